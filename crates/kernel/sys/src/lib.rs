@@ -1,0 +1,1 @@
+//! The only unsafe code of bastle: one function per system call.

@@ -1,0 +1,1 @@
+//! The small process that may create sandboxes.

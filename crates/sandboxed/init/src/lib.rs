@@ -1,0 +1,1 @@
+//! PID 1 of a sandbox: confine, probe, execute, guard, reap.

@@ -1,0 +1,210 @@
+//! The register of error codes: one place, so that `explain`, messages and documents agree.
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+macro_rules! codes {
+    ($($variant:ident $text:literal $title:literal $meaning:literal $fix:literal;)*) => {
+        /// A stable error or denial code.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum Code {
+            $(#[doc = $title] #[serde(rename = $text)] $variant,)*
+        }
+
+        impl Code {
+            /// Every code, in order.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// What `bastle explain` says about it.
+            #[must_use]
+            pub fn info(self) -> CodeInfo {
+                match self { $(Self::$variant => CodeInfo { code: $text, title: $title, meaning: $meaning, fix: $fix },)* }
+            }
+        }
+    };
+}
+
+/// What is known of a code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct CodeInfo {
+    /// The code itself.
+    pub code: &'static str,
+    /// One line.
+    pub title: &'static str,
+    /// What it means.
+    pub meaning: &'static str,
+    /// What to do.
+    pub fix: &'static str,
+}
+
+codes! {
+    FsWrite "BST-FS-001" "write outside the writable places"
+        "A process in the fence tried to write where the policy grants no writing. The kernel refused: the place is mounted read-only, or Landlock does not grant it."
+        "If the agent should write there: bastle run --rw PATH -- CMD, or add the path to fs.write of a trusted policy layer.";
+    FsHidden "BST-FS-002" "hidden name"
+        "A process tried to create, rename to or link a name that the policy hides (for example .env*). Files with such names that existed at start are covered by an empty, unreadable file."
+        "Remove the pattern from fs.hide of the layer that states it (bastle policy show --origin), or name a different file.";
+    FsProtected "BST-FS-003" "protected name"
+        "A process tried to change a name that the policy protects (for example .git/hooks), because a program on the host would execute it later. Changing it needs approval, and no approver is attached."
+        "Make the change yourself after the run, or remove the pattern from fs.protect of the layer that states it.";
+    FsRead "BST-FS-004" "path not visible inside"
+        "The path is not part of the policy's reading grants, so it does not exist inside the fence. The kernel answers ENOENT and reports nothing to bastle."
+        "bastle run --ro PATH -- CMD, or add the path to fs.read of a trusted policy layer.";
+    FsFloor "BST-FS-005" "path of the hard floor"
+        "The path holds credentials or bastle's own state. No policy layer can open it."
+        "bastle run --unprotect PATH -- CMD, on the command line only, if you mean it.";
+    ExecDenied "BST-EXEC-001" "program denied by policy"
+        "An exec rule names this program. The program file is covered inside the fence; the rule holds for that path and is advisory for copies of the program."
+        "Remove the rule from exec.deny of the layer that states it.";
+    ExecNotFound "BST-EXEC-002" "program not found inside the fence"
+        "The command does not exist in the constructed root, or its directory is not granted for reading."
+        "Check the spelling; grant its directory: bastle run --ro DIRECTORY -- CMD, or use --preset dev for toolchains in the home directory.";
+    ExecFailed "BST-EXEC-003" "program cannot be executed"
+        "The file exists inside but the kernel refused to execute it: no execute permission, a missing interpreter, or a masked file."
+        "Check its mode and its #! line; both must be visible inside.";
+    ExecCommand "BST-EXEC-004" "command line not allowed by the command rules"
+        "A command rule (deny, ask or no matching allow) applies to a part of the line. Command rules are advisory: the fence holds without them."
+        "bastle why 'COMMAND' shows the part and the rule.";
+    SysDenied "BST-SYS-001" "system call refused"
+        "The system-call filter refuses calls that reach the kernel's own configuration, other namespaces or debugging of others (mount, unshare, bpf, keyctl, ...)."
+        "No setting opens these. Run the program outside the fence if it needs them.";
+    NetNone "BST-NET-001" "no network"
+        "The sandbox has its own empty network namespace: loopback only, no route, no resolver."
+        "This build has no egress proxy: the agent must work offline.";
+    LimitTime "BST-LIM-001" "wall-time limit"
+        "The run took longer than its timeout and everything in it was killed."
+        "bastle run --timeout 1h -- CMD";
+    LimitMemory "BST-LIM-002" "memory limit"
+        "The run used more memory than its limit; the kernel (or the watchdog where no cgroup can be used) killed a process of it."
+        "bastle run --mem 8G -- CMD";
+    LimitPids "BST-LIM-003" "process limit"
+        "The run tried to have more processes and threads than its limit; fork failed with EAGAIN."
+        "bastle run --pids 2048 -- CMD";
+    LimitDisk "BST-LIM-004" "disk limit"
+        "The run tried to add more bytes to the workspace, or to its private HOME and TMPDIR, than its limit."
+        "bastle run --disk 20G -- CMD";
+    LimitFiles "BST-LIM-005" "file-count limit"
+        "The run tried to create, change or remove more files than limits.files or limits.inodes allow."
+        "Raise limits.files or limits.inodes in a trusted policy layer.";
+    LimitBytes "BST-LIM-006" "bytes-written limit"
+        "The run wrote as many bytes to workspace files as limits.bytesWritten allows."
+        "Raise limits.bytesWritten in a trusted policy layer.";
+    LimitOutput "BST-LIM-007" "output limit"
+        "The run printed more than limits.output; the rest was discarded and the run went on."
+        "Raise limits.output in a trusted policy layer.";
+    LimitOpenFiles "BST-LIM-008" "open-file limit"
+        "A process tried to open more descriptors than limits.openFiles; the kernel answered EMFILE."
+        "Raise limits.openFiles in a trusted policy layer.";
+    LimitUnheld "BST-LIM-009" "a limit cannot be held on this host"
+        "The policy sets a limit for which this host offers no mechanism (usually: no cgroup that this user may write)."
+        "bastle doctor shows why; delegate cgroups (systemd-run --user --scope -p Delegate=yes bastle ...), or give the limit up by name: --waive LIMIT.";
+    LimitInvalid "BST-LIM-010" "impossible limit"
+        "A limit is outside the range that can be held."
+        "The message names the range.";
+    PolicySyntax "BST-POL-001" "policy is not valid JSON"
+        "The policy file cannot be parsed, has a duplicate key, is nested too deeply, is not UTF-8 or is larger than 64 KiB."
+        "The message points at the place; bastle policy check FILE checks again.";
+    PolicySchema "BST-POL-002" "policy does not follow the schema"
+        "A key is unknown, a value has the wrong type, or a path, host or rule is malformed."
+        "bastle policy schema prints the schema; editors use it for completion.";
+    PolicyTest "BST-POL-003" "an in-file policy test failed"
+        "A tests entry of the policy expects another decision than the effective policy gives."
+        "bastle why TARGET shows the rule that decides.";
+    PolicyUnreadable "BST-POL-004" "policy file cannot be read"
+        "A policy file that was named or found cannot be read. bastle does not fall back to a default."
+        "Fix its permissions or name another with --policy.";
+    PolicyReference "BST-POL-005" "unknown preset or group"
+        "extends or --preset names something this build does not have."
+        "bastle policy show lists the presets.";
+    PolicyCommandRule "BST-POL-006" "command rule too wide"
+        "Rules such as bash, bash(*) or * would allow anything and are refused."
+        "Name the commands, e.g. cargo test *.";
+    WorkspaceInvalid "BST-WS-001" "unusable workspace"
+        "The workspace does not exist, is not a directory, cannot be read, is a symlink, or is a directory that must not be handed over whole (/, the home directory, /etc, ...)."
+        "Start in a project directory, or name one with --workspace-dir.";
+    WorkspaceLinks "BST-WS-002" "workspace file with a hard link elsewhere"
+        "A file in the workspace has more than one hard link; writing it would write a file outside."
+        "Break the link: cp FILE FILE.new && mv FILE.new FILE.";
+    FenceUserns "BST-FENCE-001" "user namespaces are not available"
+        "The kernel refused a new user namespace: AppArmor (Ubuntu 24.04), a sysctl, a container's own filter, or the limit is used up."
+        "bastle doctor prints the exact cause and fix.";
+    FenceStep "BST-FENCE-002" "a step of building the fence failed"
+        "A control could not be set up, so the agent was not started. The message names the control and the cause."
+        "bastle doctor";
+    FenceLandlock "BST-FENCE-003" "Landlock is missing or too old"
+        "The plan needs a Landlock ABI that this kernel does not have."
+        "Use Linux 6.12 or newer with Landlock in the lsm= list.";
+    FenceProbe "BST-FENCE-004" "a probe did not prove its guarantee"
+        "After the fence was built, a probe inside it succeeded where it must fail, or could not tell. The agent was not started."
+        "This is a defect of the host or of bastle: bastle doctor, then report it with the audit record.";
+    FenceIdmap "BST-FENCE-005" "the workspace's file system cannot be mapped"
+        "Started as root, bastle gives the agent an unprivileged uid and maps the workspace to it; this file system has no idmapped mounts."
+        "Start bastle as the owner of the workspace instead of root.";
+    FenceNested "BST-FENCE-006" "already inside a fence"
+        "AGENT_IN_SANDBOX=1 is set: bastle does not nest."
+        "Run the command directly; the outer fence holds for it.";
+    FenceBackend "BST-FENCE-007" "backend not available"
+        "The backend that was asked for does not exist in this build or on this host."
+        "bastle doctor lists the backends.";
+    FenceLost "BST-FENCE-008" "a process of bastle ended unexpectedly"
+        "The spawner or init went away while the run was alive; the whole run was killed."
+        "Look at the message for its last words; check memory and kill -9 by others.";
+    HostSoft "BST-HOST-001" "the host backend is not a fence"
+        "SOFT_SANDBOX=true: nothing is enforced by the kernel. Shells, network tools and recursive deletion are refused by name only."
+        "Use the native backend. To insist: bastle run --backend host --i-understand-this-is-not-a-fence -- CMD";
+    HostTool "BST-HOST-002" "tool disabled without a fence"
+        "Without a kernel fence, shells, network tools and recursive deletion are off."
+        "Use the native backend.";
+    AuditWrite "BST-AUD-001" "audit record cannot be written"
+        "No record, no effect: the run was not started, or was stopped, because the audit log could not be written or synced."
+        "Free disk space or fix the permissions of the state directory.";
+    AuditTampered "BST-AUD-002" "audit log was changed"
+        "The hash chain or a signature does not fit: a record was edited, removed, reordered or cut off."
+        "Keep the file as evidence; the message names the first bad record.";
+    AuditMissing "BST-AUD-003" "no such audit log"
+        "No run of that name has an audit log in the state directory."
+        "bastle audit ls";
+    UsageArgument "BST-USE-001" "wrong use of the command line"
+        "An argument is missing, unknown or malformed."
+        "bastle help COMMAND";
+    UsageEnv "BST-USE-002" "environment variable refused"
+        "A variable name is malformed or is one that makes programs load code (LD_*, BASH_ENV, NODE_OPTIONS, ...)."
+        "Set such variables inside, in a script of the workspace.";
+    StateDir "BST-STA-001" "state directory unusable"
+        "The directory for audit logs and keys cannot be created or written."
+        "Set XDG_STATE_HOME to a writable directory.";
+}
+
+/// The exit codes of `run` that are bastle's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ExitCode {
+    /// Killed at the wall-time limit.
+    Timeout = 124,
+    /// bastle itself failed: bad policy, no fence.
+    Failed = 125,
+    /// The program cannot be executed.
+    CannotInvoke = 126,
+    /// The program was not found.
+    NotFound = 127,
+    /// With `--fail-on-deny`: something was denied.
+    Denied = 77,
+    /// A budget or quota stopped the run.
+    Budget = 75,
+}
+
+impl Code {
+    /// The code from its text, in any case.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|code| code.info().code.eq_ignore_ascii_case(text))
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.info().code)
+    }
+}

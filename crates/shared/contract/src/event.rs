@@ -1,0 +1,95 @@
+//! What happens while a run lives.
+use crate::LimitKind;
+use serde::{Deserialize, Serialize};
+
+/// Something init or the spawner saw. Text in it comes from the agent and is untrusted: show it escaped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "type", deny_unknown_fields)]
+pub enum Event {
+    /// An attempt was refused.
+    Denied(Denied),
+    /// A limit was hit.
+    Limit(LimitHit),
+    /// A program was started inside.
+    Exec(ExecSeen),
+}
+
+/// What kind of attempt was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DenialKind {
+    /// Writing or creating where the mounts or Landlock do not allow it.
+    Write,
+    /// Creating or reaching a hidden name.
+    Hidden,
+    /// Changing a protected name.
+    Protected,
+    /// A system call.
+    Syscall,
+    /// Starting a program.
+    Exec,
+    /// Writing on account of a limit.
+    Limit,
+}
+
+/// A refused attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Denied {
+    /// What kind.
+    pub kind: DenialKind,
+    /// System call or operation, e.g. `openat`.
+    pub operation: String,
+    /// Path, program or argument it was about; lossy UTF-8, at most 4 KiB.
+    pub target: String,
+    /// The rule that refused it, if one is known: a pattern, a limit, `read-only mount`.
+    pub rule: String,
+    /// What the agent saw, e.g. `EACCES`.
+    pub errno: String,
+    /// Process id inside.
+    pub pid: u32,
+    /// Its command name.
+    pub comm: String,
+}
+
+/// A limit that was hit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitHit {
+    /// Which.
+    pub limit: LimitKind,
+    /// Its value, in the kind's unit.
+    pub value: u64,
+    /// What followed, in words.
+    pub effect: String,
+}
+
+/// A program that was started. Observed, not judged: its arguments can change under the observer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExecSeen {
+    /// Process id inside.
+    pub pid: u32,
+    /// Path as given.
+    pub path: String,
+    /// Arguments, cut to 16 and 4 KiB in all.
+    pub argv: Vec<String>,
+}
+
+/// What a run used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Usage {
+    /// Wall time in milliseconds.
+    pub wall_ms: u64,
+    /// Processor time in milliseconds.
+    pub cpu_ms: u64,
+    /// Peak memory in bytes; 0 when unknown.
+    pub peak_memory: u64,
+    /// Bytes written to workspace files, where counted.
+    pub bytes_written: u64,
+    /// Files created in the workspace, where counted.
+    pub created: u64,
+    /// Distinct files changed in the workspace, where counted.
+    pub files: u64,
+}

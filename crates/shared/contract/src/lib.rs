@@ -1,0 +1,36 @@
+//! Types that cross a trust boundary of bastle. Plain data, no I/O, no unsafe.
+//!
+//! **Invariant:** every type here checks itself when built or parsed, so a value that exists is valid and
+//! the privileged side re-checks by deserialising. Unknown fields are refused everywhere.
+#![forbid(unsafe_code)]
+
+mod code;
+mod env;
+mod event;
+mod facts;
+mod fault;
+mod guarantee;
+mod id;
+mod limits;
+mod path;
+mod plan;
+mod statement;
+mod wire;
+
+pub use code::{Code, CodeInfo, ExitCode};
+pub use env::{Argv, ArgvError, EnvName, EnvNameError};
+pub use event::{DenialKind, Denied, Event, ExecSeen, LimitHit, Usage};
+pub use facts::{CgroupFacts, CgroupFlavour, Controller, HostFacts, IdMapping};
+pub use fault::Fault;
+pub use guarantee::{Enforcement, Guarantee, Mechanism};
+pub use id::{Digest, DigestError, RunId, RunIdError};
+pub use limits::{LimitKind, LimitMechanism, LimitRule};
+pub use path::{AbsPath, AbsPathError, NamePattern, NamePatternError};
+pub use plan::{
+    Access, BackendKind, Guard, GuardedTree, LandlockRule, LaunchPlan, Mount, MountKind, Network, PlanError,
+    Stdio, Waiver,
+};
+pub use statement::{CapabilityStatement, ProbeResult, Verdict};
+pub use wire::{
+    FromInit, FromSpawner, MAX_FRAME, MAX_PLAN, ToInit, ToSpawner, WIRE_VERSION, WireError, decode, encode,
+};

@@ -1,0 +1,264 @@
+//! The complete plan of one launch: executing it makes no choice.
+use crate::{AbsPath, Argv, Digest, EnvName, Guarantee, LimitKind, LimitRule, NamePattern, RunId};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Everything the spawner and init need to know.
+///
+/// The executor destructures this without `..`: a control added here does not compile until it is enforced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LaunchPlan {
+    /// Which run.
+    pub run: RunId,
+    /// Digest of the effective policy this was compiled from.
+    pub policy: Digest,
+    /// What enforces it.
+    pub backend: BackendKind,
+    /// What exists inside, in the order it is mounted (parents before children).
+    pub mounts: Vec<Mount>,
+    /// Landlock rules over the finished root.
+    pub landlock: Vec<LandlockRule>,
+    /// Lowest Landlock ABI that can hold the plan.
+    pub landlock_abi: u32,
+    /// What the write guard watches.
+    pub guard: Guard,
+    /// Network reach.
+    pub network: Network,
+    /// Limits, each with what holds it.
+    pub limits: Vec<LimitRule>,
+    /// The whole environment.
+    pub env: Vec<(EnvName, String)>,
+    /// Working directory inside.
+    pub cwd: AbsPath,
+    /// What to run.
+    pub argv: Argv,
+    /// Terminal or pipes.
+    pub stdio: Stdio,
+    /// Whether debugging calls (`ptrace`, `process_vm_*`) work between the agent's own processes.
+    pub debuggers: bool,
+    /// What must be proven before the agent starts.
+    pub guarantees: Vec<Guarantee>,
+    /// What the operator gave up by name.
+    pub waivers: Vec<Waiver>,
+}
+
+/// A way to enforce a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BackendKind {
+    /// Namespaces, constructed root, Landlock, seccomp, cgroups.
+    Native,
+    /// No fence: checks and soft limits only.
+    Host,
+}
+
+/// One entry of the constructed root.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mount {
+    /// Where, inside.
+    pub at: AbsPath,
+    /// What.
+    pub kind: MountKind,
+}
+
+/// What an entry of the root is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "type", deny_unknown_fields)]
+pub enum MountKind {
+    /// A host file or directory, opened without following symlinks and mounted by descriptor.
+    Bind {
+        /// Path on the host; every component must be a real directory, the last one not a symlink.
+        source: AbsPath,
+        /// Reading or also writing.
+        access: Access,
+    },
+    /// A directory of the run's private scratch tmpfs (limited by [`LimitKind::Disk`] and [`LimitKind::Inodes`]).
+    Scratch {
+        /// Permission bits.
+        mode: u32,
+    },
+    /// A fresh `/proc` of the sandbox's PID namespace, with kernel files masked.
+    Proc,
+    /// A minimal `/dev`.
+    Dev,
+    /// A symlink in the constructed root.
+    Symlink {
+        /// Its target.
+        target: String,
+    },
+    /// A file made for this run, read-only.
+    File {
+        /// Its bytes.
+        contents: String,
+    },
+    /// An empty, unreadable cover over what is already there.
+    Mask,
+}
+
+/// What a bind allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Access {
+    /// Read and execute.
+    ReadOnly,
+    /// Read, write and execute.
+    ReadWrite,
+}
+
+/// A Landlock grant beneath a path of the finished root.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LandlockRule {
+    /// File or directory inside.
+    pub path: AbsPath,
+    /// What is granted.
+    pub access: Access,
+}
+
+/// What the write guard holds: names that must not come into being, and counts.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Guard {
+    /// Writable host trees and the names guarded in each.
+    pub trees: Vec<GuardedTree>,
+}
+
+/// One writable host tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuardedTree {
+    /// Its root inside.
+    pub root: AbsPath,
+    /// Names that may not be created, renamed to or linked: hidden.
+    pub hide: Vec<NamePattern>,
+    /// Names that may not be created, changed, renamed or removed: protected.
+    pub protect: Vec<NamePattern>,
+}
+
+/// Network reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Network {
+    /// Own loopback only.
+    None,
+}
+
+/// How the agent's standard streams are connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "type", deny_unknown_fields)]
+pub enum Stdio {
+    /// Three pipes to the relay.
+    Pipes,
+    /// An own pseudo-terminal; its master goes to the relay.
+    Pty {
+        /// Height.
+        rows: u16,
+        /// Width.
+        cols: u16,
+    },
+}
+
+/// A control the operator gave up by name; printed and audited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Waiver {
+    /// The limit that this host cannot hold.
+    pub limit: LimitKind,
+}
+
+/// Why a plan cannot be executed by anybody.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// More entries than the format carries.
+    #[error("the plan has {count} {what}; at most {most} are accepted")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        count: usize,
+        /// How many are accepted.
+        most: usize,
+    },
+    /// Parents must come before children.
+    #[error("mount {0} comes before its parent directory's mount")]
+    Order(AbsPath),
+    /// The host's root or a kernel file system must not be mounted.
+    #[error("mount of {0} would put the host's root or a kernel file system inside")]
+    HostRoot(AbsPath),
+    /// Outside what can be held.
+    #[error("limit {limit} = {value} is outside {least}..={most}")]
+    Limit {
+        /// Which.
+        limit: LimitKind,
+        /// The value.
+        value: u64,
+        /// Smallest.
+        least: u64,
+        /// Largest.
+        most: u64,
+    },
+}
+
+/// Host paths that must never be bound, whatever a policy says.
+const NEVER_BOUND: &[&str] = &["/", "/proc", "/sys", "/dev", "/run", "/boot"];
+
+impl LaunchPlan {
+    /// Most mounts a plan may have: 512 of each policy list, and the constructed root's own.
+    pub const MAX_MOUNTS: usize = 4096;
+
+    /// Checks what no single field can check. The spawner calls it again after parsing.
+    pub fn check(&self) -> Result<(), PlanError> {
+        let counts = [
+            ("mounts", self.mounts.len(), Self::MAX_MOUNTS),
+            ("Landlock rules", self.landlock.len(), 2048),
+            ("environment variables", self.env.len(), 1024),
+            ("guarded trees", self.guard.trees.len(), 64),
+            ("limits", self.limits.len(), LimitKind::ALL.len()),
+        ];
+        if let Some((what, count, most)) = counts.into_iter().find(|(_, count, most)| count > most) {
+            return Err(PlanError::TooMany { what, count, most });
+        }
+        for (index, mount) in self.mounts.iter().enumerate() {
+            if self.mounts[index + 1..]
+                .iter()
+                .any(|later| later.at != mount.at && mount.at.is_within(&later.at))
+            {
+                return Err(PlanError::Order(mount.at.clone()));
+            }
+            if let MountKind::Bind { source, .. } = &mount.kind
+                && NEVER_BOUND.contains(&source.as_str())
+            {
+                return Err(PlanError::HostRoot(source.clone()));
+            }
+        }
+        for rule in &self.limits {
+            let (least, most) = rule.limit.range();
+            if !(least..=most).contains(&rule.value) {
+                return Err(PlanError::Limit {
+                    limit: rule.limit,
+                    value: rule.value,
+                    least,
+                    most,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The rule for `limit`, if the plan has one.
+    #[must_use]
+    pub fn limit(&self, limit: LimitKind) -> Option<&LimitRule> {
+        self.limits.iter().find(|rule| rule.limit == limit)
+    }
+}
+
+impl fmt::Display for BackendKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Native => "native",
+            Self::Host => "host",
+        })
+    }
+}

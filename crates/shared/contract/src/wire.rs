@@ -1,0 +1,179 @@
+//! Frames between control, spawner and init: one JSON object per seqpacket message, at most [`MAX_FRAME`] bytes.
+//!
+//! The plan itself travels as a sealed memfd (at most [`MAX_PLAN`] bytes) beside the `Launch` frame, because
+//! the largest policy compiles to more than a frame holds and a sealed file cannot change after it was checked.
+use crate::{CapabilityStatement, Event, Fault, HostFacts, Usage};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Version of these frames; both ends are the same binary today, and a daemon of another build must refuse.
+pub const WIRE_VERSION: u32 = 1;
+
+/// Largest frame. Derived from the largest event: 4 KiB of target and 4 KiB of arguments, escaped sixfold.
+pub const MAX_FRAME: usize = 64 * 1024;
+
+/// Largest plan: 4096 mounts of a few hundred bytes each.
+pub const MAX_PLAN: usize = 1024 * 1024;
+
+/// From control to the spawner.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "type", deny_unknown_fields)]
+pub enum ToSpawner {
+    /// Build a sandbox. Descriptors: the plan (sealed memfd), init's end of the event socket, then for pipes stdin, stdout, stderr.
+    Launch {
+        /// [`WIRE_VERSION`].
+        version: u32,
+    },
+    /// End the run: everything is killed.
+    Kill,
+    /// Freeze the whole tree.
+    Freeze,
+    /// Let it go on.
+    Thaw,
+}
+
+/// From the spawner to control.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "type", deny_unknown_fields)]
+pub enum FromSpawner {
+    /// First frame: what this host has.
+    Hello {
+        /// [`WIRE_VERSION`].
+        version: u32,
+        /// The host.
+        facts: HostFacts,
+    },
+    /// The sandbox exists; init goes on by itself.
+    Launched {
+        /// Host process id of init.
+        pid: u32,
+        /// cgroup directories that were made.
+        cgroups: Vec<String>,
+    },
+    /// It could not be built, or a request was refused. Nothing is left behind.
+    Refused(Fault),
+    /// Freeze or thaw took effect.
+    Done,
+    /// A limit held by the spawner was hit.
+    Event(Event),
+    /// Everything of the run is gone.
+    Ended {
+        /// What the run used, as far as the spawner knows.
+        usage: Usage,
+        /// Why it was killed, if it was: `timeout`, `stopped`, `memory`.
+        killed: Option<String>,
+    },
+}
+
+/// From init to control.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "type", deny_unknown_fields)]
+pub enum FromInit {
+    /// The fence stands and was probed; init waits for [`ToInit::Go`]. With a terminal, its master comes along.
+    Ready(CapabilityStatement),
+    /// A step failed; init exits and takes the sandbox with it.
+    Failed(Fault),
+    /// Something happened.
+    Event(Event),
+    /// The agent could not be executed (126 or 127).
+    NotExecuted {
+        /// Exit code to report.
+        code: u8,
+        /// Why.
+        fault: Fault,
+    },
+    /// The agent ended. Remaining processes are being killed.
+    Exited {
+        /// Exit code, if it exited.
+        code: Option<u8>,
+        /// Signal, if it was killed.
+        signal: Option<u8>,
+        /// Counts of the write guard.
+        usage: Usage,
+    },
+}
+
+/// From control to init.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "type", deny_unknown_fields)]
+pub enum ToInit {
+    /// The statement is on disk: execute the agent.
+    Go,
+    /// Pass a signal on to the agent's process group.
+    Signal {
+        /// Signal number, 1–31.
+        signal: u8,
+    },
+}
+
+/// Why a frame was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum WireError {
+    /// Larger than [`MAX_FRAME`].
+    #[error("frame of {0} bytes is larger than {MAX_FRAME}")]
+    TooLarge(usize),
+    /// Not valid.
+    #[error("malformed frame")]
+    Malformed(#[source] serde_json::Error),
+}
+
+/// A frame's bytes.
+pub fn encode<T: Serialize>(frame: &T) -> Result<Vec<u8>, WireError> {
+    let bytes = serde_json::to_vec(frame).map_err(WireError::Malformed)?;
+    if bytes.len() > MAX_FRAME {
+        Err(WireError::TooLarge(bytes.len()))
+    } else {
+        Ok(bytes)
+    }
+}
+
+/// A frame from its bytes; trailing bytes are refused.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, WireError> {
+    if bytes.len() > MAX_FRAME {
+        return Err(WireError::TooLarge(bytes.len()));
+    }
+    serde_json::from_slice(bytes).map_err(WireError::Malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_with_an_unknown_or_doubled_field_or_trailing_bytes_is_refused() {
+        for bad in [
+            &br#"{"type":"signal","signal":2,"x":1}"#[..],
+            br#"{"type":"signal","signal":2,"signal":3}"#,
+            br#"{"type":"go"} x"#,
+            br#"{"type":"nonsense"}"#,
+            br#"{"type":"signal","signal":300}"#,
+            b"",
+            b"\xff\xfe",
+        ] {
+            assert!(decode::<ToInit>(bad).is_err(), "{}", String::from_utf8_lossy(bad));
+        }
+        assert_eq!(decode::<ToInit>(br#"{"type":"go"}"#).unwrap(), ToInit::Go);
+    }
+
+    #[test]
+    fn an_oversized_or_deeply_nested_frame_is_refused() {
+        assert!(matches!(
+            decode::<ToInit>(&vec![b' '; MAX_FRAME + 1]),
+            Err(WireError::TooLarge(_))
+        ));
+        let deep = format!("{}{}", "[".repeat(30_000), "]".repeat(30_000));
+        assert!(matches!(
+            decode::<ToInit>(deep.as_bytes()),
+            Err(WireError::Malformed(_))
+        ));
+    }
+
+    #[test]
+    fn frames_survive_a_round_trip() {
+        let frame = FromSpawner::Ended {
+            usage: Usage::default(),
+            killed: Some("timeout".into()),
+        };
+        assert_eq!(decode::<FromSpawner>(&encode(&frame).unwrap()).unwrap(), frame);
+    }
+}

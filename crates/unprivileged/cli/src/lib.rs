@@ -1,0 +1,1 @@
+//! The bastle command line.

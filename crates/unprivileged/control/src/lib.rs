@@ -1,0 +1,1 @@
+//! The one pipeline from a launch request to a receipt.

@@ -1,0 +1,1 @@
+//! Pure judgement and planning: documents, layers, decide, plan, explain, lint.

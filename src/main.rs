@@ -1,0 +1,2 @@
+//! The bastle binary.
+fn main() {}
