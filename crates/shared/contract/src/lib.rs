@@ -1,4 +1,4 @@
-//! Types that cross a trust boundary of bastle. Plain data, no I/O, no unsafe.
+//! Types that cross a trust boundary of bastle, and the socket framing that carries them. No unsafe.
 //!
 //! **Invariant:** every type here checks itself when built or parsed, so a value that exists is valid and
 //! the privileged side re-checks by deserialising. Unknown fields are refused everywhere.
@@ -10,10 +10,12 @@ mod event;
 mod facts;
 mod fault;
 mod guarantee;
+mod handover;
 mod id;
 mod limits;
 mod path;
 mod plan;
+pub mod socket;
 mod statement;
 mod wire;
 
@@ -23,6 +25,7 @@ pub use event::{DenialKind, Denied, Event, ExecSeen, LimitHit, Usage};
 pub use facts::{CgroupFacts, CgroupFlavour, Controller, HostFacts, IdMapping};
 pub use fault::Fault;
 pub use guarantee::{Enforcement, Guarantee, Mechanism};
+pub use handover::{CgroupEvidence, Handover};
 pub use id::{Digest, DigestError, RunId, RunIdError};
 pub use limits::{LimitKind, LimitMechanism, LimitRule};
 pub use path::{AbsPath, AbsPathError, NamePattern, NamePatternError};

@@ -73,6 +73,8 @@ pub enum MountKind {
         source: AbsPath,
         /// Reading or also writing.
         access: Access,
+        /// Whether files of the invoking user appear as the agent's own (needed only when started as root).
+        owned: bool,
     },
     /// A directory of the run's private scratch tmpfs (limited by [`LimitKind::Disk`] and [`LimitKind::Inodes`]).
     Scratch {

@@ -104,6 +104,10 @@ pub enum ToInit {
         /// Signal number, 1–31.
         signal: u8,
     },
+    /// Stop every process but init; used where no cgroup can freeze.
+    Freeze,
+    /// Let them go on.
+    Thaw,
 }
 
 /// Why a frame was refused.

@@ -1,0 +1,91 @@
+//! Making processes: `clone3` with namespaces, and plain `fork`.
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+/// Namespaces of a new process, as `CLONE_NEW*` bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Namespaces(u64);
+
+/// Which side of the call this is.
+pub enum Cloned {
+    /// In the parent: the child's process id here, and a descriptor for it.
+    Parent {
+        /// Process id in the parent's namespace.
+        pid: u32,
+        /// Signals and waiting go through this, never through the number.
+        pidfd: OwnedFd,
+    },
+    /// In the child.
+    Child,
+}
+
+impl Namespaces {
+    /// User namespace.
+    pub const USER: Self = Self(libc::CLONE_NEWUSER as u64);
+    /// Mount namespace.
+    pub const MOUNT: Self = Self(libc::CLONE_NEWNS as u64);
+    /// PID namespace.
+    pub const PID: Self = Self(libc::CLONE_NEWPID as u64);
+    /// Network namespace.
+    pub const NET: Self = Self(libc::CLONE_NEWNET as u64);
+    /// IPC namespace.
+    pub const IPC: Self = Self(libc::CLONE_NEWIPC as u64);
+    /// UTS namespace.
+    pub const UTS: Self = Self(libc::CLONE_NEWUTS as u64);
+    /// No namespace.
+    pub const NONE: Self = Self(0);
+
+    /// Both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// These without `other`.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+}
+
+/// Makes a child in new namespaces, optionally born inside a cgroup v2 directory.
+///
+/// The child is a copy of this process. The caller must be single-threaded: a lock held by another thread
+/// would stay locked in the child for ever.
+pub fn clone_into(namespaces: Namespaces, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Cloned> {
+    let mut pidfd: RawFd = -1;
+    // SAFETY: clone_args is plain integers; all zero is its documented default.
+    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+    args.flags = namespaces.0 | libc::CLONE_PIDFD as u64;
+    args.pidfd = std::ptr::from_mut(&mut pidfd) as u64;
+    args.exit_signal = libc::SIGCHLD as u64;
+    if let Some(cgroup) = cgroup {
+        // libc's own constant is too narrow for this bit.
+        const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+        args.flags |= CLONE_INTO_CGROUP;
+        args.cgroup = cgroup.as_raw_fd() as u64;
+    }
+    // SAFETY: without CLONE_VM and with no new stack this is fork: the child gets a copy of all memory and
+    // returns here; `args` and `pidfd` outlive the call, and the size given is that of the structure.
+    let ret = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>()) };
+    match super::check(ret)? {
+        0 => Ok(Cloned::Child),
+        pid => {
+            // SAFETY: on success the kernel stored a new descriptor in `pidfd` that nobody else owns.
+            let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+            Ok(Cloned::Parent {
+                pid: pid as u32,
+                pidfd,
+            })
+        }
+    }
+}
+
+/// Gives this process a cgroup namespace of its own, rooted at the groups it is in now.
+pub fn unshare_cgroup() -> io::Result<()> {
+    // SAFETY: takes an integer only; no memory or descriptor table is unshared.
+    super::check(libc::c_long::from(unsafe {
+        libc::unshare(libc::CLONE_NEWCGROUP)
+    }))?;
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! Calls that probes make in order to see them refused. Each is harmless where it is not refused.
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// What a probing call came to: `Ok` when it succeeded, else the errno.
+pub type Outcome = Result<i64, i32>;
+
+/// Makes a system call by number with up to three integer arguments, none of them a pointer to our memory.
+///
+/// Pointers are given as 0: a call that gets past the filter fails on them with `EFAULT` or `EINVAL`.
+pub fn by_number(number: libc::c_long, args: [libc::c_long; 3]) -> Outcome {
+    // SAFETY: callers pass integers and null pointers only, so the kernel can neither read nor write our memory.
+    outcome(unsafe { libc::syscall(number, args[0], args[1], args[2], 0, 0, 0) })
+}
+
+/// The same call through the 32-bit entry, where it exists: `getpid` there.
+#[cfg(target_arch = "x86_64")]
+pub fn getpid_through_int80() -> Outcome {
+    const GETPID_I386: u64 = 20;
+    let ret: i64;
+    // SAFETY: getpid takes no argument and touches no memory; the entry clobbers r8–r11, which are declared.
+    unsafe {
+        std::arch::asm!("int 0x80", inlateout("rax") GETPID_I386 => ret, out("r8") _, out("r9") _, out("r10") _, out("r11") _);
+    }
+    if (-4095..0).contains(&ret) {
+        Err(-ret as i32)
+    } else {
+        Ok(ret)
+    }
+}
+
+/// `getpid` under its x32 number.
+#[cfg(target_arch = "x86_64")]
+pub fn getpid_through_x32() -> Outcome {
+    const X32: libc::c_long = 0x4000_0000;
+    by_number(libc::SYS_getpid | X32, [0; 3])
+}
+
+/// Pushes one byte into a terminal's input.
+pub fn push_terminal_input(terminal: BorrowedFd<'_>) -> Outcome {
+    let byte = b'#';
+    // SAFETY: TIOCSTI reads one byte that outlives the call.
+    outcome(libc::c_long::from(unsafe {
+        libc::ioctl(terminal.as_raw_fd(), libc::TIOCSTI, &raw const byte)
+    }))
+}
+
+fn outcome(ret: libc::c_long) -> Outcome {
+    if ret == -1 {
+        Err(io::Error::last_os_error().raw_os_error().unwrap_or(0))
+    } else {
+        Ok(ret)
+    }
+}

@@ -1,0 +1,40 @@
+//! Host paths as detached mount trees, opened once and never resolved again.
+use crate::mount::{Attributes, Depth, set_attributes};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::mount::OpenTreeFlags;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+/// Opens a host path. No component may be a symlink or a magic link: the caller resolved it, and a path
+/// that changed since then is refused with `ELOOP`.
+pub fn open_exactly(path: &Path) -> io::Result<OwnedFd> {
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    Ok(rustix::fs::openat2(
+        CWD,
+        path,
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+        resolve,
+    )?)
+}
+
+/// Clones the mount tree at an open path: detached, without set-uid and device nodes, with `extra` on top.
+pub fn detach(path: &OwnedFd, extra: Attributes) -> io::Result<OwnedFd> {
+    let tree = clone_tree(path)?;
+    set_attributes(
+        tree.as_fd(),
+        Attributes::NO_SUID.and(Attributes::NO_DEV).and(extra),
+        Depth::Tree,
+    )?;
+    Ok(tree)
+}
+
+/// Clones the mount tree at an open path as it is: for the device nodes of `/dev`.
+pub fn clone_tree(path: &OwnedFd) -> io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH
+        | OpenTreeFlags::AT_RECURSIVE;
+    Ok(rustix::mount::open_tree(path, "", flags)?)
+}

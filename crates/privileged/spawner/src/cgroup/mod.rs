@@ -1,0 +1,7 @@
+//! cgroups of a run: limits, freezing, killing, readings. v2 where the controllers are there, v1 where they are
+//! bound to the old hierarchies, and the empty unified hierarchy of a hybrid host for kill and freeze.
+mod detect;
+mod group;
+
+pub(crate) use detect::detect;
+pub(crate) use group::Group;

@@ -1,0 +1,14 @@
+//! The test hook of the spawner's layers; see the same file in init. The shipped binary enforces by constant.
+
+/// Whether the named layer is set up.
+#[cfg(not(feature = "test-hooks"))]
+#[inline(always)]
+pub(crate) const fn enforces(_layer: &str) -> bool {
+    true
+}
+
+/// Whether the named layer is set up: not, when the environment of a test build says so.
+#[cfg(feature = "test-hooks")]
+pub(crate) fn enforces(layer: &str) -> bool {
+    std::env::var("BASTLE_TEST_WITHOUT").map_or(true, |without| without != layer)
+}

@@ -1,0 +1,94 @@
+//! As root: binds are opened with root's reach and shown with the agent's uid as the owner of what the invoker owns.
+use bastle_contract::{Access, Code, Fault, IdMapping, LaunchPlan, MountKind};
+use bastle_sys::clone::{Cloned, Namespaces, clone_into};
+use bastle_sys::mount::Attributes;
+use bastle_sys::{mount, tree};
+use rustix::process::{Signal, WaitId, WaitIdOptions};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Opens every bind of the plan as a detached mount, mapped where the plan says so.
+pub(crate) fn open_sources(plan: &LaunchPlan, identity: IdMapping) -> Result<Vec<OwnedFd>, Fault> {
+    let mut maps: BTreeMap<(u32, u32), OwnedFd> = BTreeMap::new();
+    let mut sources = Vec::new();
+    for entry in &plan.mounts {
+        let MountKind::Bind {
+            source,
+            access,
+            owned,
+        } = &entry.kind
+        else {
+            continue;
+        };
+        let fault = |step: &str, error: &std::io::Error| {
+            Fault::new(
+                Code::FenceStep,
+                format!("cannot bind {source} ({step})"),
+                error.to_string(),
+            )
+        };
+        let path = tree::open_exactly(source.as_path()).map_err(|error| fault("open", &error))?;
+        let extra = match access {
+            Access::ReadOnly if crate::hooks::enforces("read-only-binds") => Attributes::READ_ONLY,
+            Access::ReadOnly | Access::ReadWrite => Attributes::default(),
+        };
+        let detached = tree::detach(&path, extra).map_err(|error| fault("clone", &error))?;
+        if *owned {
+            let stat = rustix::fs::fstat(&path).map_err(|error| fault("stat", &error.into()))?;
+            let owner = (stat.st_uid, stat.st_gid);
+            if !maps.contains_key(&owner) {
+                maps.insert(owner, user_namespace(owner, identity)?);
+            }
+            if let Some(map) = maps.get(&owner) {
+                mount::set_idmap(detached.as_fd(), map.as_fd()).map_err(|error| {
+                    Fault::new(
+                        Code::FenceIdmap,
+                        format!("cannot map the owner of {source}"),
+                        error.to_string(),
+                    )
+                    .help("start bastle as the owner of the directory instead of root")
+                })?;
+            }
+        }
+        sources.push(detached);
+    }
+    Ok(sources)
+}
+
+/// A user namespace whose only use is its map: files of `owner` belong to the agent.
+fn user_namespace(owner: (u32, u32), identity: IdMapping) -> Result<OwnedFd, Fault> {
+    let fault = |step: &str, why: String| {
+        Fault::new(
+            Code::FenceIdmap,
+            format!("cannot make an owner map ({step})"),
+            why,
+        )
+    };
+    let (ours, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+        .map_err(|e| fault("pipe", e.to_string()))?;
+    match clone_into(Namespaces::USER, None).map_err(|e| fault("clone", e.to_string()))? {
+        Cloned::Child => {
+            // Lives until its namespace is held by a descriptor: then it is killed.
+            drop(theirs);
+            let mut byte = [0];
+            let waited = rustix::io::read(&ours, &mut byte);
+            bastle_sys::exec::exit(u8::from(waited.is_err()))
+        }
+        Cloned::Parent { pid, pidfd } => {
+            drop(ours);
+            let made = write_map(pid, "uid_map", owner.0, identity.outside)
+                .and_then(|()| write_map(pid, "gid_map", owner.1, identity.outside))
+                .and_then(|()| std::fs::File::open(format!("/proc/{pid}/ns/user")));
+            let ended = rustix::process::pidfd_send_signal(&pidfd, Signal::KILL).and_then(|()| {
+                rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED).map(|_| ())
+            });
+            drop(theirs);
+            ended.map_err(|e| fault("end", e.to_string()))?;
+            Ok(made.map_err(|e| fault("map", e.to_string()))?.into())
+        }
+    }
+}
+
+fn write_map(pid: u32, file: &str, from: u32, to: u32) -> std::io::Result<()> {
+    std::fs::write(format!("/proc/{pid}/{file}"), format!("{from} {to} 1"))
+}

@@ -1,0 +1,85 @@
+//! The last restrictions: no new privileges, Landlock, rlimits, affinity. Inherited by the agent and never undone.
+use crate::step::Step;
+use bastle_contract::{Access, Code, Fault, LandlockRule, LaunchPlan, LimitKind, LimitMechanism};
+use landlock::{
+    ABI, Access as _, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
+};
+use rustix::process::{Resource, Rlimit};
+use rustix::thread::CpuSet;
+
+/// Landlock's rules as of the ABI that has scopes; later ABIs add logging only.
+const LANDLOCK: ABI = ABI::V6;
+
+/// Sets `no_new_privs`: set-uid programs have no effect from here on.
+pub(crate) fn no_new_privs() -> Result<(), Fault> {
+    rustix::thread::set_no_new_privs(true).step("no_new_privs", "prctl")
+}
+
+/// Restricts this process and its children to the plan's paths. Anything less than full enforcement is an error.
+pub(crate) fn landlock(plan: &LaunchPlan) -> Result<(), Fault> {
+    let abi = bastle_sys::landlock::abi();
+    if abi < plan.landlock_abi {
+        let what = format!("Landlock ABI {} is needed, the kernel has {abi}", plan.landlock_abi);
+        return Err(Fault::new(Code::FenceLandlock, what, "an older kernel would leave a gap").help("bastle doctor"));
+    }
+    let what = "Landlock";
+    let mut ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(LANDLOCK))
+        .step(what, "handled rights")?
+        .scope(Scope::from_all(LANDLOCK))
+        .step(what, "scopes")?
+        .create()
+        .step(what, "ruleset")?;
+    for LandlockRule { path, access } in &plan.landlock {
+        let fd = PathFd::new(path.as_path()).step(what, path)?;
+        let granted = match access {
+            Access::ReadOnly => AccessFs::from_read(LANDLOCK),
+            Access::ReadWrite => AccessFs::from_all(LANDLOCK),
+        };
+        let granted = if path.as_path().is_dir() { granted } else { granted & AccessFs::from_file(LANDLOCK) };
+        ruleset = ruleset.add_rule(PathBeneath::new(fd, granted)).step(what, path)?;
+    }
+    let status = ruleset.restrict_self().step(what, "restrict_self")?;
+    match status.ruleset {
+        RulesetStatus::FullyEnforced => Ok(()),
+        RulesetStatus::PartiallyEnforced | RulesetStatus::NotEnforced => Err("not fully enforced").step(what, "restrict_self"),
+    }
+}
+
+/// Limits that the kernel keeps per process, and the processors.
+pub(crate) fn limits(plan: &LaunchPlan) -> Result<(), Fault> {
+    set(Resource::Core, 0)?;
+    set(Resource::Rtprio, 0)?;
+    set(Resource::Memlock, 64 << 20)?;
+    set(Resource::Msgqueue, 800 << 10)?;
+    for rule in &plan.limits {
+        match (rule.limit, rule.mechanism) {
+            (LimitKind::CpuTime, _) => set(Resource::Cpu, rule.value)?,
+            (LimitKind::OpenFiles, _) => set(Resource::Nofile, rule.value)?,
+            (LimitKind::Pids, LimitMechanism::Rlimit) => set(Resource::Nproc, rule.value)?,
+            // Writable private memory: reserving address space, as runtimes do, stays free.
+            (LimitKind::Memory, LimitMechanism::RlimitAndWatchdog) => set(Resource::Data, rule.value)?,
+            (LimitKind::Cpu, LimitMechanism::Affinity) => pin(rule.value / 1000)?,
+            // One file cannot be larger than all of them.
+            (LimitKind::Disk, _) => set(Resource::Fsize, rule.value)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn set(resource: Resource, value: u64) -> Result<(), Fault> {
+    // A hard limit that is lower already stays: the plan's value is held all the more.
+    let hard = rustix::process::getrlimit(resource).maximum.map_or(value, |maximum| maximum.min(value));
+    rustix::process::setrlimit(resource, Rlimit { current: Some(hard), maximum: Some(hard) }).step("rlimit", format!("{resource:?} {value}"))
+}
+
+fn pin(cpus: u64) -> Result<(), Fault> {
+    let allowed = rustix::thread::sched_getaffinity(None).step("affinity", cpus)?;
+    let mut chosen = CpuSet::new();
+    for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).take(usize::try_from(cpus).unwrap_or(usize::MAX)) {
+        chosen.set(cpu);
+    }
+    rustix::thread::sched_setaffinity(None, &chosen).step("affinity", cpus)
+}

@@ -1,0 +1,45 @@
+//! The system-call filter of the agent: an allow-list for one architecture and one entry.
+//!
+//! Own generator instead of a crate, because the filter needs user notification, an errno per call (`clone3` must
+//! answer `ENOSYS` so that C libraries fall back) and a refusal, not a kill, for foreign architectures.
+mod program;
+mod rules;
+mod table;
+
+use bastle_contract::{LimitKind, LimitMechanism, LaunchPlan};
+use bastle_sys::seccomp::Instruction;
+
+pub(crate) use rules::{Guarded, guarded, told};
+
+/// What the plan asks of the filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FilterSpec {
+    /// `ptrace` and `process_vm_*` between the agent's own processes.
+    pub(crate) debuggers: bool,
+    /// The write guard counts bytes and files, so writing calls are handed over too.
+    pub(crate) counting: bool,
+    /// Processors are pinned: changing the affinity is refused.
+    pub(crate) pinned: bool,
+}
+
+impl FilterSpec {
+    /// Reads it off the plan.
+    pub(crate) fn of(plan: &LaunchPlan) -> Self {
+        let by_guard = [LimitKind::Disk, LimitKind::Inodes, LimitKind::Files, LimitKind::BytesWritten];
+        Self {
+            debuggers: plan.debuggers,
+            counting: by_guard.iter().any(|kind| plan.limit(*kind).is_some()),
+            pinned: plan.limit(LimitKind::Cpu).is_some_and(|rule| rule.mechanism == LimitMechanism::Affinity),
+        }
+    }
+}
+
+/// The filter of the agent and all its children.
+pub(crate) fn for_agent(spec: FilterSpec) -> Vec<Instruction> {
+    program::assemble(&rules::for_agent(spec))
+}
+
+/// The filter of init itself, once the agent runs: the same without hand-over, and with the calls the guard needs.
+pub(crate) fn for_init() -> Vec<Instruction> {
+    program::assemble(&rules::for_init())
+}

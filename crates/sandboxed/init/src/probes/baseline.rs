@@ -1,0 +1,48 @@
+//! What was possible before confinement: the positive controls of the probes that come after.
+use rustix::fs::{Mode, OFlags};
+use std::os::unix::fs::MetadataExt;
+
+/// Observations of init, made before the layers they are controls for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Baseline {
+    /// `/proc/self/cgroup` as the host shows it.
+    pub(crate) cgroups: String,
+    /// Device and inode of the host's root.
+    pub(crate) host_root: Option<(u64, u64)>,
+    /// Opening `/proc/self/comm` for writing worked before Landlock.
+    pub(crate) wrote_proc: bool,
+    /// There were capabilities before they were dropped.
+    pub(crate) had_capabilities: bool,
+    /// `no_new_privs` was off.
+    pub(crate) could_gain: bool,
+    /// `get_mempolicy` worked before the filter.
+    pub(crate) had_mempolicy: bool,
+}
+
+impl Baseline {
+    /// Before the root and the cgroup namespace are replaced.
+    pub(crate) fn before_root() -> Self {
+        let host_root = std::fs::metadata("/").ok().map(|meta| (meta.dev(), meta.ino()));
+        let cgroups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        Self { cgroups, host_root, ..Self::default() }
+    }
+
+    /// The group of a controller (`""` for the unified hierarchy), if it was listed.
+    pub(crate) fn cgroup(&self, controller: &str) -> Option<String> {
+        self.cgroups.lines().find_map(|line| {
+            let mut fields = line.splitn(3, ':');
+            let (_, controllers, group) = (fields.next()?, fields.next()?, fields.next()?);
+            controllers.split(',').any(|name| name == controller).then(|| group.to_owned())
+        })
+    }
+
+    /// In the finished root, before confinement.
+    pub(crate) fn before_confinement(mut self) -> Self {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        self.wrote_proc = rustix::fs::open("/proc/self/comm", flags, Mode::empty()).is_ok();
+        self.had_capabilities = rustix::thread::capabilities(None).is_ok_and(|sets| !sets.effective.is_empty());
+        self.could_gain = rustix::thread::no_new_privs().is_ok_and(|set| !set);
+        self.had_mempolicy = bastle_sys::probe::by_number(libc::SYS_get_mempolicy, [0; 3]).is_ok();
+        self
+    }
+}

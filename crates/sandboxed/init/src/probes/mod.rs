@@ -1,0 +1,83 @@
+//! Prove, then run: attempts that must fail, each beside a control that must succeed, made by the very process
+//! that becomes the agent. What was not proven is not claimed.
+mod baseline;
+mod descriptors;
+mod files;
+mod kernel;
+mod limits;
+mod spaces;
+
+use bastle_contract::{Guarantee, Handover, ProbeResult, Verdict};
+use rustix::io::Errno;
+use std::os::fd::RawFd;
+
+pub(crate) use baseline::Baseline;
+
+/// Runs every probe. `own` is the one descriptor above 2 this process still has.
+pub(crate) fn run(handover: &Handover, baseline: &Baseline, own: RawFd) -> Vec<ProbeResult> {
+    let plan = &handover.plan;
+    let mut results = Vec::with_capacity(40);
+    files::probe(plan, baseline, &mut results);
+    spaces::probe(handover, &mut results);
+    kernel::probe(plan, baseline, &mut results);
+    descriptors::probe(plan, own, &mut results);
+    limits::probe(handover, baseline, &mut results);
+    results
+}
+
+/// A probe under construction.
+struct Probe {
+    guarantee: Guarantee,
+    attempt: String,
+    expected: String,
+}
+
+impl Probe {
+    fn new(guarantee: Guarantee, attempt: impl Into<String>, expected: impl Into<String>) -> Self {
+        Self { guarantee, attempt: attempt.into(), expected: expected.into() }
+    }
+
+    /// Judges: the control first, because without it the attempt says nothing.
+    fn judge(self, observed: impl Into<String>, control: &Control) -> ProbeResult {
+        let observed = observed.into();
+        let verdict = match (control.held, observed == self.expected) {
+            (false, _) => Verdict::Inconclusive,
+            (true, true) => Verdict::Held,
+            (true, false) => Verdict::Broken,
+        };
+        let Self { guarantee, attempt, expected } = self;
+        ProbeResult { guarantee, attempt, expected, observed, control: control.text.clone(), verdict }
+    }
+}
+
+/// The twin of an attempt.
+#[derive(Clone, Debug)]
+struct Control {
+    text: String,
+    held: bool,
+}
+
+impl Control {
+    fn new(text: &str, held: bool) -> Self {
+        Self { text: format!("{text}: {}", if held { "ok" } else { "FAILED" }), held }
+    }
+}
+
+/// The short name of an errno, or `succeeded`.
+fn outcome<T>(result: Result<T, Errno>) -> String {
+    result.map_or_else(|errno| name(errno.raw_os_error()), |_| "succeeded".to_owned())
+}
+
+fn name(errno: i32) -> String {
+    match errno {
+        libc::EPERM => "EPERM".into(),
+        libc::ENOENT => "ENOENT".into(),
+        libc::EACCES => "EACCES".into(),
+        libc::EROFS => "EROFS".into(),
+        libc::ENOSYS => "ENOSYS".into(),
+        libc::ENETUNREACH => "ENETUNREACH".into(),
+        libc::EAFNOSUPPORT => "EAFNOSUPPORT".into(),
+        libc::ENOTTY => "ENOTTY".into(),
+        other => format!("errno {other}"),
+    }
+}

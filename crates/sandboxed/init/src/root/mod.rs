@@ -1,0 +1,128 @@
+//! The constructed root: a tmpfs that holds exactly what the plan names, then `pivot_root` into it.
+//!
+//! Runs in the new mount namespace with capabilities over it, before confinement. Trusts the plan. Host paths
+//! are opened without following symlinks and mounted by descriptor; nothing is ever created on a host file system.
+mod dev;
+mod place;
+mod proc;
+mod scratch;
+
+use crate::step::Step;
+use bastle_contract::{AbsPath, Access, Fault, LaunchPlan, LimitKind, Mount, MountKind};
+use bastle_sys::mount::{Attributes, Depth, set_attributes};
+use bastle_sys::tree;
+use place::Root;
+use rustix::fs::{FileType, Mode};
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
+use std::os::fd::OwnedFd;
+
+pub(crate) use dev::DEVICES;
+pub(crate) use proc::{MASKED as PROC_MASKED, READ_ONLY as PROC_READ_ONLY};
+
+/// Bytes and inodes of the root tmpfs itself: made files, mount points and symlinks only.
+const ROOT_OPTIONS: &std::ffi::CStr = c"size=8m,nr_inodes=32k,mode=0755";
+
+/// Builds the root and makes it the only one. Afterwards no host path can be named.
+pub(crate) fn build(plan: &LaunchPlan, made: Vec<OwnedFd>) -> Result<(), Fault> {
+    rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        .step("private mounts", "/")?;
+    // All sources first: the new root is about to cover one of the host's directories.
+    let sources = if made.is_empty() { open_sources(&plan.mounts)? } else { made };
+    let devices = dev::open_nodes()?;
+    let anchor = anchor()?;
+    rustix::mount::mount("bastle", anchor, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, ROOT_OPTIONS)
+        .step("constructed root", anchor)?;
+    let root = Root::open(anchor)?;
+    root.make_mask_sources()?;
+    let scratch = scratch::Scratch::create(&root, limit(plan, LimitKind::Disk), limit(plan, LimitKind::Inodes))?;
+    fill(&root, &scratch, &plan.mounts, sources, devices)?;
+    scratch.close(&root)?;
+    if crate::hooks::enforces("read-only-root") {
+        set_attributes(root.mount(), Attributes::READ_ONLY, Depth::One).step("read-only root", "/")?;
+    }
+    pivot(&root)
+}
+
+fn limit(plan: &LaunchPlan, kind: LimitKind) -> Option<u64> {
+    plan.limit(kind).map(|rule| rule.value)
+}
+
+fn open_sources(mounts: &[Mount]) -> Result<Vec<OwnedFd>, Fault> {
+    let mut sources = Vec::new();
+    for mount in mounts {
+        if let MountKind::Bind { source, access, owned: _ } = &mount.kind {
+            let path = tree::open_exactly(source.as_path()).step("bind", source)?;
+            sources.push(tree::detach(&path, attributes(*access)).step("bind", source)?);
+        }
+    }
+    Ok(sources)
+}
+
+fn attributes(access: Access) -> Attributes {
+    match access {
+        Access::ReadOnly if crate::hooks::enforces("read-only-binds") => Attributes::READ_ONLY,
+        Access::ReadOnly | Access::ReadWrite => Attributes::default(),
+    }
+}
+
+/// A directory to mount the new root on while it is built. Covered only in this namespace.
+fn anchor() -> Result<&'static str, Fault> {
+    ["/tmp", "/mnt", "/var", "/usr"]
+        .into_iter()
+        .find(|path| std::fs::symlink_metadata(path).is_ok_and(|m| m.is_dir()))
+        .ok_or("none of /tmp, /mnt, /var, /usr is a directory")
+        .step("constructed root", "anchor")
+}
+
+fn fill(root: &Root, scratch: &scratch::Scratch, mounts: &[Mount], sources: Vec<OwnedFd>, devices: Vec<OwnedFd>) -> Result<(), Fault> {
+    let mut sources = sources.into_iter();
+    let mut devices = Some(devices);
+    for Mount { at, kind } in mounts {
+        match kind {
+            MountKind::Bind { source, access: _, owned: _ } => {
+                let tree = sources.next().ok_or("no descriptor left").step("bind", source)?;
+                bind(root, at, tree)?;
+            }
+            MountKind::Scratch { mode } => root.attach_dir(at, scratch.directory(*mode)?)?,
+            MountKind::Proc => proc::mount(root, at)?,
+            MountKind::Dev => {
+                let nodes = devices.take().ok_or("asked for twice").step("device nodes", at)?;
+                dev::mount(root, scratch, at, nodes)?;
+            }
+            MountKind::Symlink { target } => root.symlink(at, target)?,
+            MountKind::File { contents } => root.file(at, contents)?,
+            MountKind::Mask => mask(root, at)?,
+        }
+    }
+    Ok(())
+}
+
+fn bind(root: &Root, at: &AbsPath, tree: OwnedFd) -> Result<(), Fault> {
+    let stat = rustix::fs::fstat(&tree).step("bind", at)?;
+    if FileType::from_raw_mode(stat.st_mode) == FileType::Directory { root.attach_dir(at, tree) } else { root.attach_file(at, tree) }
+}
+
+/// Covers what is at `at`. A name that is gone since the plan was made is no hole: the write guard keeps it from coming back.
+fn mask(root: &Root, at: &AbsPath) -> Result<(), Fault> {
+    if !crate::hooks::enforces("masks") {
+        return Ok(());
+    }
+    let Some(target) = root.existing(at)? else { return Ok(()) };
+    let stat = rustix::fs::fstat(&target).step("mask", at)?;
+    let cover = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => root.empty_directory()?,
+        _ => root.empty_file()?,
+    };
+    place::attach(&cover, &target).step("mask", at)
+}
+
+/// Makes the new root the root and lets go of the old one.
+fn pivot(root: &Root) -> Result<(), Fault> {
+    rustix::process::fchdir(root.mount()).step("pivot_root", "/")?;
+    rustix::process::pivot_root(".", ".").step("pivot_root", "/")?;
+    // The old root is stacked on the new one now; "." is the old one.
+    rustix::mount::unmount(".", UnmountFlags::DETACH).step("pivot_root", "detach the host's root")?;
+    rustix::process::chdir("/").step("pivot_root", "/")?;
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    Ok(())
+}

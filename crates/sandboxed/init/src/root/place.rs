@@ -1,0 +1,180 @@
+//! Putting things at paths of the new root, by descriptor, without following a symlink.
+use crate::step::Step;
+use bastle_contract::{AbsPath, Fault};
+use bastle_sys::mount::{Attributes, Depth, set_attributes};
+use bastle_sys::tree;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use rustix::mount::MoveMountFlags;
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// The root under construction.
+pub(crate) struct Root {
+    dir: OwnedFd,
+    device: u64,
+}
+
+/// Where the covers of masks are made; removed from view by never being granted and by mode 0.
+const MASKS: &str = ".mask";
+
+impl Root {
+    /// Opens the tmpfs just mounted at `anchor`.
+    pub(crate) fn open(anchor: &str) -> Result<Self, Fault> {
+        let dir = rustix::fs::open(anchor, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .step("constructed root", anchor)?;
+        let device = rustix::fs::fstat(&dir).step("constructed root", anchor)?.st_dev;
+        Ok(Self { dir, device })
+    }
+
+    /// The root's mount.
+    pub(crate) fn mount(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
+    /// The empty file and directory that cover hidden names: owned by the agent, mode 0, on a read-only mount.
+    pub(crate) fn make_mask_sources(&self) -> Result<(), Fault> {
+        let what = "mask sources";
+        rustix::fs::mkdirat(&self.dir, MASKS, Mode::from_raw_mode(0o700)).step(what, MASKS)?;
+        rustix::fs::mkdirat(&self.dir, ".mask/directory", Mode::empty()).step(what, "directory")?;
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDONLY | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.dir, ".mask/file", flags, Mode::empty()).step(what, "file")?;
+        Ok(())
+    }
+
+    /// A read-only, detached mount of an empty file.
+    pub(crate) fn empty_file(&self) -> Result<OwnedFd, Fault> {
+        self.cover(".mask/file")
+    }
+
+    /// A read-only, detached mount of an empty directory.
+    pub(crate) fn empty_directory(&self) -> Result<OwnedFd, Fault> {
+        self.cover(".mask/directory")
+    }
+
+    fn cover(&self, name: &str) -> Result<OwnedFd, Fault> {
+        let path = rustix::fs::openat(&self.dir, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).step("mask", name)?;
+        let attributes = Attributes::READ_ONLY.and(Attributes::NO_EXEC);
+        tree::detach(&path, attributes).step("mask", name)
+    }
+
+    /// What is at `at`, if anything. Symlinks are not followed: one in the way is an error.
+    pub(crate) fn existing(&self, at: &AbsPath) -> Result<Option<OwnedFd>, Fault> {
+        let relative = at.as_str().trim_start_matches('/');
+        let name = if relative.is_empty() { "." } else { relative };
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        match rustix::fs::openat2(&self.dir, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
+            Ok(fd) => Ok(Some(fd)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(cause) => Err(cause).step("mount point", at),
+        }
+    }
+
+    /// Attaches a detached directory mount.
+    pub(crate) fn attach_dir(&self, at: &AbsPath, tree: OwnedFd) -> Result<(), Fault> {
+        let target = match self.existing(at)? {
+            Some(target) => target,
+            None => self.make_directory(at)?,
+        };
+        attach(&tree, &target).step("mount", at)
+    }
+
+    /// Attaches a detached file mount.
+    pub(crate) fn attach_file(&self, at: &AbsPath, tree: OwnedFd) -> Result<(), Fault> {
+        let target = match self.existing(at)? {
+            Some(target) => target,
+            None => self.create(at, "")?,
+        };
+        attach(&tree, &target).step("mount", at)
+    }
+
+    /// A symlink of the constructed root.
+    pub(crate) fn symlink(&self, at: &AbsPath, target: &str) -> Result<(), Fault> {
+        let parent = self.parent(at)?;
+        rustix::fs::symlinkat(target, &parent, at.name()).step("symlink", at)
+    }
+
+    /// A file made for this run.
+    pub(crate) fn file(&self, at: &AbsPath, contents: &str) -> Result<(), Fault> {
+        self.create(at, contents)?;
+        Ok(())
+    }
+
+    fn create(&self, at: &AbsPath, contents: &str) -> Result<OwnedFd, Fault> {
+        let parent = self.parent(at)?;
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&parent, at.name(), flags, Mode::from_raw_mode(0o444)).step("made file", at)?;
+        let mut rest = contents.as_bytes();
+        while !rest.is_empty() {
+            let written = rustix::io::write(&file, rest).step("made file", at)?;
+            rest = &rest[written..];
+        }
+        Ok(file)
+    }
+
+    fn parent(&self, at: &AbsPath) -> Result<OwnedFd, Fault> {
+        let parent = at.parent().ok_or("has no parent").step("mount point", at)?;
+        let directory = match self.existing(&parent)? {
+            Some(directory) => directory,
+            None => self.make_directory(&parent)?,
+        };
+        self.refuse_host(&directory, at)?;
+        Ok(directory)
+    }
+
+    /// Makes a directory and those above it, each only on the root's own tmpfs.
+    fn make_directory(&self, at: &AbsPath) -> Result<OwnedFd, Fault> {
+        let mut current = rustix::io::dup(&self.dir).step("mount point", at)?;
+        for name in at.as_str().split('/').filter(|name| !name.is_empty()) {
+            current = match open_below(&current, name) {
+                Ok(next) => next,
+                Err(Errno::NOENT) => {
+                    self.refuse_host(&current, at)?;
+                    rustix::fs::mkdirat(&current, name, Mode::from_raw_mode(0o755)).step("mount point", at)?;
+                    open_below(&current, name).step("mount point", at)?
+                }
+                Err(cause) => return Err(cause).step("mount point", at),
+            };
+        }
+        Ok(current)
+    }
+
+    /// Nothing may be created on a host file system: a mount point that is missing there is an error, not litter.
+    fn refuse_host(&self, directory: &OwnedFd, at: &AbsPath) -> Result<(), Fault> {
+        let device = rustix::fs::fstat(directory).step("mount point", at)?.st_dev;
+        if device == self.device { Ok(()) } else { Err("its directory is on a host file system and does not have it").step("mount point", at) }
+    }
+}
+
+/// Attaches a detached mount at an open path.
+pub(crate) fn attach(tree: &OwnedFd, target: &OwnedFd) -> Result<(), Errno> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    rustix::mount::move_mount(tree, "", target, "", flags)
+}
+
+/// Sets attributes on what is now mounted at `at`.
+pub(crate) fn make_read_only(root: &Root, at: &AbsPath) -> Result<(), Fault> {
+    let Some(path) = root.existing(at)? else { return Ok(()) };
+    let copy = tree::detach(&path, Attributes::READ_ONLY).step("read-only cover", at)?;
+    attach(&copy, &path).step("read-only cover", at)
+}
+
+fn open_below(directory: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    rustix::fs::openat2(directory, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), resolve)
+}
+
+/// Opens a host path by name; only before the root is pivoted.
+pub(crate) fn open_host(path: impl AsRef<OsStr>) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat(CWD, path.as_ref(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Removes an empty directory of the root.
+pub(crate) fn remove_directory(root: &Root, name: &str) -> Result<(), Errno> {
+    rustix::fs::unlinkat(&root.dir, name, AtFlags::REMOVEDIR)
+}
+
+/// Mount attributes need the type in scope for both callers.
+pub(crate) fn restrict(tree: &OwnedFd, attributes: Attributes) -> std::io::Result<()> {
+    set_attributes(tree.as_fd(), attributes, Depth::Tree)
+}

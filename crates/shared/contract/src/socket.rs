@@ -1,0 +1,86 @@
+//! One frame per seqpacket message, with the descriptors that belong to it. Used on both sides of every boundary.
+use crate::{MAX_FRAME, WireError, decode, encode};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Most descriptors a frame may carry: the plan, the event socket, three streams.
+pub const MAX_DESCRIPTORS: usize = 5;
+
+/// Two connected ends, closed on exec.
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?)
+}
+
+/// Sends one frame.
+pub fn send<T: Serialize>(socket: impl AsFd, frame: &T, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let bytes = encode(frame).map_err(io::Error::other)?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::Error::other("too many descriptors for one frame"));
+    }
+    rustix::net::sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives one frame and its descriptors; `None` when the other side is gone.
+pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    let mut bytes = vec![0; MAX_FRAME];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let got = rustix::net::recvmsg(
+        socket,
+        &mut [IoSliceMut::new(&mut bytes)],
+        &mut control,
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
+    // Descriptors first: on every error below they are closed instead of leaked.
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(io::Error::other(WireError::TooLarge(MAX_FRAME + 1)));
+    }
+    if got.bytes == 0 {
+        return Ok(None);
+    }
+    Ok(Some((
+        decode(&bytes[..got.bytes]).map_err(io::Error::other)?,
+        descriptors,
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ToInit;
+
+    #[test]
+    fn an_oversized_or_malformed_message_is_refused_and_a_closed_end_is_told() {
+        let (a, b) = pair().unwrap();
+        rustix::net::send(&a, &vec![b' '; MAX_FRAME + 10], SendFlags::empty()).unwrap();
+        assert!(receive::<ToInit>(&b).is_err());
+        rustix::net::send(&a, b"{", SendFlags::empty()).unwrap();
+        assert!(receive::<ToInit>(&b).is_err());
+        send(&a, &ToInit::Go, &[a.as_fd()]).unwrap();
+        let (frame, descriptors) = receive::<ToInit>(&b).unwrap().unwrap();
+        assert_eq!((frame, descriptors.len()), (ToInit::Go, 1));
+        drop((a, descriptors));
+        assert!(receive::<ToInit>(&b).unwrap().is_none());
+    }
+}
