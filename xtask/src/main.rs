@@ -1,2 +1,56 @@
-//! Chores.
-fn main() {}
+//! Chores of the repository: `cargo xtask test | tidy | bench | fuzz`. Developer tool; never shipped.
+//!
+//! Trust: runs with the developer's own rights, on the developer's own tree. It installs system packages only
+//! in `test` and `bench --install`, and says so before it does.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod fuzz;
+mod sh;
+mod test;
+mod tidy;
+
+use sh::Failed;
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+cargo xtask CHORE
+
+  tidy                           the rules of the house: arrows, zones, unsafe, headers, sizes, documents
+  test [--fast] [--fail-fast] [--advisories] [FILTER]
+                                 everything a change must pass; installs what is missing
+                                 --fast: format, lints, tidy and unit tests only
+                                 FILTER: only tests whose name contains it
+  bench start [--samples N] [--install] [--bin PATH]
+  bench policy [--samples N] [--bin PATH]
+                                 compare with peers and with the lower bound; writes bench/results.json
+  fuzz [--seconds N] [--builtin] [TARGET]
+                                 coverage-guided where nightly is installed, else the built-in mutation loop
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (chore, rest) = match arguments.split_first() {
+        Some((chore, rest)) => (chore.as_str(), rest),
+        None => ("", &[][..]),
+    };
+    let outcome = match chore {
+        "tidy" => tidy::main(rest),
+        "test" => test::main(rest),
+        "bench" => bench::main(rest),
+        "fuzz" => fuzz::main(rest),
+        "help" | "--help" | "-h" => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        other => Err(Failed::new(format!("unknown chore {other:?}"), USAGE)),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failed) if failed.is_told() => ExitCode::FAILURE,
+        Err(failed) => {
+            eprintln!("xtask: {failed}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -3,9 +3,9 @@
 //! Forked from init after init confined itself, so it has every restriction already; it adds the filter,
 //! proves from its own place that all of them hold, waits for the word, and executes.
 use crate::filter::{self, FilterSpec};
+use crate::hooks;
 use crate::probes::{self, Baseline};
 use crate::step::Step;
-use crate::hooks;
 use bastle_contract::socket;
 use bastle_contract::{Code, Fault, Handover, LaunchPlan, ProbeResult, Stdio};
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,12 @@ pub(crate) enum ToAgent {
 }
 
 /// Never returns: executes the agent or exits.
-pub(crate) fn become_agent(handover: &Handover, terminal: Option<OwnedFd>, baseline: &Baseline, init: &OwnedFd) -> ! {
+pub(crate) fn become_agent(
+    handover: &Handover,
+    terminal: Option<OwnedFd>,
+    baseline: &Baseline,
+    init: &OwnedFd,
+) -> ! {
     let told = match prepare(handover, terminal, baseline, init) {
         Ok(probes) => socket::send(init, &FromAgent::Probed(probes), &[]),
         Err(fault) => socket::send(init, &FromAgent::Failed(fault), &[]),
@@ -49,7 +54,12 @@ pub(crate) fn become_agent(handover: &Handover, terminal: Option<OwnedFd>, basel
     bastle_sys::exec::exit(125)
 }
 
-fn prepare(handover: &Handover, terminal: Option<OwnedFd>, baseline: &Baseline, init: &OwnedFd) -> Result<Vec<ProbeResult>, Fault> {
+fn prepare(
+    handover: &Handover,
+    terminal: Option<OwnedFd>,
+    baseline: &Baseline,
+    init: &OwnedFd,
+) -> Result<Vec<ProbeResult>, Fault> {
     let plan = &handover.plan;
     if hooks::enforces("session") {
         rustix::process::setsid().step("own session", "setsid")?;
@@ -62,8 +72,10 @@ fn prepare(handover: &Handover, terminal: Option<OwnedFd>, baseline: &Baseline, 
     rustix::process::chdir(plan.cwd.as_path()).step("working directory", &plan.cwd)?;
     if hooks::enforces("seccomp") {
         let program = filter::for_agent(FilterSpec::of(plan));
-        let listener = bastle_sys::seccomp::install_with_listener(&program).step("system-call filter", "seccomp")?;
-        socket::send(init, &FromAgent::Filtered, &[listener.as_fd()]).step("system-call filter", "listener")?;
+        let listener =
+            bastle_sys::seccomp::install_with_listener(&program).step("system-call filter", "seccomp")?;
+        socket::send(init, &FromAgent::Filtered, &[listener.as_fd()])
+            .step("system-call filter", "listener")?;
     }
     Ok(probes::run(handover, baseline, init.as_raw_fd()))
 }
@@ -85,7 +97,11 @@ fn streams(stdio: Stdio, pipes: &[OwnedFd], terminal: Option<OwnedFd>) -> Result
 
 /// The environment that will be executed with: the plan's and nothing else.
 pub(crate) fn environment(plan: &LaunchPlan) -> Vec<(String, String)> {
-    let mut environment: Vec<(String, String)> = plan.env.iter().map(|(name, value)| (name.as_str().to_owned(), value.clone())).collect();
+    let mut environment: Vec<(String, String)> = plan
+        .env
+        .iter()
+        .map(|(name, value)| (name.as_str().to_owned(), value.clone()))
+        .collect();
     if !hooks::enforces("environment") {
         environment.extend(std::env::vars());
     }
@@ -94,27 +110,60 @@ pub(crate) fn environment(plan: &LaunchPlan) -> Vec<(String, String)> {
 
 fn execute(plan: &LaunchPlan) -> (u8, Fault) {
     let program = plan.argv.program();
-    let strings = |items: Vec<String>| -> Result<Vec<CString>, std::ffi::NulError> { items.into_iter().map(CString::new).collect() };
-    let env = strings(environment(plan).into_iter().map(|(name, value)| format!("{name}={value}")).collect());
+    let strings = |items: Vec<String>| -> Result<Vec<CString>, std::ffi::NulError> {
+        items.into_iter().map(CString::new).collect()
+    };
+    let env = strings(
+        environment(plan)
+            .into_iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect(),
+    );
     let argv = strings(plan.argv.as_slice().to_vec());
     let path = find(plan, program).map(CString::new);
     let (Ok(env), Ok(argv)) = (env, argv) else {
-        return (126, Fault::new(Code::ExecFailed, format!("cannot execute {program}"), "an argument or variable contains a NUL byte"));
+        return (
+            126,
+            Fault::new(
+                Code::ExecFailed,
+                format!("cannot execute {program}"),
+                "an argument or variable contains a NUL byte",
+            ),
+        );
     };
     let path = match path {
         Some(Ok(path)) => path,
         Some(Err(_)) | None => {
-            let fault = Fault::new(Code::ExecNotFound, format!("{program}: not found inside the fence"), "no such file on the sandbox's PATH")
-                .help(format!("bastle can-i exec {program}"))
-                .help("bastle run --ro DIRECTORY -- ... grants the directory it lies in");
+            let fault = Fault::new(
+                Code::ExecNotFound,
+                format!("{program}: not found inside the fence"),
+                "no such file on the sandbox's PATH",
+            )
+            .help(format!("bastle can-i exec {program}"))
+            .help("bastle run --ro DIRECTORY -- ... grants the directory it lies in");
             return (127, fault);
         }
     };
     let cause = bastle_sys::exec::execve(&path, &argv, &env);
-    let cause = if cause.raw_os_error() == Some(libc::ENOEXEC) { through_shell(path.clone(), argv, &env) } else { cause };
-    let code = if cause.raw_os_error() == Some(libc::ENOENT) { 127 } else { 126 };
+    let cause = if cause.raw_os_error() == Some(libc::ENOEXEC) {
+        through_shell(path.clone(), argv, &env)
+    } else {
+        cause
+    };
+    let code = if cause.raw_os_error() == Some(libc::ENOENT) {
+        127
+    } else {
+        126
+    };
     let shown = path.to_string_lossy();
-    (code, Fault::new(Code::ExecFailed, format!("cannot execute {shown}"), cause.to_string()))
+    (
+        code,
+        Fault::new(
+            Code::ExecFailed,
+            format!("cannot execute {shown}"),
+            cause.to_string(),
+        ),
+    )
 }
 
 /// A script without `#!` is the shell's, as every `execvp` does.
@@ -129,8 +178,16 @@ fn find(plan: &LaunchPlan, program: &str) -> Option<String> {
     if program.contains('/') {
         return Some(program.to_owned());
     }
-    let path = plan.env.iter().rev().find(|(name, _)| name.as_str() == "PATH").map(|(_, value)| value.as_str())?;
-    let candidates = path.split(':').filter(|directory| !directory.is_empty()).map(|directory| format!("{directory}/{program}"));
+    let path = plan
+        .env
+        .iter()
+        .rev()
+        .find(|(name, _)| name.as_str() == "PATH")
+        .map(|(_, value)| value.as_str())?;
+    let candidates = path
+        .split(':')
+        .filter(|directory| !directory.is_empty())
+        .map(|directory| format!("{directory}/{program}"));
     let mut unusable = None;
     for candidate in candidates {
         match rustix::fs::access(candidate.as_str(), rustix::fs::Access::EXEC_OK) {

@@ -2,7 +2,8 @@
 use crate::step::Step;
 use bastle_contract::{Access, Code, Fault, LandlockRule, LaunchPlan, LimitKind, LimitMechanism};
 use landlock::{
-    ABI, Access as _, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
+    ABI, Access as _, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::CpuSet;
@@ -19,8 +20,13 @@ pub(crate) fn no_new_privs() -> Result<(), Fault> {
 pub(crate) fn landlock(plan: &LaunchPlan) -> Result<(), Fault> {
     let abi = bastle_sys::landlock::abi();
     if abi < plan.landlock_abi {
-        let what = format!("Landlock ABI {} is needed, the kernel has {abi}", plan.landlock_abi);
-        return Err(Fault::new(Code::FenceLandlock, what, "an older kernel would leave a gap").help("bastle doctor"));
+        let what = format!(
+            "Landlock ABI {} is needed, the kernel has {abi}",
+            plan.landlock_abi
+        );
+        return Err(
+            Fault::new(Code::FenceLandlock, what, "an older kernel would leave a gap").help("bastle doctor"),
+        );
     }
     let what = "Landlock";
     let mut ruleset = Ruleset::default()
@@ -31,19 +37,28 @@ pub(crate) fn landlock(plan: &LaunchPlan) -> Result<(), Fault> {
         .step(what, "scopes")?
         .create()
         .step(what, "ruleset")?;
+    // Listing the constructed root shows planned names only, and programs expect to be able to.
+    let root = PathFd::new("/").step(what, "/")?;
+    ruleset = ruleset.add_rule(PathBeneath::new(root, AccessFs::ReadDir)).step(what, "/")?;
     for LandlockRule { path, access } in &plan.landlock {
         let fd = PathFd::new(path.as_path()).step(what, path)?;
         let granted = match access {
             Access::ReadOnly => AccessFs::from_read(LANDLOCK),
             Access::ReadWrite => AccessFs::from_all(LANDLOCK),
         };
-        let granted = if path.as_path().is_dir() { granted } else { granted & AccessFs::from_file(LANDLOCK) };
+        let granted = if path.as_path().is_dir() {
+            granted
+        } else {
+            granted & AccessFs::from_file(LANDLOCK)
+        };
         ruleset = ruleset.add_rule(PathBeneath::new(fd, granted)).step(what, path)?;
     }
     let status = ruleset.restrict_self().step(what, "restrict_self")?;
     match status.ruleset {
         RulesetStatus::FullyEnforced => Ok(()),
-        RulesetStatus::PartiallyEnforced | RulesetStatus::NotEnforced => Err("not fully enforced").step(what, "restrict_self"),
+        RulesetStatus::PartiallyEnforced | RulesetStatus::NotEnforced => {
+            Err("not fully enforced").step(what, "restrict_self")
+        }
     }
 }
 
@@ -71,14 +86,26 @@ pub(crate) fn limits(plan: &LaunchPlan) -> Result<(), Fault> {
 
 fn set(resource: Resource, value: u64) -> Result<(), Fault> {
     // A hard limit that is lower already stays: the plan's value is held all the more.
-    let hard = rustix::process::getrlimit(resource).maximum.map_or(value, |maximum| maximum.min(value));
-    rustix::process::setrlimit(resource, Rlimit { current: Some(hard), maximum: Some(hard) }).step("rlimit", format!("{resource:?} {value}"))
+    let hard = rustix::process::getrlimit(resource)
+        .maximum
+        .map_or(value, |maximum| maximum.min(value));
+    rustix::process::setrlimit(
+        resource,
+        Rlimit {
+            current: Some(hard),
+            maximum: Some(hard),
+        },
+    )
+    .step("rlimit", format!("{resource:?} {value}"))
 }
 
 fn pin(cpus: u64) -> Result<(), Fault> {
     let allowed = rustix::thread::sched_getaffinity(None).step("affinity", cpus)?;
     let mut chosen = CpuSet::new();
-    for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).take(usize::try_from(cpus).unwrap_or(usize::MAX)) {
+    for cpu in (0..CpuSet::MAX_CPU)
+        .filter(|cpu| allowed.is_set(*cpu))
+        .take(usize::try_from(cpus).unwrap_or(usize::MAX))
+    {
         chosen.set(cpu);
     }
     rustix::thread::sched_setaffinity(None, &chosen).step("affinity", cpus)

@@ -27,13 +27,21 @@ pub(crate) fn assume(identity: IdMapping, groups: Groups) -> Result<(), Fault> {
     rustix::thread::set_thread_res_gid(gid, gid, gid).step(what, "setresgid")?;
     rustix::thread::set_thread_res_uid(uid, uid, uid).step(what, "setresuid")?;
     let all = rustix::thread::capabilities(None).step(what, "capget")?.permitted;
-    rustix::thread::set_capabilities(None, CapabilitySets { effective: all, permitted: all, inheritable: CapabilitySet::empty() })
-        .step(what, "capset")
+    rustix::thread::set_capabilities(
+        None,
+        CapabilitySets {
+            effective: all,
+            permitted: all,
+            inheritable: CapabilitySet::empty(),
+        },
+    )
+    .step(what, "capset")
 }
 
 /// Dies with the spawner. After the identity is taken: changing it would clear the setting.
 pub(crate) fn die_with_parent() -> Result<(), Fault> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).step("death with the spawner", "prctl")
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .step("death with the spawner", "prctl")
 }
 
 /// Gives up every capability in every set, for ever.
@@ -50,5 +58,13 @@ pub(crate) fn drop_capabilities() -> Result<(), Fault> {
         }
     }
     let none = CapabilitySet::empty();
-    rustix::thread::set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none }).step(what, "capset")
+    rustix::thread::set_capabilities(
+        None,
+        CapabilitySets {
+            effective: none,
+            permitted: none,
+            inheritable: none,
+        },
+    )
+    .step(what, "capset")
 }

@@ -18,7 +18,9 @@ mod supervise;
 
 use agent::{FromAgent, ToAgent};
 use bastle_contract::socket;
-use bastle_contract::{CapabilityStatement, Code, Event, Fault, FromInit, Handover, ProbeResult, Stdio, ToInit};
+use bastle_contract::{
+    CapabilityStatement, Code, Event, Fault, FromInit, Handover, ProbeResult, Stdio, ToInit,
+};
 use bastle_sys::clone::{Cloned, Namespaces, clone_into};
 use guard::Guard;
 use probes::Baseline;
@@ -58,14 +60,24 @@ fn run(handover: &Handover) -> Result<u8, Fault> {
     };
     let mut guard = Guard::new(&handover.plan);
     let mut events = Vec::new();
-    let prepared = prepare(handover, slave, &baseline, &mut guard, &mut |event| events.push(event))?;
+    let prepared = prepare(handover, slave, &baseline, &mut guard, &mut |event| {
+        events.push(event)
+    })?;
     // From here on no other process of the sandbox can look into this one.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).step("hiding init", "prctl")?;
     bastle_sys::seccomp::install(&filter::for_init()).step("filter of init", "seccomp")?;
-    let statement =
-        CapabilityStatement { fence: handover.fence.clone(), identity: handover.identity, probes: prepared.probes.clone() };
+    let statement = CapabilityStatement {
+        fence: handover.fence.clone(),
+        identity: handover.identity,
+        probes: prepared.probes.clone(),
+    };
     let proven = statement.proves(&handover.plan.guarantees);
-    socket::send(&handover.events, &FromInit::Ready(statement), master.as_ref().map(AsFd::as_fd).as_slice()).step("reporting", "ready")?;
+    socket::send(
+        &handover.events,
+        &FromInit::Ready(statement),
+        master.as_ref().map(AsFd::as_fd).as_slice(),
+    )
+    .step("reporting", "ready")?;
     drop(master);
     // Control judges too, but a fence that is not proven is not started even if it says so.
     if !proven {
@@ -87,7 +99,13 @@ type Terminal = Option<(OwnedFd, OwnedFd)>;
 fn build(handover: &Handover) -> Result<(Baseline, Terminal), Fault> {
     let keep: Vec<i32> = [handover.release.as_raw_fd(), handover.events.as_raw_fd()]
         .into_iter()
-        .chain(handover.sources.iter().chain(&handover.stdio).map(AsRawFd::as_raw_fd))
+        .chain(
+            handover
+                .sources
+                .iter()
+                .chain(&handover.stdio)
+                .map(AsRawFd::as_raw_fd),
+        )
         .collect();
     bastle_sys::fd::close_all_except(&keep).step("closing descriptors", "close_range")?;
     wait_for_release(&handover.release)?;
@@ -95,7 +113,11 @@ fn build(handover: &Handover) -> Result<(Baseline, Terminal), Fault> {
     if hooks::enforces("cgroup-namespace") {
         bastle_sys::clone::unshare_cgroup().step("cgroup namespace", "unshare")?;
     }
-    let groups = if handover.sources.is_empty() { identity::Groups::OfAnOrdinaryUser } else { identity::Groups::OfRoot };
+    let groups = if handover.sources.is_empty() {
+        identity::Groups::OfAnOrdinaryUser
+    } else {
+        identity::Groups::OfRoot
+    };
     identity::assume(handover.identity, groups)?;
     identity::die_with_parent()?;
     // Changing the identity made this process undumpable, and its own /proc files root's.
@@ -108,7 +130,8 @@ fn build(handover: &Handover) -> Result<(Baseline, Terminal), Fault> {
     if hooks::enforces("host-name") {
         rustix::system::sethostname(b"bastle").step("host name", "sethostname")?;
     }
-    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None).step("loopback", "socket")?;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+        .step("loopback", "socket")?;
     bastle_sys::net::loopback_up(socket.as_fd()).step("loopback", "lo")?;
     let terminal = terminal(handover.plan.stdio)?;
     let baseline = baseline.before_confinement();
@@ -145,13 +168,21 @@ fn wait_for_release(release: &OwnedFd) -> Result<(), Fault> {
 
 /// A pseudo-terminal of the sandbox's own file system: the agent's terminal is never the caller's.
 fn terminal(stdio: Stdio) -> Result<Terminal, Fault> {
-    let Stdio::Pty { rows, cols } = stdio else { return Ok(None) };
+    let Stdio::Pty { rows, cols } = stdio else {
+        return Ok(None);
+    };
     let what = "own terminal";
-    let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).step(what, "openpt")?;
+    let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
+        .step(what, "openpt")?;
     rustix::pty::unlockpt(&master).step(what, "unlockpt")?;
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags).step(what, "open the slave")?;
-    let size = rustix::termios::Winsize { ws_row: rows, ws_col: cols, ws_xpixel: 0, ws_ypixel: 0 };
+    let size = rustix::termios::Winsize {
+        ws_row: rows,
+        ws_col: cols,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
     rustix::termios::tcsetwinsize(&master, size).step(what, "size")?;
     Ok(Some((master, slave)))
 }
@@ -165,7 +196,13 @@ fn prepare(
     tell: &mut dyn FnMut(Event),
 ) -> Result<Prepared, Fault> {
     let what = "the agent's process";
-    let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).step(what, "socketpair")?;
+    let (ours, theirs) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .step(what, "socketpair")?;
     let pid = match clone_into(Namespaces::NONE, None).step(what, "clone")? {
         Cloned::Child => agent::become_agent(handover, slave, baseline, &theirs),
         Cloned::Parent { pid, pidfd: _ } => pid,
@@ -178,7 +215,12 @@ fn prepare(
             waiting.push(PollFd::new(listener, PollFlags::IN));
         }
         rustix::event::poll(&mut waiting, None).step(what, "poll")?;
-        let (spoke, called) = (!waiting[0].revents().is_empty(), waiting.get(1).is_some_and(|fd| fd.revents().contains(PollFlags::IN)));
+        let (spoke, called) = (
+            !waiting[0].revents().is_empty(),
+            waiting
+                .get(1)
+                .is_some_and(|fd| fd.revents().contains(PollFlags::IN)),
+        );
         if called && let Some(listener) = &listener {
             guard.serve(listener.as_fd(), tell).step(what, "guard")?;
         }
@@ -187,10 +229,21 @@ fn prepare(
         }
         match socket::receive::<FromAgent>(&ours).step(what, "report")? {
             Some((FromAgent::Filtered, mut fds)) => listener = fds.pop(),
-            Some((FromAgent::Probed(probes), _)) => return Ok(Prepared { pid, line: ours, listener, probes }),
+            Some((FromAgent::Probed(probes), _)) => {
+                return Ok(Prepared {
+                    pid,
+                    line: ours,
+                    listener,
+                    probes,
+                });
+            }
             Some((FromAgent::Failed(fault), _)) => return Err(fault),
             Some((FromAgent::NotExecuted(..), _)) | None => {
-                return Err(Fault::new(Code::FenceLost, "the agent's process ended before it was started", "it did not say why"));
+                return Err(Fault::new(
+                    Code::FenceLost,
+                    "the agent's process ended before it was started",
+                    "it did not say why",
+                ));
             }
         }
     }
@@ -198,7 +251,12 @@ fn prepare(
 
 impl From<Prepared> for supervise::Agent {
     fn from(prepared: Prepared) -> Self {
-        let Prepared { pid, line, listener, probes: _ } = prepared;
+        let Prepared {
+            pid,
+            line,
+            listener,
+            probes: _,
+        } = prepared;
         Self { pid, line, listener }
     }
 }

@@ -11,7 +11,12 @@ pub(crate) trait Step<T> {
 impl<T, E: Display> Step<T> for Result<T, E> {
     fn step(self, control: &str, object: impl Display) -> Result<T, Fault> {
         self.map_err(|cause| {
-            Fault::new(Code::FenceStep, format!("cannot set up {control} ({object})"), cause.to_string()).help("bastle doctor")
+            Fault::new(
+                Code::FenceStep,
+                format!("cannot set up {control} ({object})"),
+                cause.to_string(),
+            )
+            .help("bastle doctor")
         })
     }
 }

@@ -17,7 +17,10 @@ pub(crate) struct Agent {
 }
 
 /// How often the watchdog looks where no cgroup holds the memory. Ten times a second bounds what a hog can take in between.
-const WATCHDOG: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+const WATCHDOG: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
 
 /// Runs until the agent ends; returns init's own exit code.
 pub(crate) fn supervise(handover: &Handover, agent: Agent, mut guard: Guard) -> Result<u8, Fault> {
@@ -28,7 +31,10 @@ pub(crate) fn supervise(handover: &Handover, agent: Agent, mut guard: Guard) -> 
     loop {
         let events = &handover.events;
         let listener = agent.listener.as_ref();
-        let mut waiting = vec![PollFd::new(&children, PollFlags::IN), PollFd::new(events, PollFlags::IN)];
+        let mut waiting = vec![
+            PollFd::new(&children, PollFlags::IN),
+            PollFd::new(events, PollFlags::IN),
+        ];
         waiting.extend(listener.map(|fd| PollFd::new(fd, PollFlags::IN)));
         waiting.extend(line.map(|fd| PollFd::new(fd, PollFlags::IN)));
         match rustix::event::poll(&mut waiting, timeout) {
@@ -66,7 +72,8 @@ pub(crate) fn supervise(handover: &Handover, agent: Agent, mut guard: Guard) -> 
 fn execution<'a>(handover: &Handover, line: &'a OwnedFd) -> Result<Option<&'a OwnedFd>, Fault> {
     match socket::receive::<FromAgent>(line).step("starting the agent", "report")? {
         Some((FromAgent::NotExecuted(code, fault), _)) => {
-            socket::send(&handover.events, &FromInit::NotExecuted { code, fault }, &[]).step("reporting", "control")?;
+            socket::send(&handover.events, &FromInit::NotExecuted { code, fault }, &[])
+                .step("reporting", "control")?;
             Ok(Some(line))
         }
         Some(_) => Ok(Some(line)),
@@ -78,7 +85,10 @@ fn execution<'a>(handover: &Handover, line: &'a OwnedFd) -> Result<Option<&'a Ow
 fn obey(handover: &Handover, agent: &Agent) -> Result<bool, Fault> {
     match socket::receive::<ToInit>(&handover.events).step("control", "receive")? {
         Some((ToInit::Signal { signal }, _)) => {
-            if let (Some(pid), Some(signal)) = (Pid::from_raw(agent.pid as i32), Signal::from_named_raw(i32::from(signal))) {
+            if let (Some(pid), Some(signal)) = (
+                Pid::from_raw(agent.pid as i32),
+                Signal::from_named_raw(i32::from(signal)),
+            ) {
                 match rustix::process::kill_process_group(pid, signal) {
                     Ok(()) | Err(Errno::SRCH) => {}
                     Err(cause) => return Err(cause).step("passing a signal on", "kill"),
@@ -86,8 +96,12 @@ fn obey(handover: &Handover, agent: &Agent) -> Result<bool, Fault> {
             }
             Ok(true)
         }
-        Some((ToInit::Freeze, _)) => bastle_sys::signal::kill_everything_else(libc::SIGSTOP).step("freezing", "SIGSTOP").map(|()| true),
-        Some((ToInit::Thaw, _)) => bastle_sys::signal::kill_everything_else(libc::SIGCONT).step("thawing", "SIGCONT").map(|()| true),
+        Some((ToInit::Freeze, _)) => bastle_sys::signal::kill_everything_else(libc::SIGSTOP)
+            .step("freezing", "SIGSTOP")
+            .map(|()| true),
+        Some((ToInit::Thaw, _)) => bastle_sys::signal::kill_everything_else(libc::SIGCONT)
+            .step("thawing", "SIGCONT")
+            .map(|()| true),
         Some((ToInit::Go, _)) => Ok(true),
         None => Ok(false),
     }
@@ -102,7 +116,9 @@ fn reap(children: &OwnedFd, agent: &Agent) -> Result<Option<WaitStatus>, Fault> 
     }
     loop {
         match rustix::process::wait(WaitOptions::NOHANG) {
-            Ok(Some((pid, status))) if pid.as_raw_nonzero().get() as u32 == agent.pid => return Ok(Some(status)),
+            Ok(Some((pid, status))) if pid.as_raw_nonzero().get() as u32 == agent.pid => {
+                return Ok(Some(status));
+            }
             Ok(Some(_)) => {}
             Ok(None) | Err(Errno::CHILD) => return Ok(None),
             Err(cause) => return Err(cause).step("reaping", "wait"),
@@ -113,9 +129,18 @@ fn reap(children: &OwnedFd, agent: &Agent) -> Result<Option<WaitStatus>, Fault> 
 /// Reports, then ends every process that is left. The kernel ends those that come into being meanwhile with init itself.
 fn finish(handover: &Handover, status: WaitStatus, guard: &Guard) -> Result<u8, Fault> {
     let counted = guard.usage();
-    let usage = Usage { bytes_written: counted.bytes_written, created: counted.created, files: counted.files, ..Usage::default() };
+    let usage = Usage {
+        bytes_written: counted.bytes_written,
+        created: counted.created,
+        files: counted.files,
+        ..Usage::default()
+    };
     let byte = |value: Option<i32>| value.and_then(|value| u8::try_from(value).ok());
-    let ended = FromInit::Exited { code: byte(status.exit_status()), signal: byte(status.terminating_signal()), usage };
+    let ended = FromInit::Exited {
+        code: byte(status.exit_status()),
+        signal: byte(status.terminating_signal()),
+        usage,
+    };
     socket::send(&handover.events, &ended, &[]).step("reporting", "exit")?;
     bastle_sys::signal::kill_everything_else(libc::SIGKILL).step("ending", "SIGKILL")?;
     Ok(0)
@@ -136,12 +161,23 @@ fn watch_memory(handover: &Handover, limit: u64) -> Result<(), Fault> {
         let (_, resident, shared) = (fields.next()?, fields.next()?, fields.next()?);
         Some(resident.saturating_sub(shared) * page)
     };
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Err("unreadable").step("memory watchdog", "/proc") };
-    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let total: u64 = names.filter(|name| name.bytes().all(|b| b.is_ascii_digit())).filter_map(|pid| resident(&pid)).sum();
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Err("unreadable").step("memory watchdog", "/proc");
+    };
+    let names = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok());
+    let total: u64 = names
+        .filter(|name| name.bytes().all(|b| b.is_ascii_digit()))
+        .filter_map(|pid| resident(&pid))
+        .sum();
     if total > limit {
         let effect = "every process of the run was killed".to_owned();
-        let hit = Event::Limit(LimitHit { limit: LimitKind::Memory, value: limit, effect });
+        let hit = Event::Limit(LimitHit {
+            limit: LimitKind::Memory,
+            value: limit,
+            effect,
+        });
         socket::send(&handover.events, &FromInit::Event(hit), &[]).step("telling events", "control")?;
         bastle_sys::signal::kill_everything_else(libc::SIGKILL).step("memory watchdog", "SIGKILL")?;
     }

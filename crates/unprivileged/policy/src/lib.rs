@@ -1,1 +1,60 @@
-//! Pure judgement and planning: documents, layers, decide, plan, explain, lint.
+//! Pure judgement and planning: documents, layers, merge, decide, plan, explain, lint.
+//!
+//! **Trust:** runs unprivileged and reads untrusted bytes (policy files of a workspace). It does no I/O, reads
+//! no clock and no environment: everything it needs is handed in, so the same input gives the same answer for
+//! the kernel plan, `why`, `can-i`, dry-run and lint.
+#![forbid(unsafe_code)]
+
+pub mod command;
+mod commands;
+mod decide;
+mod diff;
+mod document;
+mod effective;
+mod explain;
+mod fsmap;
+mod host;
+mod json;
+mod layers;
+mod lint;
+mod merge;
+mod names;
+mod netrule;
+mod pathrule;
+mod plan;
+mod presets;
+mod query;
+mod request;
+mod score;
+mod selftest;
+mod text;
+mod tiers;
+mod toolrule;
+mod units;
+
+pub use decide::{Decision, Outcome, decide};
+pub use diff::{DiffLine, diff};
+pub use document::{
+    Approvals, At, AuditLevel, AuditSection, Budget, CommandLists, Decided, Document, EnvSection, FsSection,
+    GitSection, Group, Limits, Mode, NetDefault, NetSection, OnExceed, OnTimeout, Reference, SCHEMA, Secret,
+    Section, TestCase, diagnose, parse,
+};
+pub use effective::{Budgets, Effective, ExpansionSummary, GitRules, Inactive, NetRules, Origin, Request, Sourced};
+pub use explain::explain;
+pub use fsmap::{Grade, Reach};
+pub use host::{Host, HostError, HostPattern};
+pub use json::Diagnostic;
+pub use layers::{Layer, LayerKind, Surroundings};
+pub use lint::{Finding, FindingKind, lint};
+pub use merge::{Expansion, MergeOptions, merge};
+pub use netrule::{NetRule, NetTarget};
+pub use pathrule::{Anchor, PathRule};
+pub use plan::{
+    FsFacts, Needs, PathFact, PathKind, PlanLine, Planned, Rendered, TreeNeed, needs, plan, render_dry_run,
+};
+pub use presets::{SandboxMode, default_layers, floor, names, preset, sandbox_preset};
+pub use query::{NetQuery, Query};
+pub use request::{Grant, LaunchRequest, Verdict, decide_launch};
+pub use score::{Contribution, Score, score};
+pub use selftest::{TestReport, selftest};
+pub use tiers::{DangerEntry, Tier, danger_matrix};

@@ -109,7 +109,8 @@ fn candidates(hierarchy: &Hierarchy, own: &str) -> Vec<PathBuf> {
     let Some(relative) = group.strip_prefix(hierarchy.root.trim_end_matches('/')) else {
         return Vec::new();
     };
-    let start = hierarchy.point.join(relative.trim_start_matches('/'));
+    // Component by component: joining an empty rest would leave a trailing slash.
+    let start: PathBuf = hierarchy.point.components().chain(Path::new(relative.trim_start_matches('/')).components()).collect();
     start
         .ancestors()
         .take_while(|dir| dir.starts_with(&hierarchy.point))
@@ -191,6 +192,8 @@ mod tests {
         let places = candidates(&old, own);
         assert_eq!(places.first().unwrap(), Path::new("/sys/fs/cgroup/cpu/a/b"));
         assert_eq!(places.last().unwrap(), Path::new("/sys/fs/cgroup/cpu"));
+        let top = candidates(&old, "4:cpu,cpuacct:/\n");
+        assert_eq!(top.first().unwrap().to_str(), Some("/sys/fs/cgroup/cpu"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod program;
 mod rules;
 mod table;
 
-use bastle_contract::{LimitKind, LimitMechanism, LaunchPlan};
+use bastle_contract::{LaunchPlan, LimitKind, LimitMechanism};
 use bastle_sys::seccomp::Instruction;
 
 pub(crate) use rules::{Guarded, guarded, told};
@@ -25,11 +25,18 @@ pub(crate) struct FilterSpec {
 impl FilterSpec {
     /// Reads it off the plan.
     pub(crate) fn of(plan: &LaunchPlan) -> Self {
-        let by_guard = [LimitKind::Disk, LimitKind::Inodes, LimitKind::Files, LimitKind::BytesWritten];
+        let by_guard = [
+            LimitKind::Disk,
+            LimitKind::Inodes,
+            LimitKind::Files,
+            LimitKind::BytesWritten,
+        ];
         Self {
             debuggers: plan.debuggers,
             counting: by_guard.iter().any(|kind| plan.limit(*kind).is_some()),
-            pinned: plan.limit(LimitKind::Cpu).is_some_and(|rule| rule.mechanism == LimitMechanism::Affinity),
+            pinned: plan
+                .limit(LimitKind::Cpu)
+                .is_some_and(|rule| rule.mechanism == LimitMechanism::Affinity),
         }
     }
 }

@@ -60,7 +60,10 @@ pub(super) fn assemble(rules: &Rules) -> Vec<Instruction> {
         load(NUMBER),
     ];
     if cfg!(target_arch = "x86_64") {
-        program.extend([jump(JUMP_GREATER_EQUAL, 0x4000_0000, 0, 1), ret(Action::Fail(libc::ENOSYS))]);
+        program.extend([
+            jump(JUMP_GREATER_EQUAL, 0x4000_0000, 0, 1),
+            ret(Action::Fail(libc::ENOSYS)),
+        ]);
     }
     for (number, rule) in rules {
         let body = body(rule);
@@ -87,7 +90,12 @@ fn body(rule: &Rule) -> Vec<Instruction> {
 }
 
 fn load(offset: u32) -> Instruction {
-    Instruction { code: LOAD, jt: 0, jf: 0, k: offset }
+    Instruction {
+        code: LOAD,
+        jt: 0,
+        jf: 0,
+        k: offset,
+    }
 }
 
 fn jump(code: u16, k: u32, jt: u8, jf: u8) -> Instruction {
@@ -100,7 +108,12 @@ fn ret(action: Action) -> Instruction {
         Action::Fail(errno) => libc::SECCOMP_RET_ERRNO | (errno as u32 & 0xffff),
         Action::HandOver => libc::SECCOMP_RET_USER_NOTIF,
     };
-    Instruction { code: RETURN, jt: 0, jf: 0, k }
+    Instruction {
+        code: RETURN,
+        jt: 0,
+        jf: 0,
+        k,
+    }
 }
 
 #[cfg(test)]
@@ -137,21 +150,35 @@ mod tests {
 
     #[test]
     fn a_call_without_a_rule_or_through_another_entry_is_refused() {
-        let allow = Rule { cases: vec![], otherwise: Action::Allow };
+        let allow = Rule {
+            cases: vec![],
+            otherwise: Action::Allow,
+        };
         let program = assemble(&Rules::from([(39, allow)]));
         assert_eq!(run(&program, ARCHITECTURE, 39, [0; 6]), libc::SECCOMP_RET_ALLOW);
         assert_eq!(run(&program, ARCHITECTURE, 40, [0; 6]), errno(libc::EPERM));
         assert_eq!(run(&program, 0x4000_0003, 39, [0; 6]), errno(libc::ENOSYS));
         #[cfg(target_arch = "x86_64")]
-        assert_eq!(run(&program, ARCHITECTURE, 39 | 0x4000_0000, [0; 6]), errno(libc::ENOSYS));
+        assert_eq!(
+            run(&program, ARCHITECTURE, 39 | 0x4000_0000, [0; 6]),
+            errno(libc::ENOSYS)
+        );
     }
 
     #[test]
     fn the_first_case_that_applies_wins_and_only_low_halves_count() {
         let rule = Rule {
             cases: vec![
-                Case { register: 1, test: Test::Equals(7), action: Action::Fail(libc::EACCES) },
-                Case { register: 0, test: Test::AnyOf(0x10), action: Action::HandOver },
+                Case {
+                    register: 1,
+                    test: Test::Equals(7),
+                    action: Action::Fail(libc::EACCES),
+                },
+                Case {
+                    register: 0,
+                    test: Test::AnyOf(0x10),
+                    action: Action::HandOver,
+                },
             ],
             otherwise: Action::Allow,
         };
@@ -165,7 +192,11 @@ mod tests {
 
     #[test]
     fn every_body_fits_a_jump_and_the_whole_fits_the_kernel() {
-        let spec = super::super::FilterSpec { debuggers: true, counting: true, pinned: true };
+        let spec = super::super::FilterSpec {
+            debuggers: true,
+            counting: true,
+            pinned: true,
+        };
         let rules = super::super::rules::for_agent(spec);
         assert!(rules.values().all(|rule| body(rule).len() < 255));
         assert!(assemble(&rules).len() <= 4096);

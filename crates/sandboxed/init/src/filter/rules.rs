@@ -35,7 +35,11 @@ const RENAMEAT: c_long = 38;
 
 /// Calls that remove names: counted only.
 #[cfg(target_arch = "x86_64")]
-const REMOVING: &[(c_long, &str)] = &[(SYS_unlinkat, "unlinkat"), (SYS_unlink, "unlink"), (SYS_rmdir, "rmdir")];
+const REMOVING: &[(c_long, &str)] = &[
+    (SYS_unlinkat, "unlinkat"),
+    (SYS_unlink, "unlink"),
+    (SYS_rmdir, "rmdir"),
+];
 #[cfg(target_arch = "aarch64")]
 const REMOVING: &[(c_long, &str)] = &[(SYS_unlinkat, "unlinkat")];
 
@@ -57,8 +61,13 @@ const MOVING: &[c_long] = &[SYS_copy_file_range, SYS_sendfile, SYS_splice];
 const EXECUTING: &[(c_long, &str)] = &[(SYS_execve, "execve"), (SYS_execveat, "execveat")];
 
 /// Namespaces a child must not get. `CLONE_NEWTIME` shares its bit with the exit signal and is out of clone's reach.
-const NAMESPACES: u32 =
-    (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP) as u32;
+const NAMESPACES: u32 = (CLONE_NEWUSER
+    | CLONE_NEWNS
+    | CLONE_NEWPID
+    | CLONE_NEWNET
+    | CLONE_NEWIPC
+    | CLONE_NEWUTS
+    | CLONE_NEWCGROUP) as u32;
 
 /// A call that was handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +88,8 @@ pub(crate) enum Guarded {
 
 /// What a handed-over call is about; `None` when it is one that is only refused and told.
 pub(crate) fn guarded(number: c_long) -> Option<Guarded> {
-    let named = |table: &[(c_long, &'static str)]| table.iter().find(|(n, _)| *n == number).map(|(_, name)| *name);
+    let named =
+        |table: &[(c_long, &'static str)]| table.iter().find(|(n, _)| *n == number).map(|(_, name)| *name);
     #[cfg(target_arch = "x86_64")]
     if number == SYS_open {
         return Some(Guarded::Open("open"));
@@ -112,7 +122,11 @@ pub(super) fn for_agent(spec: FilterSpec) -> Rules {
         }
     };
     let hand_over = plain(Action::HandOver);
-    let counted = if spec.counting { hand_over.clone() } else { plain(Action::Allow) };
+    let counted = if spec.counting {
+        hand_over.clone()
+    } else {
+        plain(Action::Allow)
+    };
     set(TOLD, &hand_over);
     set(NAMING, &hand_over);
     set(NAMING_HERE, &hand_over);
@@ -120,18 +134,36 @@ pub(super) fn for_agent(spec: FilterSpec) -> Rules {
     set(REMOVING, &counted);
     set(WRITING, &counted);
     for number in MOVING {
-        rules.insert(*number, plain(if spec.counting { Action::Fail(ENOSYS) } else { Action::Allow }));
+        rules.insert(
+            *number,
+            plain(if spec.counting {
+                Action::Fail(ENOSYS)
+            } else {
+                Action::Allow
+            }),
+        );
     }
     // Without counting only opens that can create matter: existing names are held by mounts.
-    let flags = if spec.counting { O_CREAT | O_TRUNC | O_WRONLY | O_RDWR } else { O_CREAT } as u32;
+    let flags = if spec.counting {
+        O_CREAT | O_TRUNC | O_WRONLY | O_RDWR
+    } else {
+        O_CREAT
+    } as u32;
     rules.insert(SYS_openat, open(2, flags));
     #[cfg(target_arch = "x86_64")]
     rules.insert(SYS_open, open(1, flags));
     if spec.counting {
-        rules.insert(SYS_mmap, Rule {
-            cases: vec![Case { register: 3, test: Test::AnyOf(MAP_SHARED as u32), action: Action::HandOver }],
-            otherwise: Action::Allow,
-        });
+        rules.insert(
+            SYS_mmap,
+            Rule {
+                cases: vec![Case {
+                    register: 3,
+                    test: Test::AnyOf(MAP_SHARED as u32),
+                    action: Action::HandOver,
+                }],
+                otherwise: Action::Allow,
+            },
+        );
     }
     if spec.pinned {
         rules.insert(SYS_sched_setaffinity, plain(Action::Fail(EPERM)));
@@ -157,22 +189,45 @@ pub(super) fn for_init() -> Rules {
 }
 
 fn common(debuggers: bool) -> Rules {
-    let mut rules: Rules = ALLOWED.iter().chain(ALLOWED_HERE).map(|number| (*number, plain(Action::Allow))).collect();
+    let mut rules: Rules = ALLOWED
+        .iter()
+        .chain(ALLOWED_HERE)
+        .map(|number| (*number, plain(Action::Allow)))
+        .collect();
     for number in [SYS_mmap, SYS_sched_setaffinity, SYS_bind] {
         rules.insert(number, plain(Action::Allow));
     }
     // ENOSYS, so that libraries fall back to calls whose flags are in registers.
     rules.insert(SYS_clone3, plain(Action::Fail(ENOSYS)));
     rules.insert(SYS_openat2, plain(Action::Fail(ENOSYS)));
-    rules.insert(SYS_clone, Rule {
-        cases: vec![Case { register: 0, test: Test::AnyOf(NAMESPACES), action: Action::Fail(EPERM) }],
-        otherwise: Action::Allow,
-    });
+    rules.insert(
+        SYS_clone,
+        Rule {
+            cases: vec![Case {
+                register: 0,
+                test: Test::AnyOf(NAMESPACES),
+                action: Action::Fail(EPERM),
+            }],
+            otherwise: Action::Allow,
+        },
+    );
     rules.insert(SYS_socket, sockets());
-    rules.insert(SYS_socketpair, Rule { cases: vec![when(0, AF_UNIX as u32, Action::Allow)], otherwise: Action::Fail(EAFNOSUPPORT) });
+    rules.insert(
+        SYS_socketpair,
+        Rule {
+            cases: vec![when(0, AF_UNIX as u32, Action::Allow)],
+            otherwise: Action::Fail(EAFNOSUPPORT),
+        },
+    );
     rules.insert(SYS_ioctl, ioctls());
     let personalities = [0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff].map(|value| when(0, value, Action::Allow));
-    rules.insert(SYS_personality, Rule { cases: personalities.to_vec(), otherwise: Action::Fail(EPERM) });
+    rules.insert(
+        SYS_personality,
+        Rule {
+            cases: personalities.to_vec(),
+            otherwise: Action::Fail(EPERM),
+        },
+    );
     if debuggers {
         for number in [SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev] {
             rules.insert(number, plain(Action::Allow));
@@ -184,28 +239,56 @@ fn common(debuggers: bool) -> Rules {
 /// Unix, IPv4, IPv6, and netlink for the routing table only (interface listing). The rest is attack surface.
 fn sockets() -> Rule {
     let refused = Action::Fail(EAFNOSUPPORT);
-    let mut cases: Vec<Case> = [AF_UNIX, AF_INET, AF_INET6].map(|family| when(0, family as u32, Action::Allow)).to_vec();
+    let mut cases: Vec<Case> = [AF_UNIX, AF_INET, AF_INET6]
+        .map(|family| when(0, family as u32, Action::Allow))
+        .to_vec();
     // Other netlink protocols first: what remains of the family is NETLINK_ROUTE.
-    cases.push(Case { register: 2, test: Test::AnyOf(u32::MAX), action: refused });
+    cases.push(Case {
+        register: 2,
+        test: Test::AnyOf(u32::MAX),
+        action: refused,
+    });
     cases.push(when(0, AF_NETLINK as u32, Action::Allow));
-    Rule { cases, otherwise: refused }
+    Rule {
+        cases,
+        otherwise: refused,
+    }
 }
 
 /// Requests that put bytes into a terminal's input or change its console: never.
 fn ioctls() -> Rule {
     const TIOCLINUX: u32 = 0x541c;
     let refused = [TIOCSTI as u32, TIOCLINUX, TIOCCONS as u32, TIOCSETD as u32];
-    Rule { cases: refused.map(|request| when(1, request, Action::Fail(EPERM))).to_vec(), otherwise: Action::Allow }
+    Rule {
+        cases: refused
+            .map(|request| when(1, request, Action::Fail(EPERM)))
+            .to_vec(),
+        otherwise: Action::Allow,
+    }
 }
 
 fn open(register: u8, flags: u32) -> Rule {
-    Rule { cases: vec![Case { register, test: Test::AnyOf(flags), action: Action::HandOver }], otherwise: Action::Allow }
+    Rule {
+        cases: vec![Case {
+            register,
+            test: Test::AnyOf(flags),
+            action: Action::HandOver,
+        }],
+        otherwise: Action::Allow,
+    }
 }
 
 fn when(register: u8, value: u32, action: Action) -> Case {
-    Case { register, test: Test::Equals(value), action }
+    Case {
+        register,
+        test: Test::Equals(value),
+        action,
+    }
 }
 
 fn plain(action: Action) -> Rule {
-    Rule { cases: Vec::new(), otherwise: action }
+    Rule {
+        cases: Vec::new(),
+        otherwise: action,
+    }
 }

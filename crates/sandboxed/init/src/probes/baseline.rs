@@ -24,7 +24,11 @@ impl Baseline {
     pub(crate) fn before_root() -> Self {
         let host_root = std::fs::metadata("/").ok().map(|meta| (meta.dev(), meta.ino()));
         let cgroups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        Self { cgroups, host_root, ..Self::default() }
+        Self {
+            cgroups,
+            host_root,
+            ..Self::default()
+        }
     }
 
     /// The group of a controller (`""` for the unified hierarchy), if it was listed.
@@ -32,7 +36,10 @@ impl Baseline {
         self.cgroups.lines().find_map(|line| {
             let mut fields = line.splitn(3, ':');
             let (_, controllers, group) = (fields.next()?, fields.next()?, fields.next()?);
-            controllers.split(',').any(|name| name == controller).then(|| group.to_owned())
+            controllers
+                .split(',')
+                .any(|name| name == controller)
+                .then(|| group.to_owned())
         })
     }
 
@@ -40,7 +47,8 @@ impl Baseline {
     pub(crate) fn before_confinement(mut self) -> Self {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
         self.wrote_proc = rustix::fs::open("/proc/self/comm", flags, Mode::empty()).is_ok();
-        self.had_capabilities = rustix::thread::capabilities(None).is_ok_and(|sets| !sets.effective.is_empty());
+        self.had_capabilities =
+            rustix::thread::capabilities(None).is_ok_and(|sets| !sets.effective.is_empty());
         self.could_gain = rustix::thread::no_new_privs().is_ok_and(|set| !set);
         self.had_mempolicy = bastle_sys::probe::by_number(libc::SYS_get_mempolicy, [0; 3]).is_ok();
         self

@@ -5,20 +5,53 @@ use std::os::fd::RawFd;
 
 pub(super) fn probe(plan: &LaunchPlan, own: RawFd, results: &mut Vec<ProbeResult>) {
     let open: Vec<RawFd> = std::fs::read_dir("/proc/self/fd")
-        .map(|entries| entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+        .map(|entries| {
+            entries
+                .flatten()
+                .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+                .collect()
+        })
         .unwrap_or_default();
     let control = Control::new("0, 1 and 2 are listed", (0..=2).all(|fd| open.contains(&fd)));
     // The listing's own descriptor is gone again; what remains above 2 besides the line to init was inherited.
-    let stray: Vec<&RawFd> = open.iter().filter(|fd| **fd > 2 && **fd != own && is_open(**fd)).collect();
-    let observed = if stray.is_empty() { "none".to_owned() } else { format!("{stray:?}") };
-    results.push(Probe::new(Guarantee::NoInheritedDescriptors, "look for descriptors above 2", "none").judge(observed, &control));
+    let stray: Vec<&RawFd> = open
+        .iter()
+        .filter(|fd| **fd > 2 && **fd != own && is_open(**fd))
+        .collect();
+    let observed = if stray.is_empty() {
+        "none".to_owned()
+    } else {
+        format!("{stray:?}")
+    };
+    results.push(
+        Probe::new(
+            Guarantee::NoInheritedDescriptors,
+            "look for descriptors above 2",
+            "none",
+        )
+        .judge(observed, &control),
+    );
 
     let environment = crate::agent::environment(plan);
-    let stray: Vec<&String> =
-        environment.iter().map(|(name, _)| name).filter(|name| !plan.env.iter().any(|(planned, _)| planned.as_str() == *name)).collect();
+    let stray: Vec<&String> = environment
+        .iter()
+        .map(|(name, _)| name)
+        .filter(|name| !plan.env.iter().any(|(planned, _)| planned.as_str() == *name))
+        .collect();
     let control = Control::new("PATH is set", environment.iter().any(|(name, _)| name == "PATH"));
-    let observed = if stray.is_empty() { "none".to_owned() } else { format!("{stray:?}") };
-    results.push(Probe::new(Guarantee::EnvironmentCleared, "look for variables that are not planned", "none").judge(observed, &control));
+    let observed = if stray.is_empty() {
+        "none".to_owned()
+    } else {
+        format!("{stray:?}")
+    };
+    results.push(
+        Probe::new(
+            Guarantee::EnvironmentCleared,
+            "look for variables that are not planned",
+            "none",
+        )
+        .judge(observed, &control),
+    );
 }
 
 fn is_open(fd: RawFd) -> bool {

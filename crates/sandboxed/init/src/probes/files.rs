@@ -27,30 +27,60 @@ fn reads(plan: &LaunchPlan, baseline: &Baseline, results: &mut Vec<ProbeResult>)
         Err(error) => error.to_string(),
     };
     let control = Control::new("the host's root was seen before", baseline.host_root.is_some());
-    results.push(Probe::new(Guarantee::ReadsConfined, "stat /..", "another directory").judge(observed, &control));
+    results.push(
+        Probe::new(Guarantee::ReadsConfined, "stat /..", "another directory").judge(observed, &control),
+    );
 
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let places: Vec<String> = table.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape).collect();
+    let places: Vec<String> = table
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .map(unescape)
+        .collect();
     let stray: Vec<&String> = places.iter().filter(|place| !planned(plan, place)).collect();
-    let observed = if stray.is_empty() { "none".to_owned() } else { format!("{stray:?}") };
-    let control = Control::new("/proc is in the list", places.iter().any(|place| place == "/proc"));
-    results.push(Probe::new(Guarantee::ReadsConfined, "look for mounts that are not planned", "none").judge(observed, &control));
+    let observed = if stray.is_empty() {
+        "none".to_owned()
+    } else {
+        format!("{stray:?}")
+    };
+    let control = Control::new(
+        "/proc is in the list",
+        places.iter().any(|place| place == "/proc"),
+    );
+    results.push(
+        Probe::new(
+            Guarantee::ReadsConfined,
+            "look for mounts that are not planned",
+            "none",
+        )
+        .judge(observed, &control),
+    );
 }
 
 fn planned(plan: &LaunchPlan, place: &str) -> bool {
-    place == "/" || plan.mounts.iter().any(|mount| place == mount.at.as_str() || place.starts_with(&format!("{}/", mount.at)))
+    place == "/"
+        || plan
+            .mounts
+            .iter()
+            .any(|mount| place == mount.at.as_str() || place.starts_with(&format!("{}/", mount.at)))
 }
 
 /// The kernel writes space, tab, newline and backslash as octal.
 fn unescape(text: &str) -> String {
-    text.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
+    text.replace("\\040", " ")
+        .replace("\\011", "\t")
+        .replace("\\012", "\n")
+        .replace("\\134", "\\")
 }
 
 fn writes(plan: &LaunchPlan, results: &mut Vec<ProbeResult>) {
     let scratch = create("/tmp");
     let control = Control::new("creating a file in /tmp", scratch.is_ok());
     let read_only = plan.mounts.iter().filter_map(|mount| match &mount.kind {
-        MountKind::Bind { access: Access::ReadOnly, .. } => Some(mount.at.as_str()),
+        MountKind::Bind {
+            access: Access::ReadOnly,
+            ..
+        } => Some(mount.at.as_str()),
         _ => None,
     });
     let mut writable: Vec<&str> = Vec::new();
@@ -61,34 +91,65 @@ fn writes(plan: &LaunchPlan, results: &mut Vec<ProbeResult>) {
         if flags.is_ok_and(|flags| !flags.contains(StatVfsMountFlags::RDONLY)) {
             writable.push(place);
         }
-        directory = directory.or_else(|| std::fs::metadata(place).is_ok_and(|meta| meta.is_dir()).then_some(place));
+        directory = directory.or_else(|| {
+            std::fs::metadata(place)
+                .is_ok_and(|meta| meta.is_dir())
+                .then_some(place)
+        });
     }
-    let observed = if writable.is_empty() { "none".to_owned() } else { format!("{writable:?}") };
-    results.push(Probe::new(Guarantee::WritesConfined, "look for read-only binds that are writable", "none").judge(observed, &control));
+    let observed = if writable.is_empty() {
+        "none".to_owned()
+    } else {
+        format!("{writable:?}")
+    };
+    results.push(
+        Probe::new(
+            Guarantee::WritesConfined,
+            "look for read-only binds that are writable",
+            "none",
+        )
+        .judge(observed, &control),
+    );
     for place in [Some("/"), directory].into_iter().flatten() {
         let attempt = format!("create a file in {place}");
-        results.push(Probe::new(Guarantee::WritesConfined, attempt, "EROFS").judge(outcome(create(place)), &control));
+        results.push(
+            Probe::new(Guarantee::WritesConfined, attempt, "EROFS").judge(outcome(create(place)), &control),
+        );
     }
 }
 
 /// Creates a file and removes it again.
 fn create(directory: &str) -> Result<(), Errno> {
-    let path = if directory == "/" { format!("/{NAME}") } else { format!("{directory}/{NAME}") };
+    let path = if directory == "/" {
+        format!("/{NAME}")
+    } else {
+        format!("{directory}/{NAME}")
+    };
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
     rustix::fs::open(path.as_str(), flags, Mode::from_raw_mode(0o600))?;
     rustix::fs::unlink(path.as_str())
 }
 
 fn masks(plan: &LaunchPlan, results: &mut Vec<ProbeResult>) {
-    let control = Control::new("reading /etc/passwd", std::fs::read("/etc/passwd").is_ok_and(|bytes| !bytes.is_empty()));
+    let control = Control::new(
+        "reading /etc/passwd",
+        std::fs::read("/etc/passwd").is_ok_and(|bytes| !bytes.is_empty()),
+    );
     let masked = plan.mounts.iter().filter(|mount| mount.kind == MountKind::Mask);
     for mount in masked.take(MASKS_TRIED) {
-        let observed = match rustix::fs::open(mount.at.as_path(), OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()) {
+        let observed = match rustix::fs::open(
+            mount.at.as_path(),
+            OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK,
+            Mode::empty(),
+        ) {
             // Gone since the plan was made: there is nothing to read, and the guard keeps the name from coming back.
             Err(Errno::NOENT) => "EACCES".to_owned(),
             other => outcome(other),
         };
-        results.push(Probe::new(Guarantee::SecretsHidden, format!("read {}", mount.at), "EACCES").judge(observed, &control));
+        results.push(
+            Probe::new(Guarantee::SecretsHidden, format!("read {}", mount.at), "EACCES")
+                .judge(observed, &control),
+        );
     }
 }
 
@@ -96,15 +157,24 @@ fn names(plan: &LaunchPlan, results: &mut Vec<ProbeResult>) {
     if !plan.guarantees.contains(&Guarantee::NamesGuarded) {
         return;
     }
-    let control = Control::new("creating a file in /tmp through the guard", create("/tmp").is_ok());
+    let control = Control::new(
+        "creating a file in /tmp through the guard",
+        create("/tmp").is_ok(),
+    );
     for tree in &plan.guard.trees {
         let Some(path) = guarded_path(tree) else { continue };
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         let result = rustix::fs::open(path.as_str(), flags, Mode::from_raw_mode(0o600));
         if result.is_ok() && rustix::fs::unlink(path.as_str()).is_err() {
-            results.push(Probe::new(Guarantee::NamesGuarded, format!("remove {path}"), "removed").judge("left behind", &control));
+            results.push(
+                Probe::new(Guarantee::NamesGuarded, format!("remove {path}"), "removed")
+                    .judge("left behind", &control),
+            );
         }
-        results.push(Probe::new(Guarantee::NamesGuarded, format!("create {path}"), "EACCES").judge(outcome(result), &control));
+        results.push(
+            Probe::new(Guarantee::NamesGuarded, format!("create {path}"), "EACCES")
+                .judge(outcome(result), &control),
+        );
     }
 }
 
@@ -120,39 +190,77 @@ fn guarded_path(tree: &GuardedTree) -> Option<String> {
 fn landlock(baseline: &Baseline, results: &mut Vec<ProbeResult>) {
     let control = Control::new("the same before Landlock", baseline.wrote_proc);
     let result = rustix::fs::open("/proc/self/comm", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
-    results.push(Probe::new(Guarantee::LandlockEnforced, "open /proc/self/comm for writing", "EACCES").judge(outcome(result), &control));
+    results.push(
+        Probe::new(
+            Guarantee::LandlockEnforced,
+            "open /proc/self/comm for writing",
+            "EACCES",
+        )
+        .judge(outcome(result), &control),
+    );
 }
 
 fn devices(results: &mut Vec<ProbeResult>) {
-    let control = Control::new("opening /dev/null", rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).is_ok());
+    let control = Control::new(
+        "opening /dev/null",
+        rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).is_ok(),
+    );
     let known = ["ptmx", "pts", "shm", "fd", "stdin", "stdout", "stderr"];
     let stray: Vec<String> = std::fs::read_dir("/dev")
-        .map(|entries| entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect::<Vec<_>>())
+        .map(|entries| {
+            entries
+                .flatten()
+                .map(|entry| entry.file_name().to_string_lossy().into_owned())
+                .collect::<Vec<_>>()
+        })
         .unwrap_or_else(|error| vec![error.to_string()])
         .into_iter()
         .filter(|name| !known.contains(&name.as_str()) && !crate::root::DEVICES.contains(&name.as_str()))
         .collect();
-    let observed = if stray.is_empty() { "none".to_owned() } else { format!("{stray:?}") };
-    results.push(Probe::new(Guarantee::DevicesMinimal, "look for other device nodes", "none").judge(observed, &control));
+    let observed = if stray.is_empty() {
+        "none".to_owned()
+    } else {
+        format!("{stray:?}")
+    };
+    results.push(
+        Probe::new(Guarantee::DevicesMinimal, "look for other device nodes", "none")
+            .judge(observed, &control),
+    );
 }
 
 fn proc(results: &mut Vec<ProbeResult>) {
-    let control = Control::new("reading /proc/self/status", std::fs::read("/proc/self/status").is_ok());
+    let control = Control::new(
+        "reading /proc/self/status",
+        std::fs::read("/proc/self/status").is_ok(),
+    );
     let mut reachable = Vec::new();
     for name in crate::root::PROC_MASKED {
         let path = format!("/proc/{name}");
-        let exists = rustix::fs::accessat(CWD, path.as_str(), rustix::fs::Access::EXISTS, AtFlags::empty()).is_ok();
-        let open = rustix::fs::open(path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty());
+        let exists =
+            rustix::fs::accessat(CWD, path.as_str(), rustix::fs::Access::EXISTS, AtFlags::empty()).is_ok();
+        let open = rustix::fs::open(
+            path.as_str(),
+            OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK,
+            Mode::empty(),
+        );
         if exists && open.err() != Some(Errno::ACCESS) {
             reachable.push(path);
         }
     }
     for name in crate::root::PROC_READ_ONLY {
         let path = format!("/proc/{name}");
-        if rustix::fs::statvfs(path.as_str()).is_ok_and(|stat| !stat.f_flag.contains(StatVfsMountFlags::RDONLY)) {
+        if rustix::fs::statvfs(path.as_str())
+            .is_ok_and(|stat| !stat.f_flag.contains(StatVfsMountFlags::RDONLY))
+        {
             reachable.push(path);
         }
     }
-    let observed = if reachable.is_empty() { "none".to_owned() } else { format!("{reachable:?}") };
-    results.push(Probe::new(Guarantee::ProcMasked, "open kernel files in /proc", "none").judge(observed, &control));
+    let observed = if reachable.is_empty() {
+        "none".to_owned()
+    } else {
+        format!("{reachable:?}")
+    };
+    results.push(
+        Probe::new(Guarantee::ProcMasked, "open kernel files in /proc", "none").judge(observed, &control),
+    );
 }

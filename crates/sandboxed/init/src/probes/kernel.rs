@@ -8,7 +8,8 @@ use std::os::fd::AsFd;
 
 pub(super) fn probe(_plan: &LaunchPlan, baseline: &Baseline, results: &mut Vec<ProbeResult>) {
     capabilities(baseline, results);
-    let set = rustix::thread::no_new_privs().map_or_else(|errno| errno.to_string(), |set| u8::from(set).to_string());
+    let set = rustix::thread::no_new_privs()
+        .map_or_else(|errno| errno.to_string(), |set| u8::from(set).to_string());
     let control = Control::new("it was 0 before", baseline.could_gain);
     results.push(Probe::new(Guarantee::NoNewPrivs, "read no_new_privs", "1").judge(set, &control));
     filter(baseline, results);
@@ -19,10 +20,31 @@ pub(super) fn probe(_plan: &LaunchPlan, baseline: &Baseline, results: &mut Vec<P
 fn capabilities(baseline: &Baseline, results: &mut Vec<ProbeResult>) {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let sets: Vec<&str> = status.lines().filter(|line| line.starts_with("Cap")).collect();
-    let held: Vec<&&str> = sets.iter().filter(|line| line.split_whitespace().nth(1).is_none_or(|bits| bits.bytes().any(|b| b != b'0'))).collect();
-    let observed = if held.is_empty() { "all five sets empty".to_owned() } else { format!("{held:?}") };
-    let control = Control::new("five sets are listed and they were not empty before", sets.len() == 5 && baseline.had_capabilities);
-    results.push(Probe::new(Guarantee::NoCapabilities, "read the capability sets", "all five sets empty").judge(observed, &control));
+    let held: Vec<&&str> = sets
+        .iter()
+        .filter(|line| {
+            line.split_whitespace()
+                .nth(1)
+                .is_none_or(|bits| bits.bytes().any(|b| b != b'0'))
+        })
+        .collect();
+    let observed = if held.is_empty() {
+        "all five sets empty".to_owned()
+    } else {
+        format!("{held:?}")
+    };
+    let control = Control::new(
+        "five sets are listed and they were not empty before",
+        sets.len() == 5 && baseline.had_capabilities,
+    );
+    results.push(
+        Probe::new(
+            Guarantee::NoCapabilities,
+            "read the capability sets",
+            "all five sets empty",
+        )
+        .judge(observed, &control),
+    );
 }
 
 fn filter(baseline: &Baseline, results: &mut Vec<ProbeResult>) {
@@ -32,50 +54,126 @@ fn filter(baseline: &Baseline, results: &mut Vec<ProbeResult>) {
         let observed = seen.map_or_else(name, |_| "succeeded".to_owned());
         results.push(Probe::new(Guarantee::SyscallsFiltered, text, expected).judge(observed, control));
     };
-    attempt("get_mempolicy", "EPERM", probe::by_number(libc::SYS_get_mempolicy, [0; 3]), &before);
-    attempt("mount", "EPERM", probe::by_number(libc::SYS_mount, [0; 3]), &control);
+    attempt(
+        "get_mempolicy",
+        "EPERM",
+        probe::by_number(libc::SYS_get_mempolicy, [0; 3]),
+        &before,
+    );
+    attempt(
+        "mount",
+        "EPERM",
+        probe::by_number(libc::SYS_mount, [0; 3]),
+        &control,
+    );
     attempt("bpf", "EPERM", probe::by_number(libc::SYS_bpf, [0; 3]), &control);
-    attempt("clone3", "ENOSYS", probe::by_number(libc::SYS_clone3, [0; 3]), &control);
+    attempt(
+        "clone3",
+        "ENOSYS",
+        probe::by_number(libc::SYS_clone3, [0; 3]),
+        &control,
+    );
     #[cfg(target_arch = "x86_64")]
     {
-        attempt("getpid through int 0x80", "ENOSYS", probe::getpid_through_int80(), &control);
-        attempt("getpid under its x32 number", "ENOSYS", probe::getpid_through_x32(), &control);
+        attempt(
+            "getpid through int 0x80",
+            "ENOSYS",
+            probe::getpid_through_int80(),
+            &control,
+        );
+        attempt(
+            "getpid under its x32 number",
+            "ENOSYS",
+            probe::getpid_through_x32(),
+            &control,
+        );
     }
     let socket = |family: u16| {
-        rustix::net::socket_with(AddressFamily::from_raw(family), SocketType::DGRAM, SocketFlags::CLOEXEC, None).map(|_| 0).map_err(|e| e.raw_os_error())
+        rustix::net::socket_with(
+            AddressFamily::from_raw(family),
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map(|_| 0)
+        .map_err(|e| e.raw_os_error())
     };
     let unix = Control::new("a Unix socket", socket(libc::AF_UNIX as u16).is_ok());
-    attempt("a packet socket", "EAFNOSUPPORT", socket(libc::AF_PACKET as u16), &unix);
-    attempt("a vsock socket", "EAFNOSUPPORT", socket(libc::AF_VSOCK as u16), &unix);
+    attempt(
+        "a packet socket",
+        "EAFNOSUPPORT",
+        socket(libc::AF_PACKET as u16),
+        &unix,
+    );
+    attempt(
+        "a vsock socket",
+        "EAFNOSUPPORT",
+        socket(libc::AF_VSOCK as u16),
+        &unix,
+    );
 }
 
 fn namespaces(results: &mut Vec<ProbeResult>) {
-    let control = Control::new("the sandbox's own user namespace could be made", std::fs::metadata("/proc/self/ns/user").is_ok());
+    let control = Control::new(
+        "the sandbox's own user namespace could be made",
+        std::fs::metadata("/proc/self/ns/user").is_ok(),
+    );
     let user = libc::c_long::from(libc::CLONE_NEWUSER);
-    let observed = probe::by_number(libc::SYS_unshare, [user, 0, 0]).map_or_else(name, |_| "succeeded".to_owned());
-    results.push(Probe::new(Guarantee::NoNestedNamespaces, "unshare a user namespace", "EPERM").judge(observed, &control));
+    let observed =
+        probe::by_number(libc::SYS_unshare, [user, 0, 0]).map_or_else(name, |_| "succeeded".to_owned());
+    results.push(
+        Probe::new(Guarantee::NoNestedNamespaces, "unshare a user namespace", "EPERM")
+            .judge(observed, &control),
+    );
     // With a stack of 0 this is fork: should it get through, the child must not live on as a second prober.
     let cloned = probe::by_number(libc::SYS_clone, [user | libc::c_long::from(libc::SIGCHLD), 0, 0]);
     if cloned == Ok(0) {
         bastle_sys::exec::exit(0);
     }
     let observed = cloned.map_or_else(name, |_| "succeeded".to_owned());
-    results.push(Probe::new(Guarantee::NoNestedNamespaces, "clone into a user namespace", "EPERM").judge(observed, &control));
+    results.push(
+        Probe::new(
+            Guarantee::NoNestedNamespaces,
+            "clone into a user namespace",
+            "EPERM",
+        )
+        .judge(observed, &control),
+    );
 }
 
 fn session(results: &mut Vec<ProbeResult>) {
     let own = rustix::process::getpid();
     let leader = rustix::process::getsid(None);
     let control = Control::new("the session can be read", leader.is_ok());
-    let observed = if leader == Ok(own) { "this process" } else { "another" };
-    results.push(Probe::new(Guarantee::OwnSession, "look for the session's leader", "this process").judge(observed, &control));
+    let observed = if leader == Ok(own) {
+        "this process"
+    } else {
+        "another"
+    };
+    results.push(
+        Probe::new(
+            Guarantee::OwnSession,
+            "look for the session's leader",
+            "this process",
+        )
+        .judge(observed, &control),
+    );
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     // A request that is let through answers ENOTTY on a file that is no terminal.
-    let passes = null.as_ref().is_ok_and(|fd| rustix::termios::tcgetwinsize(fd) == Err(rustix::io::Errno::NOTTY));
+    let passes = null
+        .as_ref()
+        .is_ok_and(|fd| rustix::termios::tcgetwinsize(fd) == Err(rustix::io::Errno::NOTTY));
     let control = Control::new("another request on the same file answers ENOTTY", passes);
     let observed = match &null {
         Ok(fd) => probe::push_terminal_input(fd.as_fd()).map_or_else(name, |_| "succeeded".to_owned()),
         Err(_) => outcome(null.as_ref().map_err(|errno| *errno)),
     };
-    results.push(Probe::new(Guarantee::OwnSession, "push a byte into a terminal's input", "EPERM").judge(observed, &control));
+    results.push(
+        Probe::new(
+            Guarantee::OwnSession,
+            "push a byte into a terminal's input",
+            "EPERM",
+        )
+        .judge(observed, &control),
+    );
 }

@@ -4,7 +4,10 @@ use bastle_contract::{Guarantee, Handover, LimitKind, LimitMechanism, LimitRule,
 use rustix::process::{Resource, getrlimit};
 
 pub(super) fn probe(handover: &Handover, baseline: &Baseline, results: &mut Vec<ProbeResult>) {
-    let control = Control::new("limits can be read", getrlimit(Resource::Stack).maximum != Some(0));
+    let control = Control::new(
+        "limits can be read",
+        getrlimit(Resource::Stack).maximum != Some(0),
+    );
     let observed = rlimit(Resource::Core);
     results.push(Probe::new(Guarantee::NoCoreDumps, "read the core limit", "0").judge(observed, &control));
     for rule in &handover.plan.limits {
@@ -33,12 +36,29 @@ fn guarantee(limit: LimitKind) -> Option<Guarantee> {
 
 /// init found itself in the group before it took its own cgroup namespace; the spawner read the limit back.
 fn cgroup(handover: &Handover, baseline: &Baseline, rule: &LimitRule, results: &mut Vec<ProbeResult>) {
-    let Some(guarantee) = guarantee(rule.limit) else { return };
-    let evidence = handover.cgroups.iter().find(|evidence| evidence.limit == rule.limit);
-    let control = Control::new("the limit was read back", evidence.is_some_and(|evidence| !evidence.read_back.is_empty()));
-    let expected = evidence.map_or_else(|| "a group with the limit".to_owned(), |evidence| evidence.group.clone());
-    let observed = evidence.and_then(|evidence| baseline.cgroup(&evidence.controller)).unwrap_or_else(|| "none".to_owned());
-    let attempt = format!("look for the own {} cgroup ({})", rule.limit, evidence.map_or("", |evidence| evidence.read_back.as_str()));
+    let Some(guarantee) = guarantee(rule.limit) else {
+        return;
+    };
+    let evidence = handover
+        .cgroups
+        .iter()
+        .find(|evidence| evidence.limit == rule.limit);
+    let control = Control::new(
+        "the limit was read back",
+        evidence.is_some_and(|evidence| !evidence.read_back.is_empty()),
+    );
+    let expected = evidence.map_or_else(
+        || "a group with the limit".to_owned(),
+        |evidence| evidence.group.clone(),
+    );
+    let observed = evidence
+        .and_then(|evidence| baseline.cgroup(&evidence.controller))
+        .unwrap_or_else(|| "none".to_owned());
+    let attempt = format!(
+        "look for the own {} cgroup ({})",
+        rule.limit,
+        evidence.map_or("", |evidence| evidence.read_back.as_str())
+    );
     results.push(Probe::new(guarantee, attempt, expected).judge(observed, &control));
 }
 
@@ -49,8 +69,12 @@ fn by_rlimit(rule: &LimitRule, control: &Control, results: &mut Vec<ProbeResult>
         LimitKind::OpenFiles => Resource::Nofile,
         _ => return,
     };
-    let Some(guarantee) = guarantee(rule.limit) else { return };
-    let within = getrlimit(resource).maximum.is_some_and(|maximum| maximum <= rule.value);
+    let Some(guarantee) = guarantee(rule.limit) else {
+        return;
+    };
+    let within = getrlimit(resource)
+        .maximum
+        .is_some_and(|maximum| maximum <= rule.value);
     let observed = if within { "at most the limit" } else { "more" };
     let attempt = format!("read the rlimit for {}", rule.limit);
     results.push(Probe::new(guarantee, attempt, "at most the limit").judge(observed, control));
@@ -61,16 +85,29 @@ fn affinity(rule: &LimitRule, results: &mut Vec<ProbeResult>) {
     let control = Control::new("the affinity can be read", set.is_ok());
     let within = set.is_ok_and(|set| u64::from(set.count()) <= rule.value / 1000);
     let observed = if within { "at most the limit" } else { "more" };
-    results.push(Probe::new(Guarantee::CpuLimited, "count the processors of the affinity", "at most the limit").judge(observed, &control));
-    let observed = bastle_sys::probe::by_number(libc::SYS_sched_setaffinity, [0; 3]).map_or_else(super::name, |_| "succeeded".to_owned());
+    results.push(
+        Probe::new(
+            Guarantee::CpuLimited,
+            "count the processors of the affinity",
+            "at most the limit",
+        )
+        .judge(observed, &control),
+    );
+    let observed = bastle_sys::probe::by_number(libc::SYS_sched_setaffinity, [0; 3])
+        .map_or_else(super::name, |_| "succeeded".to_owned());
     results.push(Probe::new(Guarantee::CpuLimited, "change the affinity", "EPERM").judge(observed, &control));
 }
 
 fn tmpfs(rule: &LimitRule, results: &mut Vec<ProbeResult>) {
     let stat = rustix::fs::statvfs("/tmp");
-    let control = Control::new("the file system of /tmp can be read", stat.as_ref().is_ok_and(|stat| stat.f_files > 0));
+    let control = Control::new(
+        "the file system of /tmp can be read",
+        stat.as_ref().is_ok_and(|stat| stat.f_files > 0),
+    );
     let within = stat.is_ok_and(|stat| match rule.limit {
-        LimitKind::Disk => stat.f_blocks.saturating_mul(stat.f_frsize) <= rule.value.next_multiple_of(stat.f_frsize.max(1)),
+        LimitKind::Disk => {
+            stat.f_blocks.saturating_mul(stat.f_frsize) <= rule.value.next_multiple_of(stat.f_frsize.max(1))
+        }
         _ => stat.f_files <= rule.value,
     });
     let observed = if within { "at most the limit" } else { "more" };
@@ -80,11 +117,17 @@ fn tmpfs(rule: &LimitRule, results: &mut Vec<ProbeResult>) {
 
 /// While bytes are counted, calls that move bytes past the counter answer ENOSYS.
 fn counted(results: &mut Vec<ProbeResult>) {
-    let control = Control::new("getpid", bastle_sys::probe::by_number(libc::SYS_getpid, [0; 3]).is_ok());
-    let observed = bastle_sys::probe::by_number(libc::SYS_copy_file_range, [-1, 0, -1]).map_or_else(super::name, |_| "succeeded".to_owned());
+    let control = Control::new(
+        "getpid",
+        bastle_sys::probe::by_number(libc::SYS_getpid, [0; 3]).is_ok(),
+    );
+    let observed = bastle_sys::probe::by_number(libc::SYS_copy_file_range, [-1, 0, -1])
+        .map_or_else(super::name, |_| "succeeded".to_owned());
     results.push(Probe::new(Guarantee::WritesCounted, "copy_file_range", "ENOSYS").judge(observed, &control));
 }
 
 fn rlimit(resource: Resource) -> String {
-    getrlimit(resource).maximum.map_or_else(|| "unlimited".to_owned(), |value| value.to_string())
+    getrlimit(resource)
+        .maximum
+        .map_or_else(|| "unlimited".to_owned(), |value| value.to_string())
 }

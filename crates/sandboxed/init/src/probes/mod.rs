@@ -34,7 +34,11 @@ struct Probe {
 
 impl Probe {
     fn new(guarantee: Guarantee, attempt: impl Into<String>, expected: impl Into<String>) -> Self {
-        Self { guarantee, attempt: attempt.into(), expected: expected.into() }
+        Self {
+            guarantee,
+            attempt: attempt.into(),
+            expected: expected.into(),
+        }
     }
 
     /// Judges: the control first, because without it the attempt says nothing.
@@ -45,8 +49,19 @@ impl Probe {
             (true, true) => Verdict::Held,
             (true, false) => Verdict::Broken,
         };
-        let Self { guarantee, attempt, expected } = self;
-        ProbeResult { guarantee, attempt, expected, observed, control: control.text.clone(), verdict }
+        let Self {
+            guarantee,
+            attempt,
+            expected,
+        } = self;
+        ProbeResult {
+            guarantee,
+            attempt,
+            expected,
+            observed,
+            control: control.text.clone(),
+            verdict,
+        }
     }
 }
 
@@ -59,7 +74,10 @@ struct Control {
 
 impl Control {
     fn new(text: &str, held: bool) -> Self {
-        Self { text: format!("{text}: {}", if held { "ok" } else { "FAILED" }), held }
+        Self {
+            text: format!("{text}: {}", if held { "ok" } else { "FAILED" }),
+            held,
+        }
     }
 }
 

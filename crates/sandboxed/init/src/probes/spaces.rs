@@ -19,8 +19,19 @@ pub(super) fn probe(handover: &Handover, results: &mut Vec<ProbeResult>) {
         let path = format!("/proc/self/ns/{name}");
         let own = std::fs::metadata(&path).map(|meta| meta.ino());
         let control = Control::new("both can be read", own.is_ok() && *host != 0);
-        let observed = if own.is_ok_and(|own| own == *host) { "the same" } else { "another" };
-        results.push(Probe::new(of(name), format!("compare the {name} namespace with the host's"), "another").judge(observed, &control));
+        let observed = if own.is_ok_and(|own| own == *host) {
+            "the same"
+        } else {
+            "another"
+        };
+        results.push(
+            Probe::new(
+                of(name),
+                format!("compare the {name} namespace with the host's"),
+                "another",
+            )
+            .judge(observed, &control),
+        );
     }
     network(results);
     processes(results);
@@ -30,35 +41,76 @@ pub(super) fn probe(handover: &Handover, results: &mut Vec<ProbeResult>) {
 
 fn network(results: &mut Vec<ProbeResult>) {
     let connect = |address: Ipv4Addr| {
-        let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        let socket =
+            rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
         rustix::net::connect(&socket, &SocketAddrV4::new(address, 9))
     };
-    let control = Control::new("a datagram socket to 127.0.0.1", connect(Ipv4Addr::LOCALHOST).is_ok());
+    let control = Control::new(
+        "a datagram socket to 127.0.0.1",
+        connect(Ipv4Addr::LOCALHOST).is_ok(),
+    );
     // TEST-NET-1: never a real host.
     let result = connect(Ipv4Addr::new(192, 0, 2, 1));
-    results.push(Probe::new(Guarantee::NetConfined, "route to 192.0.2.1", "ENETUNREACH").judge(outcome(result), &control));
+    results.push(
+        Probe::new(Guarantee::NetConfined, "route to 192.0.2.1", "ENETUNREACH")
+            .judge(outcome(result), &control),
+    );
     let table = std::fs::read_to_string("/proc/self/net/dev").unwrap_or_default();
-    let interfaces: Vec<&str> = table.lines().skip(2).filter_map(|line| line.split(':').next()).map(str::trim).collect();
+    let interfaces: Vec<&str> = table
+        .lines()
+        .skip(2)
+        .filter_map(|line| line.split(':').next())
+        .map(str::trim)
+        .collect();
     let control = Control::new("lo is listed", interfaces.contains(&"lo"));
-    let stray: Vec<&&str> = interfaces.iter().filter(|name| **name != "lo" && !is_kernel_template(name)).collect();
-    let observed = if stray.is_empty() { "none".to_owned() } else { format!("{stray:?}") };
-    results.push(Probe::new(Guarantee::NetConfined, "look for interfaces besides lo", "none").judge(observed, &control));
+    let stray: Vec<&&str> = interfaces
+        .iter()
+        .filter(|name| **name != "lo" && !is_kernel_template(name))
+        .collect();
+    let observed = if stray.is_empty() {
+        "none".to_owned()
+    } else {
+        format!("{stray:?}")
+    };
+    results.push(
+        Probe::new(Guarantee::NetConfined, "look for interfaces besides lo", "none")
+            .judge(observed, &control),
+    );
 }
 
 /// Tunnel devices that some kernels put, down and without address, into every new network namespace.
 fn is_kernel_template(name: &str) -> bool {
-    ["tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0", "ip6gre0"].contains(&name)
+    [
+        "tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0", "ip6gre0",
+    ]
+    .contains(&name)
 }
 
 fn processes(results: &mut Vec<ProbeResult>) {
     let own = rustix::process::getpid().as_raw_nonzero().get();
     let pids: Vec<i32> = std::fs::read_dir("/proc")
-        .map(|entries| entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+        .map(|entries| {
+            entries
+                .flatten()
+                .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+                .collect()
+        })
         .unwrap_or_default();
     let control = Control::new("this process is listed", pids.contains(&own));
     let stray: Vec<&i32> = pids.iter().filter(|pid| **pid != 1 && **pid != own).collect();
-    let observed = if stray.is_empty() { "none".to_owned() } else { format!("{stray:?}") };
-    results.push(Probe::new(Guarantee::ProcessesHidden, "look for other processes in /proc", "none").judge(observed, &control));
+    let observed = if stray.is_empty() {
+        "none".to_owned()
+    } else {
+        format!("{stray:?}")
+    };
+    results.push(
+        Probe::new(
+            Guarantee::ProcessesHidden,
+            "look for other processes in /proc",
+            "none",
+        )
+        .judge(observed, &control),
+    );
 }
 
 fn identity(handover: &Handover, results: &mut Vec<ProbeResult>) {
@@ -67,16 +119,35 @@ fn identity(handover: &Handover, results: &mut Vec<ProbeResult>) {
     let map = map.split_whitespace().collect::<Vec<_>>().join(" ");
     let control = Control::new("the map can be read", !map.is_empty());
     let expected = format!("{} {} 1", identity.inside, identity.outside);
-    results.push(Probe::new(Guarantee::UnprivilegedUid, "read the map of user ids", expected).judge(map, &control));
-    let observed = format!("{} inside, {} outside", rustix::process::geteuid().as_raw(), if identity.outside == 0 { "root" } else { "not root" });
+    results.push(
+        Probe::new(Guarantee::UnprivilegedUid, "read the map of user ids", expected).judge(map, &control),
+    );
+    let observed = format!(
+        "{} inside, {} outside",
+        rustix::process::geteuid().as_raw(),
+        if identity.outside == 0 { "root" } else { "not root" }
+    );
     let expected = format!("{} inside, not root outside", identity.inside);
-    results.push(Probe::new(Guarantee::UnprivilegedUid, "look at the own user id", expected).judge(observed, &control));
+    results.push(
+        Probe::new(Guarantee::UnprivilegedUid, "look at the own user id", expected).judge(observed, &control),
+    );
 }
 
 fn cgroup_root(results: &mut Vec<ProbeResult>) {
     let table = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let outside: Vec<&str> = table.lines().filter(|line| line.contains("/..")).collect();
-    let observed = if outside.is_empty() { "none".to_owned() } else { format!("{outside:?}") };
+    let observed = if outside.is_empty() {
+        "none".to_owned()
+    } else {
+        format!("{outside:?}")
+    };
     let control = Control::new("the list can be read", !table.is_empty());
-    results.push(Probe::new(Guarantee::CgroupIsolated, "look for cgroups above the own root", "none").judge(observed, &control));
+    results.push(
+        Probe::new(
+            Guarantee::CgroupIsolated,
+            "look for cgroups above the own root",
+            "none",
+        )
+        .judge(observed, &control),
+    );
 }

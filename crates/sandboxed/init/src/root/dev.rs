@@ -32,9 +32,13 @@ pub(crate) fn mount(root: &Root, scratch: &Scratch, at: &AbsPath, nodes: Vec<Own
     }
     root.attach_dir(&below("pts")?, terminals()?)?;
     root.attach_dir(&below("shm")?, scratch.directory(0o1777)?)?;
-    for (name, target) in
-        [("ptmx", "pts/ptmx"), ("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"), ("stderr", "/proc/self/fd/2")]
-    {
+    for (name, target) in [
+        ("ptmx", "pts/ptmx"),
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+    ] {
         root.symlink(&below(name)?, target)?;
     }
     Ok(())

@@ -27,14 +27,28 @@ pub(crate) fn build(plan: &LaunchPlan, made: Vec<OwnedFd>) -> Result<(), Fault> 
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .step("private mounts", "/")?;
     // All sources first: the new root is about to cover one of the host's directories.
-    let sources = if made.is_empty() { open_sources(&plan.mounts)? } else { made };
+    let sources = if made.is_empty() {
+        open_sources(&plan.mounts)?
+    } else {
+        made
+    };
     let devices = dev::open_nodes()?;
     let anchor = anchor()?;
-    rustix::mount::mount("bastle", anchor, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, ROOT_OPTIONS)
-        .step("constructed root", anchor)?;
+    rustix::mount::mount(
+        "bastle",
+        anchor,
+        "tmpfs",
+        MountFlags::NOSUID | MountFlags::NODEV,
+        ROOT_OPTIONS,
+    )
+    .step("constructed root", anchor)?;
     let root = Root::open(anchor)?;
     root.make_mask_sources()?;
-    let scratch = scratch::Scratch::create(&root, limit(plan, LimitKind::Disk), limit(plan, LimitKind::Inodes))?;
+    let scratch = scratch::Scratch::create(
+        &root,
+        limit(plan, LimitKind::Disk),
+        limit(plan, LimitKind::Inodes),
+    )?;
     fill(&root, &scratch, &plan.mounts, sources, devices)?;
     scratch.close(&root)?;
     if crate::hooks::enforces("read-only-root") {
@@ -50,7 +64,12 @@ fn limit(plan: &LaunchPlan, kind: LimitKind) -> Option<u64> {
 fn open_sources(mounts: &[Mount]) -> Result<Vec<OwnedFd>, Fault> {
     let mut sources = Vec::new();
     for mount in mounts {
-        if let MountKind::Bind { source, access, owned: _ } = &mount.kind {
+        if let MountKind::Bind {
+            source,
+            access,
+            owned: _,
+        } = &mount.kind
+        {
             let path = tree::open_exactly(source.as_path()).step("bind", source)?;
             sources.push(tree::detach(&path, attributes(*access)).step("bind", source)?);
         }
@@ -74,12 +93,22 @@ fn anchor() -> Result<&'static str, Fault> {
         .step("constructed root", "anchor")
 }
 
-fn fill(root: &Root, scratch: &scratch::Scratch, mounts: &[Mount], sources: Vec<OwnedFd>, devices: Vec<OwnedFd>) -> Result<(), Fault> {
+fn fill(
+    root: &Root,
+    scratch: &scratch::Scratch,
+    mounts: &[Mount],
+    sources: Vec<OwnedFd>,
+    devices: Vec<OwnedFd>,
+) -> Result<(), Fault> {
     let mut sources = sources.into_iter();
     let mut devices = Some(devices);
     for Mount { at, kind } in mounts {
         match kind {
-            MountKind::Bind { source, access: _, owned: _ } => {
+            MountKind::Bind {
+                source,
+                access: _,
+                owned: _,
+            } => {
                 let tree = sources.next().ok_or("no descriptor left").step("bind", source)?;
                 bind(root, at, tree)?;
             }
@@ -99,7 +128,11 @@ fn fill(root: &Root, scratch: &scratch::Scratch, mounts: &[Mount], sources: Vec<
 
 fn bind(root: &Root, at: &AbsPath, tree: OwnedFd) -> Result<(), Fault> {
     let stat = rustix::fs::fstat(&tree).step("bind", at)?;
-    if FileType::from_raw_mode(stat.st_mode) == FileType::Directory { root.attach_dir(at, tree) } else { root.attach_file(at, tree) }
+    if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+        root.attach_dir(at, tree)
+    } else {
+        root.attach_file(at, tree)
+    }
 }
 
 /// Covers what is at `at`. A name that is gone since the plan was made is no hole: the write guard keeps it from coming back.
@@ -107,7 +140,9 @@ fn mask(root: &Root, at: &AbsPath) -> Result<(), Fault> {
     if !crate::hooks::enforces("masks") {
         return Ok(());
     }
-    let Some(target) = root.existing(at)? else { return Ok(()) };
+    let Some(target) = root.existing(at)? else {
+        return Ok(());
+    };
     let stat = rustix::fs::fstat(&target).step("mask", at)?;
     let cover = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => root.empty_directory()?,

@@ -6,13 +6,15 @@ use bastle_sys::tree;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::MoveMountFlags;
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The root under construction.
 pub(crate) struct Root {
     dir: OwnedFd,
-    device: u64,
+    /// File systems made for this run: only on these may anything be created.
+    own: RefCell<Vec<u64>>,
 }
 
 /// Where the covers of masks are made; removed from view by never being granted and by mode 0.
@@ -21,10 +23,26 @@ const MASKS: &str = ".mask";
 impl Root {
     /// Opens the tmpfs just mounted at `anchor`.
     pub(crate) fn open(anchor: &str) -> Result<Self, Fault> {
-        let dir = rustix::fs::open(anchor, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .step("constructed root", anchor)?;
+        let dir = rustix::fs::open(
+            anchor,
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .step("constructed root", anchor)?;
         let device = rustix::fs::fstat(&dir).step("constructed root", anchor)?.st_dev;
-        Ok(Self { dir, device })
+        Ok(Self {
+            dir,
+            own: RefCell::new(vec![device]),
+        })
+    }
+
+    /// Another file system made for this run: mount points may be created on it too.
+    pub(crate) fn owns_also(&self, directory: &OwnedFd) -> Result<(), Fault> {
+        let device = rustix::fs::fstat(directory)
+            .step("scratch tmpfs", "device")?
+            .st_dev;
+        self.own.borrow_mut().push(device);
+        Ok(())
     }
 
     /// The root's mount.
@@ -53,7 +71,8 @@ impl Root {
     }
 
     fn cover(&self, name: &str) -> Result<OwnedFd, Fault> {
-        let path = rustix::fs::openat(&self.dir, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).step("mask", name)?;
+        let path = rustix::fs::openat(&self.dir, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+            .step("mask", name)?;
         let attributes = Attributes::READ_ONLY.and(Attributes::NO_EXEC);
         tree::detach(&path, attributes).step("mask", name)
     }
@@ -63,7 +82,13 @@ impl Root {
         let relative = at.as_str().trim_start_matches('/');
         let name = if relative.is_empty() { "." } else { relative };
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        match rustix::fs::openat2(&self.dir, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
+        match rustix::fs::openat2(
+            &self.dir,
+            name,
+            OFlags::PATH | OFlags::CLOEXEC,
+            Mode::empty(),
+            resolve,
+        ) {
             Ok(fd) => Ok(Some(fd)),
             Err(Errno::NOENT) => Ok(None),
             Err(cause) => Err(cause).step("mount point", at),
@@ -103,7 +128,8 @@ impl Root {
     fn create(&self, at: &AbsPath, contents: &str) -> Result<OwnedFd, Fault> {
         let parent = self.parent(at)?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&parent, at.name(), flags, Mode::from_raw_mode(0o444)).step("made file", at)?;
+        let file = rustix::fs::openat(&parent, at.name(), flags, Mode::from_raw_mode(0o444))
+            .step("made file", at)?;
         let mut rest = contents.as_bytes();
         while !rest.is_empty() {
             let written = rustix::io::write(&file, rest).step("made file", at)?;
@@ -122,7 +148,7 @@ impl Root {
         Ok(directory)
     }
 
-    /// Makes a directory and those above it, each only on the root's own tmpfs.
+    /// Makes a directory and those above it, each only on a file system made for this run.
     fn make_directory(&self, at: &AbsPath) -> Result<OwnedFd, Fault> {
         let mut current = rustix::io::dup(&self.dir).step("mount point", at)?;
         for name in at.as_str().split('/').filter(|name| !name.is_empty()) {
@@ -130,7 +156,8 @@ impl Root {
                 Ok(next) => next,
                 Err(Errno::NOENT) => {
                     self.refuse_host(&current, at)?;
-                    rustix::fs::mkdirat(&current, name, Mode::from_raw_mode(0o755)).step("mount point", at)?;
+                    rustix::fs::mkdirat(&current, name, Mode::from_raw_mode(0o755))
+                        .step("mount point", at)?;
                     open_below(&current, name).step("mount point", at)?
                 }
                 Err(cause) => return Err(cause).step("mount point", at),
@@ -142,7 +169,11 @@ impl Root {
     /// Nothing may be created on a host file system: a mount point that is missing there is an error, not litter.
     fn refuse_host(&self, directory: &OwnedFd, at: &AbsPath) -> Result<(), Fault> {
         let device = rustix::fs::fstat(directory).step("mount point", at)?.st_dev;
-        if device == self.device { Ok(()) } else { Err("its directory is on a host file system and does not have it").step("mount point", at) }
+        if self.own.borrow().contains(&device) {
+            Ok(())
+        } else {
+            Err("its directory is on a host file system and does not have it").step("mount point", at)
+        }
     }
 }
 
@@ -154,14 +185,22 @@ pub(crate) fn attach(tree: &OwnedFd, target: &OwnedFd) -> Result<(), Errno> {
 
 /// Sets attributes on what is now mounted at `at`.
 pub(crate) fn make_read_only(root: &Root, at: &AbsPath) -> Result<(), Fault> {
-    let Some(path) = root.existing(at)? else { return Ok(()) };
+    let Some(path) = root.existing(at)? else {
+        return Ok(());
+    };
     let copy = tree::detach(&path, Attributes::READ_ONLY).step("read-only cover", at)?;
     attach(&copy, &path).step("read-only cover", at)
 }
 
 fn open_below(directory: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    rustix::fs::openat2(directory, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), resolve)
+    rustix::fs::openat2(
+        directory,
+        name,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+        resolve,
+    )
 }
 
 /// Opens a host path by name; only before the root is pivoted.

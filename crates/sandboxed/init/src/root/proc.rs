@@ -6,8 +6,26 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
 /// Files and directories that tell about or reach the kernel: covered.
 pub(crate) const MASKED: &[&str] = &[
-    "acpi", "asound", "kallsyms", "kcore", "key-users", "keys", "kmsg", "kpagecgroup", "kpagecount", "kpageflags", "latency_stats",
-    "sched_debug", "scsi", "slabinfo", "sysrq-trigger", "timer_list", "timer_stats", "vmallocinfo", "interrupts", "softirqs",
+    "acpi",
+    "asound",
+    "kallsyms",
+    "kcore",
+    "key-users",
+    "keys",
+    "kmsg",
+    "kpagecgroup",
+    "kpagecount",
+    "kpageflags",
+    "latency_stats",
+    "sched_debug",
+    "scsi",
+    "slabinfo",
+    "sysrq-trigger",
+    "timer_list",
+    "timer_stats",
+    "vmallocinfo",
+    "interrupts",
+    "softirqs",
 ];
 
 /// Directories that may be read but not written.
@@ -17,10 +35,15 @@ pub(crate) const READ_ONLY: &[&str] = &["bus", "fs", "irq", "sys"];
 pub(crate) fn mount(root: &Root, at: &AbsPath) -> Result<(), Fault> {
     let what = "/proc of the sandbox";
     let fs = rustix::mount::fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC).step(what, "fsopen")?;
-    rustix::mount::fsconfig_create(&fs)
-        .step(what, "the host's own /proc must not be partly covered, as it is in many containers")?;
-    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    let mount = rustix::mount::fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, attributes).step(what, "fsmount")?;
+    rustix::mount::fsconfig_create(&fs).step(
+        what,
+        "the host's own /proc must not be partly covered, as it is in many containers",
+    )?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let mount =
+        rustix::mount::fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, attributes).step(what, "fsmount")?;
     root.attach_dir(at, mount)?;
     if !crate::hooks::enforces("proc-masks") {
         return Ok(());

@@ -36,10 +36,15 @@ impl Scratch {
         }
         rustix::mount::fsconfig_create(&fs).step(what, "create")?;
         let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-        let mount = rustix::mount::fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, attributes).step(what, "fsmount")?;
+        let mount =
+            rustix::mount::fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, attributes).step(what, "fsmount")?;
         root.attach_dir(&place()?, mount)?;
         let dir = root.existing(&place()?)?.ok_or("vanished").step(what, NAME)?;
-        Ok(Self { dir, next: Cell::new(0) })
+        root.owns_also(&dir)?;
+        Ok(Self {
+            dir,
+            next: Cell::new(0),
+        })
     }
 
     /// A new directory of it as a detached mount.
@@ -47,8 +52,13 @@ impl Scratch {
         let number = self.next.replace(self.next.get() + 1);
         let name = number.to_string();
         rustix::fs::mkdirat(&self.dir, &name, Mode::from_raw_mode(0o700)).step("scratch directory", &name)?;
-        let dir = rustix::fs::openat(&self.dir, &name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .step("scratch directory", &name)?;
+        let dir = rustix::fs::openat(
+            &self.dir,
+            &name,
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .step("scratch directory", &name)?;
         // After mkdir, because the umask would take bits such as the sticky one's neighbours away.
         rustix::fs::fchmod(&dir, Mode::from_raw_mode(mode)).step("scratch directory", &name)?;
         tree::detach(&dir, Attributes::default()).step("scratch directory", &name)

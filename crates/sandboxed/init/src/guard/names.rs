@@ -1,0 +1,248 @@
+//! Which names are guarded. Pure. Trusts the plan; the paths come from the agent.
+//!
+//! Renames make patterns harder than they look: a directory that is renamed brings everything below it along, so
+//! its new name is refused already when a pattern could be completed by what lies below ([`Match::below`]).
+use bastle_contract::{DenialKind, GuardedTree, NamePattern};
+
+/// Longest pattern in components: 1024 bytes, every second one a slash.
+const WORDS: usize = 512 / 64 + 1;
+
+/// The trees whose names are guarded.
+#[derive(Debug)]
+pub(super) struct Trees(Vec<Tree>);
+
+#[derive(Debug)]
+struct Tree {
+    root: Vec<u8>,
+    rules: Vec<(DenialKind, Rule)>,
+}
+
+/// A pattern, split once.
+#[derive(Debug)]
+pub(super) struct Rule {
+    text: String,
+    parts: Vec<Part>,
+    /// Index of the first part that is not `**`: only past it has a path shown anything in common with the pattern.
+    first_name: usize,
+}
+
+#[derive(Debug)]
+enum Part {
+    /// `**`.
+    Any,
+    /// One component, with `*` and `?`.
+    Name(Vec<u8>),
+}
+
+/// How a path relates to a pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Match {
+    /// The path or one of its parents is named.
+    pub(super) covered: bool,
+    /// Something below the path could be named, and part of the path itself would be why.
+    pub(super) below: bool,
+}
+
+/// How far a new name reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// A file: only its own name counts.
+    Itself,
+    /// A directory with contents, or a symlink to one: names below it come into being too.
+    Below,
+}
+
+/// Why a name is guarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Guarded<'a> {
+    /// Hidden or protected.
+    pub(super) kind: DenialKind,
+    /// The pattern that says so.
+    pub(super) pattern: &'a str,
+}
+
+/// Positions in a pattern, as a set.
+#[derive(Clone, Copy)]
+struct Positions([u64; WORDS]);
+
+impl Trees {
+    pub(super) fn of(trees: &[GuardedTree]) -> Self {
+        Self(trees.iter().map(Tree::of).collect())
+    }
+
+    /// Whether an absolute canonical path lies in a tree.
+    pub(super) fn hold(&self, path: &[u8]) -> bool {
+        self.0.iter().any(|tree| tree.relative(path).is_some())
+    }
+
+    /// The roots of the trees.
+    pub(super) fn roots(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.iter().map(|tree| tree.root.as_slice())
+    }
+
+    /// The first rule that guards `path`; hidden names come before protected ones.
+    pub(super) fn guard(&self, path: &[u8], reach: Reach) -> Option<Guarded<'_>> {
+        self.find(path, |_, found| match reach {
+            Reach::Itself => found.covered,
+            Reach::Below => found.covered || found.below,
+        })
+    }
+
+    /// The first rule that guards `path` as a name that must stay: a directory above a protected name must, too.
+    pub(super) fn guard_source(&self, path: &[u8], reach: Reach) -> Option<Guarded<'_>> {
+        self.find(path, |kind, found| {
+            found.covered || (found.below && reach == Reach::Below && kind == DenialKind::Protected)
+        })
+    }
+
+    /// The rule that hides `path`.
+    pub(super) fn hidden(&self, path: &[u8]) -> Option<Guarded<'_>> {
+        self.find(path, |kind, found| kind == DenialKind::Hidden && found.covered)
+    }
+
+    fn find(&self, path: &[u8], counts: impl Fn(DenialKind, Match) -> bool) -> Option<Guarded<'_>> {
+        for tree in &self.0 {
+            let Some(relative) = tree.relative(path) else {
+                continue;
+            };
+            for (kind, rule) in &tree.rules {
+                if counts(*kind, rule.find(relative)) {
+                    return Some(Guarded {
+                        kind: *kind,
+                        pattern: &rule.text,
+                    });
+                }
+            }
+        }
+        None
+    }
+}
+
+impl Tree {
+    fn of(tree: &GuardedTree) -> Self {
+        let hide = tree
+            .hide
+            .iter()
+            .map(|pattern| (DenialKind::Hidden, Rule::of(pattern)));
+        let protect = tree
+            .protect
+            .iter()
+            .map(|pattern| (DenialKind::Protected, Rule::of(pattern)));
+        Self {
+            root: tree.root.as_str().as_bytes().to_vec(),
+            rules: hide.chain(protect).collect(),
+        }
+    }
+
+    /// The rest of `path` below the root, by whole components; empty for the root itself.
+    fn relative<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
+        if self.root == b"/" {
+            return path.strip_prefix(b"/");
+        }
+        let rest = path.strip_prefix(self.root.as_slice())?;
+        if rest.is_empty() {
+            Some(rest)
+        } else {
+            rest.strip_prefix(b"/")
+        }
+    }
+}
+
+impl Rule {
+    pub(super) fn of(pattern: &NamePattern) -> Self {
+        let part = |text: &str| {
+            if text == "**" {
+                Part::Any
+            } else {
+                Part::Name(text.as_bytes().to_vec())
+            }
+        };
+        let parts: Vec<Part> = pattern.as_str().split('/').map(part).collect();
+        let first_name = parts
+            .iter()
+            .position(|part| matches!(part, Part::Name(_)))
+            .unwrap_or(parts.len());
+        Self {
+            text: pattern.as_str().to_owned(),
+            parts,
+            first_name,
+        }
+    }
+
+    /// Walks all ways to read `path` by the pattern at once, component by component.
+    pub(super) fn find(&self, path: &[u8]) -> Match {
+        let end = self.parts.len();
+        let mut at = Positions([0; WORDS]);
+        self.reach(&mut at, 0);
+        let mut covered = false;
+        for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+            let mut next = Positions([0; WORDS]);
+            for (position, part) in self
+                .parts
+                .iter()
+                .enumerate()
+                .filter(|(position, _)| at.has(*position))
+            {
+                match part {
+                    Part::Any => self.reach(&mut next, position),
+                    Part::Name(wanted) if name_matches(wanted, name) => self.reach(&mut next, position + 1),
+                    Part::Name(_) => {}
+                }
+            }
+            at = next;
+            covered |= at.has(end);
+        }
+        let below = (self.first_name + 1..end).any(|position| at.has(position));
+        Match { covered, below }
+    }
+
+    /// Adds a position, and those behind it that `**` reaches without consuming anything.
+    fn reach(&self, set: &mut Positions, mut position: usize) {
+        set.add(position);
+        while matches!(self.parts.get(position), Some(Part::Any)) {
+            position += 1;
+            set.add(position);
+        }
+    }
+}
+
+impl Positions {
+    fn has(&self, position: usize) -> bool {
+        self.0
+            .get(position / 64)
+            .is_some_and(|word| word & (1 << (position % 64)) != 0)
+    }
+
+    fn add(&mut self, position: usize) {
+        if let Some(word) = self.0.get_mut(position / 64) {
+            *word |= 1 << (position % 64);
+        }
+    }
+}
+
+/// Wildcard match of one component in linear time, ignoring ASCII case: on a mismatch the last `*` takes one byte more.
+fn name_matches(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut p, mut n) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p, n));
+                p += 1;
+            }
+            Some(byte) if *byte == b'?' || byte.eq_ignore_ascii_case(&name[n]) => {
+                p += 1;
+                n += 1;
+            }
+            Some(_) | None => {
+                let Some((star_at, taken)) = star else {
+                    return false;
+                };
+                star = Some((star_at, taken + 1));
+                p = star_at + 1;
+                n = taken + 1;
+            }
+        }
+    }
+    pattern[p..].iter().all(|byte| *byte == b'*')
+}

@@ -1,0 +1,123 @@
+//! Patterns against the contract's own matcher and against what renames can do.
+use crate::guard::names::{Match, Reach, Rule, Trees};
+use bastle_contract::{AbsPath, DenialKind, GuardedTree, NamePattern};
+use proptest::prelude::*;
+
+fn pattern(text: &str) -> NamePattern {
+    NamePattern::try_from(text.to_owned()).unwrap()
+}
+
+fn find(pattern_text: &str, path: &str) -> Match {
+    Rule::of(&pattern(pattern_text)).find(path.as_bytes())
+}
+
+fn below(pattern: &str, path: &str) -> bool {
+    find(pattern, path).below
+}
+
+#[test]
+fn a_directory_that_a_pattern_could_complete_below_is_recognised() {
+    assert!(below(".github/workflows", ".github"));
+    assert!(below(".github/workflows", ".GitHub"));
+    assert!(below("**/.git/hooks", "x/.git"));
+    assert!(below("**/.git/hooks", "a/b/.git"));
+    assert!(below("a/**/z", "a/q"));
+    assert!(below("a/*/z", "a/q"));
+    assert!(below("**/a/**/z", "x/a/y"));
+}
+
+#[test]
+fn a_directory_that_only_a_double_star_reaches_stays_free() {
+    assert!(!below("**/.env", "src"));
+    assert!(!below("**/.git/hooks", "x"));
+    assert!(!below("**/.git/hooks", "x/.git/hooks"));
+    assert!(!below(".github/workflows", "sub/.github"));
+    assert!(!below(".github/workflows", ".githubx"));
+    assert!(!below("a", "a"));
+}
+
+#[test]
+fn the_longest_pattern_the_contract_takes_is_followed_to_its_end() {
+    let deep = vec!["a"; 512].join("/");
+    let almost = vec!["a"; 511].join("/");
+    assert!(find(&deep, &deep).covered);
+    assert_eq!(find(&deep, &almost), Match { covered: false, below: true });
+}
+
+#[test]
+fn a_path_outside_every_tree_is_not_guarded_and_a_sibling_is_outside() {
+    let tree = |root: &str| GuardedTree {
+        root: AbsPath::new(root).unwrap(),
+        hide: vec![pattern("**/.env")],
+        protect: vec![pattern("ci/run")],
+    };
+    let trees = Trees::of(&[tree("/srv/ws")]);
+    let kind = |path: &str| trees.guard(path.as_bytes(), Reach::Itself).map(|found| found.kind);
+    assert_eq!(kind("/srv/ws/a/.env"), Some(DenialKind::Hidden));
+    assert_eq!(kind("/srv/ws/ci/run"), Some(DenialKind::Protected));
+    assert_eq!(kind("/srv/ws-evil/.env"), None);
+    assert_eq!(kind("/srv/.env"), None);
+    assert_eq!(trees.guard(b"/srv/ws/ci", Reach::Itself), None);
+    assert!(trees.guard(b"/srv/ws/ci", Reach::Below).is_some());
+    let whole = Trees::of(&[tree("/")]);
+    assert!(whole.guard(b"/x/.env", Reach::Itself).is_some());
+}
+
+/// All readings of the path by the pattern, one by one.
+fn oracle_below(pattern: &[&str], path: &[&str], named: bool) -> bool {
+    match (pattern.split_first(), path.split_first()) {
+        (None, _) => false,
+        (Some((&"**", rest)), Some((_, deeper))) => oracle_below(rest, path, named) || oracle_below(pattern, deeper, named),
+        (Some((first, rest)), Some((name, deeper))) => {
+            NamePattern::try_from((*first).to_owned()).unwrap().matches(name.as_bytes()) && oracle_below(rest, deeper, true)
+        }
+        (Some((&"**", rest)), None) => named || oracle_below(rest, path, named),
+        (Some(_), None) => named,
+    }
+}
+
+fn a_pattern() -> impl Strategy<Value = String> {
+    let part = prop::sample::select(vec!["a", "b", "*", "?", "a*", "A", "**"]);
+    prop::collection::vec(part, 1..5)
+        .prop_map(|parts| parts.join("/"))
+        .prop_filter("the contract takes two", |text| text.split('/').filter(|part| *part == "**").count() <= 2)
+}
+
+fn a_path(most: usize) -> impl Strategy<Value = String> {
+    let name = prop::sample::select(vec!["a", "b", "ab", "c", "B"]);
+    prop::collection::vec(name, 1..=most).prop_map(|names| names.join("/"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4096))]
+
+    #[test]
+    fn the_matcher_says_what_the_contract_and_brute_force_say(text in a_pattern(), path in a_path(5)) {
+        let parts: Vec<&str> = text.split('/').collect();
+        let names: Vec<&str> = path.split('/').collect();
+        let expected = Match { covered: pattern(&text).covers(path.as_bytes()), below: oracle_below(&parts, &names, false) };
+        prop_assert_eq!(find(&text, &path), expected);
+    }
+
+    /// The property all of this is for.
+    #[test]
+    fn a_rename_that_is_let_through_brings_no_guarded_name_into_being(
+        text in a_pattern(), from in a_path(3), to in a_path(3), inside in a_path(3),
+    ) {
+        let pattern = pattern(&text);
+        let (before, after) = (format!("{from}/{inside}"), format!("{to}/{inside}"));
+        let verdict = find(&text, &to);
+        if !verdict.covered && !verdict.below && !pattern.covers(before.as_bytes()) {
+            prop_assert!(!pattern.covers(after.as_bytes()));
+        }
+    }
+
+    #[test]
+    fn a_single_component_matches_as_the_contract_says(
+        parts in prop::collection::vec(prop::sample::select(vec!["a", "b", "B", "ab", "?", "*a", "*b", "*?"]), 1..6),
+        name in "[abAB]{1,10}",
+    ) {
+        let text = parts.concat();
+        prop_assert_eq!(find(&text, &name).covered, pattern(&text).matches(name.as_bytes()));
+    }
+}

@@ -1,0 +1,3 @@
+//! x
+use super::harness::Scenario;
+pub(super) const SCENARIOS: &[Scenario] = &[];

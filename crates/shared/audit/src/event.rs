@@ -1,0 +1,133 @@
+//! What is recorded. Text in denials and programs comes from the agent and is untrusted.
+use bastle_contract::{
+    Argv, BackendKind, CapabilityStatement, Denied, Digest, ExecSeen, Fault, LimitHit, RunId, Usage, Waiver,
+};
+use serde::{Deserialize, Serialize};
+
+/// One thing that happened to a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "type", deny_unknown_fields)]
+pub enum AuditEvent {
+    /// The policy was compiled and the run admitted; nothing has been started yet.
+    RunPlanned {
+        /// Digest of the effective policy.
+        policy: Digest,
+        /// Digest of the plan.
+        plan: Digest,
+        /// What will be executed.
+        argv: Argv,
+        /// What enforces the plan.
+        backend: BackendKind,
+        /// Limits given up by name.
+        waivers: Vec<Waiver>,
+        /// The effective policy. The caller has redacted secrets.
+        effective: serde_json::Value,
+    },
+    /// What the probes inside the finished sandbox found.
+    Statement(CapabilityStatement),
+    /// The agent was executed.
+    Started {
+        /// Host process id of init.
+        pid: u32,
+    },
+    /// An attempt was refused. Its record id is the denial's id everywhere.
+    Denied(Denied),
+    /// A limit was hit.
+    Limit(LimitHit),
+    /// A program was started inside.
+    Exec(ExecSeen),
+    /// The whole tree was frozen.
+    Paused,
+    /// It goes on.
+    Resumed,
+    /// Output beyond the limit was discarded.
+    OutputTruncated {
+        /// How many bytes.
+        bytes: u64,
+    },
+    /// The run is over.
+    Ended {
+        /// How the agent ended.
+        exit: Exit,
+        /// What the run used.
+        usage: Usage,
+        /// Why it was ended, if not by itself: `timeout`, `stopped`, `memory`.
+        reason: Option<String>,
+    },
+    /// bastle refused to start or to go on.
+    Refused(Fault),
+    /// Anything else worth keeping.
+    Note {
+        /// What it is about, e.g. `approval`.
+        topic: String,
+        /// In words.
+        text: String,
+    },
+}
+
+/// How the agent ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Exit {
+    /// It exited.
+    Code(u8),
+    /// A signal killed it.
+    Signal(u8),
+    /// It never ran, or nobody could tell.
+    Unknown,
+}
+
+/// Records the log makes about itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "type", deny_unknown_fields)]
+pub enum Mark {
+    /// First record of every log.
+    Opened {
+        /// Which run.
+        run: RunId,
+        /// Id of the signing key.
+        key: String,
+        /// The public key, hexadecimal.
+        public: String,
+        /// Number of this run's opening line in the index: cutting the index before it is found.
+        index_sequence: u64,
+        /// BLAKE3 of that line.
+        index_fingerprint: String,
+    },
+    /// Signs the chain up to the record before it.
+    Checkpoint {
+        /// Number of the record before it.
+        sequence: u64,
+        /// Fingerprint of that record.
+        head: String,
+        /// Ed25519 signature, hexadecimal.
+        signature: String,
+    },
+    /// Last record: nothing may follow.
+    Sealed {
+        /// Number of the record before it.
+        sequence: u64,
+        /// Fingerprint of that record.
+        head: String,
+        /// Records in the log, this one included.
+        count: u64,
+        /// Ed25519 signature, hexadecimal.
+        signature: String,
+    },
+    /// Writing went on after a crash.
+    Recovered {
+        /// Bytes of the incomplete last line that were set aside.
+        torn_bytes: u64,
+        /// Their BLAKE3 hash; empty when there were none.
+        torn_digest: String,
+    },
+}
+
+/// What a record carries under `unmapped.bastle`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Payload {
+    /// A record of the log about itself.
+    Mark(Mark),
+    /// Something that happened.
+    Event(AuditEvent),
+}

@@ -1,0 +1,310 @@
+//! The one table from events to OCSF classes. Everything a record says beside its payload is decided here.
+use crate::event::{AuditEvent, Exit, Mark};
+use crate::objects;
+use bastle_contract::{BackendKind, DenialKind, Denied, RunId};
+use serde_json::{Map, Value, json};
+
+/// The OCSF classes in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Base Event.
+    Base,
+    /// File System Activity.
+    File,
+    /// Process Activity.
+    Process,
+    /// Application Lifecycle.
+    Lifecycle,
+    /// API Activity.
+    Api,
+}
+
+/// What a record is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Content<'a> {
+    /// The log itself.
+    Mark(&'a Mark),
+    /// The run.
+    Event(&'a AuditEvent),
+}
+
+/// Where a record belongs.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    class: Class,
+    activity: u8,
+    caption: &'static str,
+    severity: u8,
+    control: Control,
+}
+
+/// What bastle did about it: OCSF action and disposition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Control {
+    /// Nothing was controlled.
+    None,
+    /// Allowed (1), Allowed (1).
+    Allowed,
+    /// Denied (2), Blocked (2).
+    Blocked,
+    /// Observed (3), Logged (17).
+    Logged,
+    /// Modified (4), Dropped (6).
+    Dropped,
+}
+
+/// Severities.
+const INFORMATIONAL: u8 = 1;
+const LOW: u8 = 2;
+const MEDIUM: u8 = 3;
+const HIGH: u8 = 4;
+
+/// An activity that has no number of its own in its class.
+const OTHER: u8 = 99;
+
+impl Class {
+    /// `class_uid`.
+    pub(crate) fn uid(self) -> u32 {
+        match self {
+            Self::Base => 0,
+            Self::File => 1001,
+            Self::Process => 1007,
+            Self::Lifecycle => 6002,
+            Self::Api => 6003,
+        }
+    }
+
+    fn category(self) -> u32 {
+        self.uid() / 1000
+    }
+}
+
+fn shape(content: Content<'_>) -> Shape {
+    let row = |class, activity, caption, severity, control| Shape {
+        class,
+        activity,
+        caption,
+        severity,
+        control,
+    };
+    use Class::{Api, Base, Lifecycle, Process};
+    use Control::{Allowed, Blocked, Dropped, Logged};
+    match content {
+        Content::Mark(Mark::Opened { .. }) => row(Base, OTHER, "Log Opened", INFORMATIONAL, Control::None),
+        Content::Mark(Mark::Checkpoint { .. }) => {
+            row(Base, OTHER, "Checkpoint", INFORMATIONAL, Control::None)
+        }
+        Content::Mark(Mark::Sealed { .. }) => row(Base, OTHER, "Log Sealed", INFORMATIONAL, Control::None),
+        Content::Mark(Mark::Recovered { .. }) => row(Base, OTHER, "Log Recovered", MEDIUM, Control::None),
+        Content::Event(event) => match event {
+            AuditEvent::RunPlanned { .. } => row(Api, 1, "Create", INFORMATIONAL, Allowed),
+            AuditEvent::Statement(_) => row(Lifecycle, OTHER, "Fence Probed", INFORMATIONAL, Logged),
+            AuditEvent::Started { .. } => row(Lifecycle, 3, "Start", INFORMATIONAL, Allowed),
+            AuditEvent::Denied(denied) => shape_of_denial(denied),
+            AuditEvent::Limit(_) => row(Lifecycle, OTHER, "Limit Reached", MEDIUM, Blocked),
+            AuditEvent::Exec(_) => row(Process, 1, "Launch", INFORMATIONAL, Logged),
+            AuditEvent::Paused => row(Lifecycle, 7, "Disable", INFORMATIONAL, Control::None),
+            AuditEvent::Resumed => row(Lifecycle, 6, "Enable", INFORMATIONAL, Control::None),
+            AuditEvent::OutputTruncated { .. } => row(Lifecycle, OTHER, "Output Truncated", LOW, Dropped),
+            AuditEvent::Ended { .. } => row(Lifecycle, 4, "Stop", INFORMATIONAL, Control::None),
+            AuditEvent::Refused(_) => row(Api, 1, "Create", HIGH, Blocked),
+            AuditEvent::Note { .. } => row(Base, OTHER, "Note", INFORMATIONAL, Control::None),
+        },
+    }
+}
+
+fn shape_of_denial(denied: &Denied) -> Shape {
+    let (class, (activity, caption), severity) = match denied.kind {
+        DenialKind::Write | DenialKind::Limit => (Class::File, file_activity(&denied.operation), LOW),
+        DenialKind::Hidden | DenialKind::Protected => (Class::File, file_activity(&denied.operation), MEDIUM),
+        DenialKind::Syscall => (Class::Api, (OTHER, "System Call"), MEDIUM),
+        DenialKind::Exec => (Class::Process, (1, "Launch"), MEDIUM),
+    };
+    Shape {
+        class,
+        activity,
+        caption,
+        severity,
+        control: Control::Blocked,
+    }
+}
+
+/// The File System Activity of a refused system call. Opening is refused for the sake of writing.
+fn file_activity(operation: &str) -> (u8, &'static str) {
+    match operation {
+        "creat" | "mkdir" | "mkdirat" | "mknod" | "mknodat" | "link" | "linkat" | "symlink" | "symlinkat" => {
+            (1, "Create")
+        }
+        "unlink" | "unlinkat" | "rmdir" => (4, "Delete"),
+        "rename" | "renameat" | "renameat2" => (5, "Rename"),
+        "utime" | "utimes" | "utimensat" | "futimesat" => (6, "Set Attributes"),
+        "chmod" | "fchmod" | "fchmodat" | "fchmodat2" | "chown" | "fchown" | "lchown" | "fchownat"
+        | "setxattr" | "lsetxattr" | "fsetxattr" | "removexattr" | "lremovexattr" | "fremovexattr" => {
+            (7, "Set Security")
+        }
+        _ => (3, "Update"),
+    }
+}
+
+/// Everything of a record but `metadata`, `trace`, the attestation and the payload.
+pub(crate) fn body(
+    content: Content<'_>,
+    run: &RunId,
+    policy: Option<&str>,
+) -> (Map<String, Value>, Vec<&'static str>) {
+    let shape = shape(content);
+    let mut body = Map::new();
+    let mut profiles = Vec::new();
+    let uid = shape.class.uid();
+    body.insert("activity_id".into(), shape.activity.into());
+    body.insert("activity_name".into(), shape.caption.into());
+    body.insert("category_uid".into(), shape.class.category().into());
+    body.insert("class_uid".into(), uid.into());
+    body.insert("type_uid".into(), (uid * 100 + u32::from(shape.activity)).into());
+    body.insert("severity_id".into(), shape.severity.into());
+    body.insert("actor".into(), objects::actor_bastle());
+    match shape.class {
+        // Neither class has an actor of its own; the host profile gives them one.
+        Class::Base => profiles.push("host"),
+        Class::Lifecycle => {
+            profiles.push("host");
+            body.insert("app".into(), objects::app(run));
+        }
+        Class::File | Class::Process => {
+            body.insert("device".into(), objects::device(run));
+        }
+        Class::Api => {
+            profiles.push("trace");
+            body.insert("src_endpoint".into(), objects::here());
+            body.insert("resources".into(), objects::resources(run));
+        }
+    }
+    let control = match shape.control {
+        Control::None => None,
+        Control::Allowed => Some((1, 1)),
+        Control::Blocked => Some((2, 2)),
+        Control::Logged => Some((3, 17)),
+        Control::Dropped => Some((4, 6)),
+    };
+    if let Some((action, disposition)) = control {
+        profiles.push("security_control");
+        body.insert("action_id".into(), action.into());
+        body.insert("disposition_id".into(), disposition.into());
+        if let Some(digest) = policy {
+            body.insert("policy".into(), json!({ "name": "effective", "uid": digest }));
+        }
+    }
+    match content {
+        Content::Mark(mark) => fill_mark(mark, &mut body),
+        Content::Event(event) => fill_event(event, run, &mut body),
+    }
+    (body, profiles)
+}
+
+fn fill_mark(mark: &Mark, body: &mut Map<String, Value>) {
+    let message = match mark {
+        Mark::Opened { run, key, .. } => format!("audit log of run {run} opened, signed by key {key}"),
+        Mark::Checkpoint { sequence, .. } => format!("records up to {sequence} signed"),
+        Mark::Sealed { count, .. } => format!("audit log sealed with {count} records"),
+        Mark::Recovered { torn_bytes, .. } => {
+            format!("audit log continued after a crash, {torn_bytes} torn bytes set aside")
+        }
+    };
+    body.insert("message".into(), message.into());
+}
+
+fn fill_event(event: &AuditEvent, run: &RunId, body: &mut Map<String, Value>) {
+    let message = match event {
+        AuditEvent::RunPlanned {
+            argv,
+            backend,
+            policy,
+            ..
+        } => {
+            body.insert("api".into(), objects::api("bastle", "run.plan"));
+            body.insert("status_id".into(), 1.into());
+            body.insert(
+                "policy".into(),
+                json!({ "name": "effective", "uid": policy.as_str() }),
+            );
+            let backend = match backend {
+                BackendKind::Native => "native",
+                BackendKind::Host => "host",
+            };
+            let program = Vec::from(argv.clone()).into_iter().next().unwrap_or_default();
+            format!("run planned on backend {backend}: {program}")
+        }
+        AuditEvent::Statement(statement) => {
+            format!(
+                "fence {} probed, {} probes",
+                statement.fence,
+                statement.probes.len()
+            )
+        }
+        AuditEvent::Started { pid } => format!("agent started, init has process id {pid}"),
+        AuditEvent::Denied(denied) => fill_denial(denied, run, body),
+        AuditEvent::Limit(hit) => format!("limit {} = {} reached: {}", hit.limit, hit.value, hit.effect),
+        AuditEvent::Exec(seen) => {
+            body.insert("actor".into(), objects::actor_agent(run, seen.pid, ""));
+            body.insert(
+                "process".into(),
+                objects::process(seen.pid, &seen.path, &seen.argv),
+            );
+            format!("executed {}", seen.path)
+        }
+        AuditEvent::Paused => "run paused".to_owned(),
+        AuditEvent::Resumed => "run resumed".to_owned(),
+        AuditEvent::OutputTruncated { bytes } => format!("{bytes} bytes of output discarded"),
+        AuditEvent::Ended { exit, reason, .. } => {
+            let (status, code, how) = match exit {
+                Exit::Code(code) => (
+                    if *code == 0 { 1 } else { 2 },
+                    code.to_string(),
+                    format!("exit code {code}"),
+                ),
+                Exit::Signal(signal) => (2, format!("signal {signal}"), format!("signal {signal}")),
+                Exit::Unknown => (0, "unknown".to_owned(), "unknown end".to_owned()),
+            };
+            body.insert("status_id".into(), status.into());
+            body.insert("status_code".into(), code.into());
+            match reason {
+                Some(reason) => format!("run ended: {how}, {reason}"),
+                None => format!("run ended: {how}"),
+            }
+        }
+        AuditEvent::Refused(fault) => {
+            body.insert("api".into(), objects::api("bastle", "run.refuse"));
+            body.insert("status_id".into(), 2.into());
+            body.insert("status_code".into(), fault.code.to_string().into());
+            body.insert("status_detail".into(), objects::text(&fault.why).into());
+            fault.what.clone()
+        }
+        AuditEvent::Note { topic, text } => format!("{topic}: {text}"),
+    };
+    body.insert("message".into(), objects::text(&message).into());
+}
+
+fn fill_denial(denied: &Denied, run: &RunId, body: &mut Map<String, Value>) -> String {
+    body.insert(
+        "actor".into(),
+        objects::actor_agent(run, denied.pid, &denied.comm),
+    );
+    body.insert("status_id".into(), 2.into());
+    body.insert("status_code".into(), objects::text(&denied.errno).into());
+    body.insert("status_detail".into(), objects::text(&denied.rule).into());
+    match denied.kind {
+        DenialKind::Write | DenialKind::Hidden | DenialKind::Protected | DenialKind::Limit => {
+            body.insert("file".into(), objects::file(&denied.target));
+        }
+        DenialKind::Syscall => {
+            body.insert("api".into(), objects::api("kernel", &denied.operation));
+        }
+        DenialKind::Exec => {
+            body.insert(
+                "process".into(),
+                objects::process(denied.pid, &denied.target, &[]),
+            );
+        }
+    }
+    format!("denied {} {}", denied.operation, denied.target)
+}

@@ -1,0 +1,202 @@
+//! The index finds what a log cannot know about itself.
+use crate::common::*;
+use bastle_audit::{
+    AuditError, AuditWriter, Defect, LogFile, RunState, Verdict, list, remove, verify, verify_all,
+};
+use std::fs;
+
+#[test]
+fn a_log_that_was_deleted_is_missed() {
+    let state = state();
+    sealed(state.path(), &run("a"), 3);
+    sealed(state.path(), &run("b"), 3);
+    fs::remove_dir_all(state.path().join("audit/a")).unwrap();
+    match report(state.path(), &run("a")).verdict {
+        Verdict::Tampered(finding) => assert_eq!(finding.defect, Defect::LogGone),
+        other => panic!("{other:?}"),
+    }
+    let all: Vec<_> = verify_all(state.path())
+        .unwrap()
+        .into_iter()
+        .map(|r| (r.run, r.verdict))
+        .collect();
+    assert!(
+        matches!(&all[..], [(a, Verdict::Tampered(_)), (b, Verdict::Sealed)] if *a == run("a") && *b == run("b"))
+    );
+}
+
+#[test]
+fn a_sealed_log_cut_back_to_an_earlier_checkpoint_is_missed_by_the_index_alone() {
+    let state = state();
+    sealed(state.path(), &run("a"), 100);
+    let path = log_path(state.path(), &run("a"));
+    let all = lines(&path);
+    let checkpoint = all
+        .iter()
+        .rposition(|l| String::from_utf8_lossy(l).contains("\"type\":\"checkpoint\""))
+        .unwrap();
+    fs::write(&path, all[..=checkpoint].concat()).unwrap();
+    let found = report(state.path(), &run("a"));
+    let (count, last) = (
+        u64::try_from(all.len()).unwrap(),
+        u64::try_from(checkpoint + 1).unwrap(),
+    );
+    assert!(
+        matches!(found.verdict, Verdict::Tampered(f) if f.defect == Defect::CutOff { count, found: last })
+    );
+}
+
+#[test]
+fn every_change_of_the_index_is_found() {
+    let state = state();
+    for name in ["a", "b", "c"] {
+        sealed(state.path(), &run(name), 1);
+    }
+    let path = index_path(state.path());
+    let original = fs::read(&path).unwrap();
+    let all = lines(&path);
+    for at in (0..original.len() - 1).step_by(5) {
+        let mut changed = original.clone();
+        changed[at] ^= 1 << (at % 8);
+        fs::write(&path, &changed).unwrap();
+        assert!(
+            !is_sealed(state.path(), &run("a")) || !is_sealed(state.path(), &run("c")),
+            "byte {at}"
+        );
+    }
+    for at in 0..all.len() {
+        let mut changed = all.clone();
+        changed.remove(at);
+        fs::write(&path, changed.concat()).unwrap();
+        assert!(!is_sealed(state.path(), &run("c")), "line {at}");
+    }
+    fs::write(&path, &original).unwrap();
+    assert_eq!(list(state.path()).unwrap().len(), 3);
+    assert!(is_sealed(state.path(), &run("c")));
+}
+
+#[test]
+fn an_index_cut_back_is_found_by_every_log_opened_after_the_cut() {
+    let state = state();
+    for name in ["a", "b", "c"] {
+        sealed(state.path(), &run(name), 1);
+    }
+    let path = index_path(state.path());
+    let all = lines(&path);
+    fs::write(&path, all[..3].concat()).unwrap();
+    assert!(is_sealed(state.path(), &run("a")));
+    assert!(
+        !is_sealed(state.path(), &run("b")),
+        "its seal is gone from the index"
+    );
+    match report(state.path(), &run("c")).verdict {
+        Verdict::Tampered(finding) => assert_eq!(
+            (finding.file, finding.defect),
+            (LogFile::Index, Defect::NotIndexed)
+        ),
+        other => panic!("{other:?}"),
+    }
+    fs::remove_file(&path).unwrap();
+    assert!(
+        verify_all(state.path())
+            .unwrap()
+            .iter()
+            .all(|r| matches!(r.verdict, Verdict::Tampered(_)))
+    );
+}
+
+#[test]
+fn a_log_removed_behind_bastles_back_and_begun_anew_under_its_name_is_found() {
+    let state = state();
+    sealed(state.path(), &run("a"), 3);
+    fs::remove_dir_all(state.path().join("audit/a")).unwrap();
+    sealed(state.path(), &run("a"), 1);
+    match report(state.path(), &run("a")).verdict {
+        Verdict::Tampered(finding) => assert_eq!(finding.defect, Defect::IndexedTwice),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_log_removed_on_purpose_leaves_no_alarm_and_frees_its_name() {
+    let state = state();
+    sealed(state.path(), &run("a"), 3);
+    sealed(state.path(), &run("b"), 3);
+    remove(state.path(), &run("a")).unwrap();
+    assert!(matches!(
+        verify(state.path(), &run("a")),
+        Err(AuditError::Missing { .. })
+    ));
+    assert_eq!(verify_all(state.path()).unwrap().len(), 1);
+    let states: Vec<_> = list(state.path()).unwrap().into_iter().map(|e| e.state).collect();
+    assert!(matches!(
+        states[..],
+        [RunState::Removed { .. }, RunState::Sealed { records: 6, .. }]
+    ));
+    sealed(state.path(), &run("a"), 1);
+    assert!(is_sealed(state.path(), &run("a")));
+}
+
+#[test]
+fn a_changed_log_is_evidence_and_is_not_removed() {
+    let state = state();
+    sealed(state.path(), &run("a"), 3);
+    let path = log_path(state.path(), &run("a"));
+    let mut cut = lines(&path);
+    cut.pop();
+    fs::write(&path, cut.concat()).unwrap();
+    assert!(matches!(
+        remove(state.path(), &run("a")),
+        Err(AuditError::Tampered(_))
+    ));
+    assert!(path.exists());
+}
+
+#[test]
+fn an_index_line_torn_at_every_byte_is_set_aside_by_the_next_run() {
+    let state = state();
+    sealed(state.path(), &run("a"), 1);
+    let path = index_path(state.path());
+    let all = lines(&path);
+    for length in [1, all[1].len() / 2, all[1].len() - 1] {
+        fs::write(&path, [&all[0][..], &all[1][..length]].concat()).unwrap();
+        assert!(!is_sealed(state.path(), &run("a")));
+        let name = run(&format!("n{length}"));
+        sealed(state.path(), &name, 1);
+        assert!(is_sealed(state.path(), &name));
+        fs::remove_dir_all(state.path().join("audit").join(name.as_str())).unwrap();
+    }
+    assert_eq!(
+        fs::read(path.with_file_name("heads.jsonl.torn-2")).unwrap(),
+        &all[1][..all[1].len() / 2]
+    );
+}
+
+#[test]
+fn a_changed_last_line_of_the_index_stops_the_next_run() {
+    let state = state();
+    sealed(state.path(), &run("a"), 1);
+    let path = index_path(state.path());
+    let text = fs::read_to_string(&path)
+        .unwrap()
+        .replace("\"count\":4", "\"count\":3");
+    fs::write(&path, text).unwrap();
+    assert!(matches!(
+        AuditWriter::create(state.path(), &run("b")),
+        Err(AuditError::Tampered(_))
+    ));
+}
+
+#[test]
+fn processes_that_open_and_seal_at_once_share_one_unbroken_index() {
+    let state = state();
+    let path = state.path();
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            scope.spawn(move || sealed(path, &run(&format!("r{number}")), 5));
+        }
+    });
+    let reports = verify_all(path).unwrap();
+    assert_eq!(reports.len(), 8);
+    assert!(reports.iter().all(|report| report.verdict == Verdict::Sealed));
+}

@@ -1,0 +1,93 @@
+//! Carrying out a plan: record, spawner, relay, seal. Makes no choice.
+use crate::record::Record;
+use crate::relay::{Ending, Parts, Relay};
+use crate::signals::Signals;
+use crate::spawner::Spawner;
+use crate::streams::Streams;
+use crate::voice::Voice;
+use bastle_audit::{AuditEvent, Exit};
+use bastle_contract::{Fault, HostFacts, LaunchPlan, LimitHit, LimitKind, Usage, socket};
+use std::os::fd::AsFd;
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Receipt {
+    /// Exit code of `run`: the agent's own, or bastle's.
+    pub code: u8,
+    /// Why the agent did not run or was ended by bastle, if so.
+    pub fault: Option<Fault>,
+    /// Why it was killed, if it was.
+    pub killed: Option<String>,
+    /// What it used.
+    pub usage: Usage,
+    /// How many attempts were denied.
+    pub denials: u64,
+    /// Limits that were hit.
+    pub limits: Vec<LimitHit>,
+    /// Bytes of output that were discarded.
+    pub discarded: u64,
+    /// Records in the sealed audit log.
+    pub records: u64,
+}
+
+/// Runs the plan to its end. The log is sealed whatever happens.
+pub fn execute(plan: &LaunchPlan, facts: &HostFacts, spawner: Spawner, mut record: Record, voice: &mut dyn Voice) -> Result<Receipt, Fault> {
+    let outcome = carry_out(plan, facts, &spawner, &mut record, voice);
+    let closed = spawner.close();
+    // Should the spawner have been killed, its groups are empty by now (init died with it) but still there.
+    if closed.is_err() || closed.is_ok_and(|status| !status.success()) {
+        for directory in &record.cgroups {
+            drop(std::fs::remove_dir(directory));
+        }
+    }
+    let ending = match outcome {
+        Ok(ending) => ending,
+        Err(fault) => {
+            let usage = Usage::default();
+            Ending { exit: Exit::Unknown, fault: Some((125, fault)), usage, killed: Some("bastle failed".to_owned()), discarded: 0 }
+        }
+    };
+    close(ending, record)
+}
+
+fn carry_out(plan: &LaunchPlan, facts: &HostFacts, spawner: &Spawner, record: &mut Record, voice: &mut dyn Voice) -> Result<Ending, Fault> {
+    let fault = |error: std::io::Error| Fault::new(bastle_contract::Code::FenceStep, "cannot make the event socket", error.to_string());
+    let (events, theirs) = socket::pair().map_err(fault)?;
+    let (streams, ends) = Streams::open(plan.stdio)?;
+    let signals = Signals::register()?;
+    spawner.launch(plan, theirs.as_fd(), &ends)?;
+    // The agent's ends are the sandbox's alone: a copy here would keep its streams open for ever.
+    drop((theirs, ends));
+    Relay::new(Parts { plan, facts, spawner, events, streams, signals }, record, voice).run()
+}
+
+fn close(ending: Ending, mut record: Record) -> Result<Receipt, Fault> {
+    let Ending { exit, fault, usage, killed, discarded } = ending;
+    if let Some((_, fault)) = &fault {
+        record.append(&AuditEvent::Refused(fault.clone()))?;
+    }
+    if discarded > 0 {
+        record.append(&AuditEvent::OutputTruncated { bytes: discarded })?;
+    }
+    record.append(&AuditEvent::Ended { exit, usage, reason: killed.clone() })?;
+    let (denials, limits) = (record.denials, std::mem::take(&mut record.limits));
+    let code = exit_code(exit, fault.as_ref(), killed.as_deref(), &limits);
+    let records = record.seal()?;
+    Ok(Receipt { code, fault: fault.map(|(_, fault)| fault), killed, usage, denials, limits, discarded, records })
+}
+
+fn exit_code(exit: Exit, fault: Option<&(u8, Fault)>, killed: Option<&str>, limits: &[LimitHit]) -> u8 {
+    if let Some((code, _)) = fault {
+        return *code;
+    }
+    if killed == Some("timeout") {
+        return bastle_contract::ExitCode::Timeout as u8;
+    }
+    match exit {
+        Exit::Code(code) => code,
+        Exit::Signal(signal) => 128 + signal,
+        // Killed from outside before it could report: by the memory watchdog or on request.
+        Exit::Unknown if limits.iter().any(|hit| hit.limit == LimitKind::Memory) || killed.is_some() => 137,
+        Exit::Unknown => bastle_contract::ExitCode::Failed as u8,
+    }
+}

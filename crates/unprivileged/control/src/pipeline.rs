@@ -1,0 +1,87 @@
+//! The walk of one request: judged, planned, recorded, launched. No step is reachable without the value of the one before.
+use crate::execute::{Receipt, execute};
+use crate::load::Loaded;
+use crate::lookup::look_up;
+use crate::place::Place;
+use crate::record::Record;
+use crate::spawner::Spawner;
+use crate::voice::Voice;
+use bastle_audit::AuditEvent;
+use bastle_contract::{Argv, BackendKind, Code, Digest, EnvName, Fault, HostFacts, RunId, Stdio, Waiver};
+use bastle_policy::{LaunchRequest, Planned, Verdict};
+
+/// What a person asked for.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// Name of the run; see [`crate::new_run_id`].
+    pub run: RunId,
+    /// What to run.
+    pub argv: Argv,
+    /// `--env`.
+    pub env: Vec<(EnvName, String)>,
+    /// Terminal or pipes.
+    pub stdio: Stdio,
+    /// Limits given up by name.
+    pub waivers: Vec<Waiver>,
+    /// Whether debuggers work inside.
+    pub debuggers: bool,
+}
+
+/// A launch that is planned and not started: all that a dry run shows.
+pub struct Ready {
+    /// The plan and its story.
+    pub planned: Planned,
+    /// The host.
+    pub facts: HostFacts,
+    spawner: Spawner,
+    effective: serde_json::Value,
+}
+
+/// Judges and plans. Starts the spawner first, so that it looks at the host while the policy is judged here.
+pub fn prepare(place: &Place, loaded: &Loaded, launch: Launch) -> Result<Ready, Fault> {
+    let spawner = Spawner::start()?;
+    let request = LaunchRequest {
+        run: launch.run,
+        argv: launch.argv,
+        cwd: place.cwd.clone(),
+        stdio: launch.stdio,
+        env: launch.env,
+        host_env: std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect(),
+        backend: BackendKind::Native,
+        waivers: launch.waivers,
+        debuggers: launch.debuggers,
+    };
+    let grant = match bastle_policy::decide_launch(&loaded.effective, request) {
+        Verdict::Granted(grant) => grant,
+        Verdict::NeedsApproval(fault) | Verdict::Denied(fault) => return Err(fault),
+    };
+    let fs = look_up(&bastle_policy::needs(&loaded.effective))?;
+    let facts = spawner.facts()?;
+    let planned = bastle_policy::plan(grant, &facts, &fs)?;
+    let effective = serde_json::from_str(&loaded.effective.canonical())
+        .map_err(|error| Fault::new(Code::PolicySyntax, "the effective policy cannot be printed", error.to_string()))?;
+    Ok(Ready { planned, facts, spawner, effective })
+}
+
+/// Records the plan, then carries it out.
+pub fn run(place: &Place, ready: Ready, voice: &mut dyn Voice) -> Result<Receipt, Fault> {
+    let Ready { planned, facts, spawner, effective } = ready;
+    let plan = planned.plan;
+    let mut record = Record::open(&place.state, &plan.run)?;
+    record.durable(&AuditEvent::RunPlanned {
+        policy: plan.policy.clone(),
+        plan: plan_digest(&plan)?,
+        argv: plan.argv.clone(),
+        backend: plan.backend,
+        waivers: plan.waivers.clone(),
+        effective,
+    })?;
+    execute(&plan, &facts, spawner, record, voice)
+}
+
+/// The digest of the plan as it is handed over.
+fn plan_digest(plan: &bastle_contract::LaunchPlan) -> Result<Digest, Fault> {
+    let fault = |why: String| Fault::new(Code::FenceStep, "cannot digest the plan", why);
+    let bytes = serde_json::to_vec(plan).map_err(|error| fault(error.to_string()))?;
+    Digest::try_from(blake3::hash(&bytes).to_hex().to_string()).map_err(|error| fault(error.to_string()))
+}

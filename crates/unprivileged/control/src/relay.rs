@@ -1,0 +1,369 @@
+//! The life of a run seen from here: bytes to and from the agent, events to the record and to the person.
+use crate::record::Record;
+use crate::signals::{Signals, Wish};
+use crate::spawner::Spawner;
+use crate::streams::{RawTerminal, Streams, write_all};
+use crate::voice::Voice;
+use bastle_audit::{AuditEvent, Exit};
+use bastle_contract::{
+    Code, Event, Fault, FromInit, FromSpawner, HostFacts, LaunchPlan, LimitHit, LimitKind, Stdio, ToInit, ToSpawner, Usage, socket,
+};
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    pub(crate) exit: Exit,
+    /// The agent could not be executed, or the fence failed: with which exit code.
+    pub(crate) fault: Option<(u8, Fault)>,
+    pub(crate) usage: Usage,
+    pub(crate) killed: Option<String>,
+    pub(crate) discarded: u64,
+}
+
+/// A run that has been handed to the spawner.
+pub(crate) struct Relay<'a> {
+    pub(crate) plan: &'a LaunchPlan,
+    pub(crate) facts: &'a HostFacts,
+    pub(crate) spawner: &'a Spawner,
+    pub(crate) events: OwnedFd,
+    pub(crate) streams: Streams,
+    pub(crate) signals: Signals,
+    pub(crate) record: &'a mut Record,
+    pub(crate) voice: &'a mut dyn Voice,
+    terminal: Option<RawTerminal>,
+    pending: Vec<u8>,
+    passed: u64,
+    insisted: u8,
+    init_open: bool,
+    ended: bool,
+    ending: Ending,
+}
+
+/// What a relay starts with.
+pub(crate) struct Parts<'a> {
+    pub(crate) plan: &'a LaunchPlan,
+    pub(crate) facts: &'a HostFacts,
+    pub(crate) spawner: &'a Spawner,
+    pub(crate) events: OwnedFd,
+    pub(crate) streams: Streams,
+    pub(crate) signals: Signals,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Init,
+    Spawner,
+    Output,
+    Errors,
+    Input,
+    InputSpace,
+    Signal(usize),
+}
+
+impl<'a> Relay<'a> {
+    pub(crate) fn new(parts: Parts<'a>, record: &'a mut Record, voice: &'a mut dyn Voice) -> Self {
+        let Parts { plan, facts, spawner, events, streams, signals } = parts;
+        let ending = Ending { exit: Exit::Unknown, fault: None, usage: Usage::default(), killed: None, discarded: 0 };
+        Self {
+            plan,
+            facts,
+            spawner,
+            events,
+            streams,
+            signals,
+            record,
+            voice,
+            terminal: None,
+            pending: Vec::new(),
+            passed: 0,
+            insisted: 0,
+            init_open: true,
+            ended: false,
+            ending,
+        }
+    }
+
+    /// Runs until everything of the run is gone and everything it said and printed has been passed on.
+    pub(crate) fn run(mut self) -> Result<Ending, Fault> {
+        while !self.ended || self.init_open || self.streams.output.is_some() || self.streams.errors.is_some() {
+            for source in self.wait()? {
+                self.serve(source)?;
+            }
+        }
+        Ok(self.ending)
+    }
+
+    fn wait(&self) -> Result<Vec<Source>, Fault> {
+        let mut waiting = Vec::with_capacity(16);
+        let mut sources = Vec::with_capacity(16);
+        let mut add = |source, fd, flags| {
+            sources.push(source);
+            waiting.push(PollFd::from_borrowed_fd(fd, flags));
+        };
+        if self.init_open {
+            add(Source::Init, self.events.as_fd(), PollFlags::IN);
+        }
+        if !self.ended {
+            add(Source::Spawner, self.spawner.socket(), PollFlags::IN);
+        }
+        if let Some(output) = &self.streams.output {
+            add(Source::Output, output.as_fd(), PollFlags::IN);
+        }
+        if let Some(errors) = &self.streams.errors {
+            add(Source::Errors, errors.as_fd(), PollFlags::IN);
+        }
+        let stdin = std::io::stdin();
+        if let Some(input) = &self.streams.input {
+            // Read only what can be written: a slow agent holds its feeder back, not us.
+            if self.pending.is_empty() && !self.ended {
+                add(Source::Input, stdin.as_fd(), PollFlags::IN);
+            } else if !self.pending.is_empty() {
+                add(Source::InputSpace, input.as_fd(), PollFlags::OUT);
+            }
+        }
+        for (index, stream) in self.signals.streams().enumerate() {
+            add(Source::Signal(index), stream.as_fd(), PollFlags::IN);
+        }
+        match rustix::event::poll(&mut waiting, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(Fault::new(Code::FenceLost, "cannot wait for the run", error.to_string())),
+        }
+        Ok(sources.into_iter().zip(&waiting).filter(|(_, fd)| !fd.revents().is_empty()).map(|(source, _)| source).collect())
+    }
+
+    fn serve(&mut self, source: Source) -> Result<(), Fault> {
+        match source {
+            Source::Init => self.from_init(),
+            Source::Spawner => self.from_spawner(),
+            Source::Output => self.output(),
+            Source::Errors => self.errors(),
+            Source::Input => self.input(),
+            Source::InputSpace => self.feed(),
+            Source::Signal(index) => match self.signals.take(index) {
+                Some(wish) => self.obey(wish),
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn from_init(&mut self) -> Result<(), Fault> {
+        let received = socket::receive::<FromInit>(&self.events);
+        let Ok(Some((frame, mut descriptors))) = received else {
+            self.init_open = false;
+            return Ok(());
+        };
+        match frame {
+            FromInit::Ready(statement) => {
+                if let Some(master) = descriptors.pop() {
+                    self.streams.attach(master)?;
+                }
+                self.start(statement)
+            }
+            FromInit::Failed(fault) => self.give_up(125, fault),
+            FromInit::NotExecuted { code, fault } => {
+                self.ending.fault = Some((code, fault));
+                Ok(())
+            }
+            FromInit::Event(event) => self.event(event),
+            FromInit::Exited { code, signal, usage } => {
+                self.ending.exit = match (code, signal) {
+                    (Some(code), _) => Exit::Code(code),
+                    (None, Some(signal)) => Exit::Signal(signal),
+                    (None, None) => Exit::Unknown,
+                };
+                self.ending.usage = usage;
+                Ok(())
+            }
+        }
+    }
+
+    /// The statement is judged and on disk before the agent gets the word.
+    fn start(&mut self, statement: bastle_contract::CapabilityStatement) -> Result<(), Fault> {
+        let failures = statement.failures(&self.plan.guarantees);
+        self.record.durable(&AuditEvent::Statement(statement.clone()))?;
+        if !failures.is_empty() {
+            let fault = Fault::new(Code::FenceProbe, "the fence is not proven, the agent was not started", failures.join("; "));
+            return self.give_up(125, fault.help("bastle doctor"));
+        }
+        self.voice.proven(self.plan, &statement);
+        if let Stdio::Pty { .. } = self.plan.stdio {
+            // Only now: until here every message is ours and needs a terminal that breaks lines.
+            self.terminal = RawTerminal::enter().ok();
+        }
+        socket::send(&self.events, &ToInit::Go, &[]).map_err(|error| Fault::new(Code::FenceLost, "lost init", error.to_string()))
+    }
+
+    fn give_up(&mut self, code: u8, fault: Fault) -> Result<(), Fault> {
+        self.ending.fault = Some((code, fault));
+        self.spawner.send(&ToSpawner::Kill)
+    }
+
+    fn from_spawner(&mut self) -> Result<(), Fault> {
+        match self.spawner.receive()? {
+            FromSpawner::Launched { pid, cgroups } => self.record.launched(pid, cgroups),
+            FromSpawner::Refused(fault) => {
+                self.ending.fault.get_or_insert((125, fault));
+                self.ended = true;
+                self.streams = Streams::default();
+                Ok(())
+            }
+            FromSpawner::Event(event) => self.event(event),
+            FromSpawner::Ended { usage, killed } => {
+                let counted = self.ending.usage;
+                self.ending.usage = Usage { bytes_written: counted.bytes_written, created: counted.created, files: counted.files, ..usage };
+                self.ending.killed = killed;
+                self.ended = true;
+                self.streams.input = None;
+                self.terminal = None;
+                Ok(())
+            }
+            FromSpawner::Done | FromSpawner::Hello { .. } => Ok(()),
+        }
+    }
+
+    fn event(&mut self, event: Event) -> Result<(), Fault> {
+        match event {
+            Event::Denied(denied) => {
+                let id = self.record.denied(&denied)?;
+                self.voice.denied(&id, &denied);
+            }
+            Event::Limit(hit) => {
+                self.record.limit(&hit)?;
+                self.voice.limit(&hit);
+            }
+            Event::Exec(seen) => self.record.append(&AuditEvent::Exec(seen))?,
+        }
+        Ok(())
+    }
+
+    fn output(&mut self) -> Result<(), Fault> {
+        let taken = take(&mut self.streams.output);
+        let stdout = std::io::stdout();
+        if !self.pass(taken, stdout.as_fd())? {
+            self.streams.output = None;
+        }
+        Ok(())
+    }
+
+    fn errors(&mut self) -> Result<(), Fault> {
+        let taken = take(&mut self.streams.errors);
+        let stderr = std::io::stderr();
+        if !self.pass(taken, stderr.as_fd())? {
+            self.streams.errors = None;
+        }
+        Ok(())
+    }
+
+    /// Passes bytes on up to the output limit; the rest is counted and discarded. `false`: nobody reads any more.
+    fn pass(&mut self, bytes: Vec<u8>, to: std::os::fd::BorrowedFd<'_>) -> Result<bool, Fault> {
+        let limit = self.plan.limit(LimitKind::Output).map_or(u64::MAX, |rule| rule.value);
+        let room = usize::try_from(limit.saturating_sub(self.passed)).unwrap_or(usize::MAX);
+        let (kept, rest) = bytes.split_at(bytes.len().min(room));
+        self.passed += kept.len() as u64;
+        if !rest.is_empty() {
+            if self.ending.discarded == 0 {
+                let effect = "further output is discarded, the run goes on".to_owned();
+                self.event(Event::Limit(LimitHit { limit: LimitKind::Output, value: limit, effect }))?;
+            }
+            self.ending.discarded += rest.len() as u64;
+        }
+        write_all(to, kept).map_err(|error| Fault::new(Code::FenceLost, "cannot pass output on", error.to_string()))
+    }
+
+    fn input(&mut self) -> Result<(), Fault> {
+        let mut bytes = vec![0; 64 * 1024];
+        match rustix::io::read(std::io::stdin(), &mut bytes) {
+            Ok(0) => self.streams.input = None,
+            Ok(count) => {
+                bytes.truncate(count);
+                self.pending = bytes;
+                return self.feed();
+            }
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            // A terminal that this process group may not read (it runs in the background) gives no input.
+            Err(_) => self.streams.input = None,
+        }
+        Ok(())
+    }
+
+    fn feed(&mut self) -> Result<(), Fault> {
+        let Some(input) = &self.streams.input else { return Ok(()) };
+        match rustix::io::write(input, &self.pending) {
+            Ok(written) => {
+                self.pending.drain(..written);
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(_) => {
+                self.pending.clear();
+                self.streams.input = None;
+            }
+        }
+        Ok(())
+    }
+
+    fn obey(&mut self, wish: Wish) -> Result<(), Fault> {
+        match wish {
+            Wish::PassOn(signal) => {
+                self.insisted += 1;
+                // Asked three times to end: the agent had its chance.
+                if self.insisted >= 3 {
+                    return self.spawner.send(&ToSpawner::Kill);
+                }
+                self.to_init(&ToInit::Signal { signal });
+                Ok(())
+            }
+            Wish::Resized => {
+                self.streams.resize().map_err(|error| Fault::new(Code::FenceLost, "cannot pass the terminal's size on", error.to_string()))
+            }
+            Wish::Suspend => self.suspend(),
+            Wish::Resume => self.resume(),
+        }
+    }
+
+    /// Freezes the tree, then this process; what continues it thaws the tree.
+    fn suspend(&mut self) -> Result<(), Fault> {
+        if self.freezes() { self.spawner.send(&ToSpawner::Freeze)? } else { self.to_init(&ToInit::Freeze) }
+        self.record.durable(&AuditEvent::Paused)?;
+        self.terminal = None;
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)
+            .map_err(|error| Fault::new(Code::FenceLost, "cannot suspend", error.to_string()))
+    }
+
+    fn resume(&mut self) -> Result<(), Fault> {
+        if self.freezes() { self.spawner.send(&ToSpawner::Thaw)? } else { self.to_init(&ToInit::Thaw) }
+        self.record.durable(&AuditEvent::Resumed)?;
+        if let Stdio::Pty { .. } = self.plan.stdio {
+            self.terminal = RawTerminal::enter().ok();
+        }
+        Ok(())
+    }
+
+    fn freezes(&self) -> bool {
+        self.facts.cgroup.unified.is_some() || self.facts.cgroup.parent(bastle_contract::Controller::Freezer).is_some()
+    }
+
+    /// init may be gone already: then there is nobody left to tell.
+    fn to_init(&mut self, frame: &ToInit) {
+        if socket::send(&self.events, frame, &[]).is_err() {
+            self.init_open = false;
+        }
+    }
+}
+
+/// Reads what is there; a closed or broken stream becomes `None`.
+fn take(stream: &mut Option<OwnedFd>) -> Vec<u8> {
+    let Some(fd) = stream else { return Vec::new() };
+    let mut bytes = vec![0; 64 * 1024];
+    match rustix::io::read(&*fd, &mut bytes) {
+        Ok(count) if count > 0 => {
+            bytes.truncate(count);
+            return bytes;
+        }
+        Err(Errno::INTR | Errno::AGAIN) => return Vec::new(),
+        Ok(_) | Err(_) => *stream = None,
+    }
+    Vec::new()
+}

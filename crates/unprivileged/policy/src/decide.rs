@@ -1,0 +1,325 @@
+//! The one evaluator: the same answer for the plan, `why`, `can-i`, lint, dry-run and in-file tests.
+//!
+//! Total and deterministic. The operator's tier decides first; every other tier can only make the answer stricter.
+use crate::commands::strictest;
+use crate::document::{Decided, NetDefault};
+use crate::effective::{Effective, Origin, Sourced};
+use crate::fsmap::Grade;
+use crate::layers::LayerKind;
+use crate::netrule::Asked;
+use crate::query::{NetQuery, Query};
+use crate::tiers::{Tier, tier_of};
+use crate::toolrule::ToolRule;
+use bastle_contract::{AbsPath, Code, Mechanism};
+use serde::Serialize;
+
+/// The answer; the stricter is the lesser.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// No.
+    Deny,
+    /// A person decides; without one attached: no.
+    Ask,
+    /// Yes.
+    Allow,
+}
+
+/// The answer to one question, with its reasons.
+#[must_use]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Decision {
+    /// Yes, no, or a person decides.
+    pub outcome: Outcome,
+    /// How much attention it gets.
+    pub tier: Tier,
+    /// The rule that decided and where it stands.
+    pub rule: Option<(String, Origin)>,
+    /// Why, in one sentence.
+    pub reason: String,
+    /// Stable code of a refusal.
+    pub code: Option<Code>,
+    /// What holds it.
+    pub mechanism: Mechanism,
+    /// Whether something outside the agent holds it; `false` is advice.
+    pub enforced: bool,
+    /// The rule that comes nearest to allowing it.
+    pub nearest: Option<(String, Origin)>,
+    /// What to do, as commands or settings.
+    pub help: Vec<String>,
+}
+
+/// Places every sandbox has of its own; the host's are not behind them.
+pub(crate) const PRIVATE: &[&str] = &["/home/agent", "/tmp", "/var/tmp", "/dev/shm"];
+const OWN: &[&str] = &["/proc", "/dev"];
+
+/// Files made for each run.
+pub(crate) const MADE: &[&str] =
+    &["/etc/passwd", "/etc/group", "/etc/hosts", "/etc/resolv.conf", "/etc/hostname", "/etc/nsswitch.conf"];
+
+/// Ports that may be dialled when no layer names any.
+const USUAL_PORTS: [u16; 2] = [443, 80];
+
+/// Answers a question.
+pub fn decide(effective: &Effective, query: &Query) -> Decision {
+    match query {
+        Query::Read(path) => read(effective, path),
+        Query::Write(path) => write(effective, path),
+        Query::Exec(line) => exec(effective, line),
+        Query::Net(net) => request(effective, net),
+        Query::Tool(text) => tool(effective, text),
+    }
+}
+
+fn allowed(tier: Tier, mechanism: Mechanism, reason: impl Into<String>) -> Decision {
+    Decision {
+        outcome: Outcome::Allow,
+        tier,
+        rule: None,
+        reason: reason.into(),
+        code: None,
+        mechanism,
+        enforced: mechanism != Mechanism::Advisory,
+        nearest: None,
+        help: Vec::new(),
+    }
+}
+
+fn refused(outcome: Outcome, code: Code, mechanism: Mechanism, reason: impl Into<String>) -> Decision {
+    Decision { outcome, code: Some(code), ..allowed(Tier::Stops, mechanism, reason) }
+}
+
+impl Decision {
+    fn rule<T: ToString>(mut self, section: &str, rule: &Sourced<T>) -> Self {
+        self.rule = Some((format!("{section} {}", rule.value.to_string()).trim_start().to_owned(), rule.origin.clone()));
+        self
+    }
+
+    fn help(mut self, help: impl Into<String>) -> Self {
+        self.help.push(help.into());
+        self
+    }
+}
+
+pub(crate) fn within(path: &AbsPath, places: &[&str]) -> bool {
+    places.iter().any(|place| {
+        path.as_str().strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
+}
+
+fn hidden(effective: &Effective, path: &AbsPath) -> Option<Decision> {
+    let rule = effective.hidden_by(path)?;
+    let decision = if rule.origin.layer == LayerKind::Floor {
+        refused(Outcome::Deny, Code::FsFloor, Mechanism::Mount, "the hard floor hides it: credentials or bastle's own state")
+            .help(format!("bastle run --unprotect {path} -- CMD   (command line only, if you mean it)"))
+    } else {
+        refused(Outcome::Deny, Code::FsHidden, Mechanism::Mount, "a policy layer hides this name")
+            .help(format!("remove {} from fs.hide at {}", rule.value, rule.origin))
+    };
+    Some(decision.rule("fs.hide", rule))
+}
+
+/// Whether the run has its own place here: nothing of the host is behind it, so no rule speaks about it.
+fn is_private(effective: &Effective, path: &AbsPath) -> bool {
+    within(path, PRIVATE) && !effective.shared.iter().any(|granted| path.is_within(granted))
+}
+
+fn read(effective: &Effective, path: &AbsPath) -> Decision {
+    if is_private(effective, path) {
+        return allowed(Tier::Silent, Mechanism::Mount, "the run has its own, empty at start; the host's is not behind it");
+    }
+    if let Some(decision) = hidden(effective, path) {
+        return decision;
+    }
+    match effective.fs.find(path) {
+        Some((granted, reach)) if reach.grade > Grade::None => {
+            let kind = if reach.system { "system.read" } else if reach.grade == Grade::Write { "fs.write" } else { "fs.read" };
+            let rule = Sourced { value: granted.clone(), origin: reach.origin.clone() };
+            allowed(tier_of("fs", "read"), Mechanism::Mount, format!("{granted} is visible inside")).rule(kind, &rule)
+        }
+        Some(_) | None if within(path, OWN) || MADE.contains(&path.as_str()) => {
+            allowed(Tier::Silent, Mechanism::Mount, "made for this run; the host's is not behind it")
+        }
+        lowered => {
+            let mut decision = refused(Outcome::Deny, Code::FsRead, Mechanism::Mount, "no rule grants it, so it does not exist inside")
+                .help(format!("once     bastle run --ro {path} -- CMD"))
+                .help(format!("always   add \"{path}\" to fs.read of your user policy"));
+            if let Some((granted, reach)) = lowered {
+                decision.reason = "a narrower layer leaves it out".to_owned();
+                decision = decision.rule("fs", &Sourced { value: granted.clone(), origin: reach.origin.clone() });
+            }
+            decision.nearest = nearest_grant(effective, path);
+            decision
+        }
+    }
+}
+
+fn write(effective: &Effective, path: &AbsPath) -> Decision {
+    if is_private(effective, path) {
+        let reason = "private to the run, gone with it; the host's is not behind it";
+        return allowed(tier_of("fs", "write scratch"), Mechanism::Mount, reason);
+    }
+    if let Some(decision) = hidden(effective, path) {
+        return decision;
+    }
+    match effective.fs.find(path) {
+        Some((granted, reach)) if reach.grade == Grade::Write => {
+            let rule = Sourced { value: granted.clone(), origin: reach.origin.clone() };
+            if let Some(protected) = effective.protected_by(path) {
+                return refused(Outcome::Ask, Code::FsProtected, Mechanism::Guard, "a program on the host would execute it later")
+                    .rule("fs.protect", protected)
+                    .help("make the change yourself after the run")
+                    .help(format!("once     bastle run --unprotect {path} -- CMD"));
+            }
+            let operation = if path.is_within(&effective.surroundings.workspace) { "write workspace" } else { "write elsewhere" };
+            allowed(tier_of("fs", operation), Mechanism::Mount, format!("{granted} is writable inside")).rule("fs.write", &rule)
+        }
+        found => {
+            let granted = found.is_some_and(|(_, reach)| reach.grade > Grade::None);
+            let reason = if granted { "it is visible for reading only" } else { "no rule grants it" };
+            let mut decision = refused(Outcome::Deny, Code::FsWrite, Mechanism::Mount, reason)
+                .help(format!("once     bastle run --rw {path} -- CMD"))
+                .help(format!("always   add \"{path}\" to fs.write of your user policy"));
+            if let Some((granted, reach)) = found {
+                decision = decision.rule("fs.read", &Sourced { value: granted.clone(), origin: reach.origin.clone() });
+            }
+            decision.nearest = nearest_grant(effective, path);
+            decision
+        }
+    }
+}
+
+/// The granted path that shares most leading components.
+fn nearest_grant(effective: &Effective, path: &AbsPath) -> Option<(String, Origin)> {
+    let shared = |other: &AbsPath| path.as_str().split('/').zip(other.as_str().split('/')).skip(1).take_while(|(a, b)| a == b).count();
+    let granted = effective.fs.iter().filter(|(_, reach)| reach.grade > Grade::None);
+    let best = granted.map(|(granted, reach)| (shared(granted), granted, reach)).filter(|(n, _, _)| *n > 0);
+    best.max_by_key(|(n, granted, _)| (*n, std::cmp::Reverse((*granted).clone())))
+        .map(|(_, granted, reach)| (format!("fs {granted}"), reach.origin.clone()))
+}
+
+fn exec(effective: &Effective, line: &str) -> Decision {
+    let judged = strictest(effective.exec.iter().map(|tier| tier.judge_line(line)));
+    command_decision(judged, "exec", tier_of("exec", line), line)
+}
+
+fn command_decision(judged: crate::commands::Judged, section: &str, tier: Tier, what: &str) -> Decision {
+    let mut decision = match judged.outcome {
+        Outcome::Allow => allowed(tier, Mechanism::Advisory, judged.reason),
+        outcome => refused(outcome, Code::ExecCommand, Mechanism::Advisory, judged.reason)
+            .help("command rules are advice to the agent; the fence holds without them")
+            .help(format!("remove the rule from the layer that states it, or allow {:?} in {section}.allow", crate::text::shown(what))),
+    };
+    if let Some(rule) = &judged.rule {
+        decision = decision.rule(section, rule);
+    }
+    decision
+}
+
+fn tool(effective: &Effective, text: &str) -> Decision {
+    let Ok(used) = ToolRule::new(text) else {
+        return refused(Outcome::Deny, Code::UsageArgument, Mechanism::Advisory, "this is not the name of a tool");
+    };
+    let judged = strictest(effective.tools.iter().map(|tier| tier.judge_tool(&used)));
+    let own = command_decision(judged, "tools", tier_of("tool", &used.name), text);
+    let Some(argument) = &used.argument else {
+        return own;
+    };
+    // What the tool would do is judged too: one evaluator, one answer.
+    let question = match used.name.as_str() {
+        "Read" | "NotebookRead" => Query::parse(&format!("read {argument}"), &effective.surroundings),
+        "Edit" | "Write" | "MultiEdit" | "NotebookEdit" => Query::parse(&format!("write {argument}"), &effective.surroundings),
+        _ if used.is_shell() => Ok(Query::Exec(argument.clone())),
+        _ => return own,
+    };
+    match question.map(|question| decide(effective, &question)) {
+        Ok(effect) if effect.outcome < own.outcome => effect,
+        Ok(_) | Err(_) => own,
+    }
+}
+
+fn request(effective: &Effective, query: &NetQuery) -> Decision {
+    let asked = Asked { method: query.method.as_deref(), host: &query.host, port: query.port, path: query.path.as_deref() };
+    if query.host.is_forbidden() {
+        return refused(Outcome::Deny, Code::NetNone, Mechanism::Netns, "it names this machine or a metadata service, which no policy opens");
+    }
+    if query.host.is_literal() && !effective.ip_literals {
+        return refused(Outcome::Deny, Code::NetNone, Mechanism::Netns, "IP addresses are refused unless net.ipLiterals allows them");
+    }
+    let decision = effective.net.iter().enumerate().fold(None::<Decision>, |strictest, (index, tier)| {
+        let next = net_tier(effective, tier, &asked, index == 0);
+        match strictest {
+            Some(best) if best.outcome <= next.outcome => Some(best),
+            Some(_) | None => Some(next),
+        }
+    });
+    let none = || refused(Outcome::Deny, Code::NetNone, Mechanism::Netns, "no rule grants it");
+    let decision = decision.unwrap_or_else(none);
+    match decision.outcome {
+        Outcome::Allow => decision.help("the policy allows it, but this build has no egress: nothing gets out"),
+        Outcome::Ask | Outcome::Deny => decision.help("this build has no egress: nothing gets out whatever the rules say"),
+    }
+}
+
+fn net_tier(effective: &Effective, tier: &crate::effective::NetRules, asked: &Asked<'_>, grants: bool) -> Decision {
+    let no = |outcome, reason: &str| refused(outcome, Code::NetNone, Mechanism::Netns, reason);
+    if let Some(rule) = tier.deny.iter().find(|rule| rule.value.meets(asked)) {
+        return no(Outcome::Deny, "a deny rule names it").rule("net.deny", rule);
+    }
+    let ask = tier.ask.iter().find(|rule| rule.value.meets(asked));
+    if let (Some(rule), true) = (ask, grants) {
+        return no(Outcome::Ask, "an ask rule names it").rule("net.ask", rule);
+    }
+    let usual = tier.ports.as_ref().map_or(!grants || USUAL_PORTS.contains(&asked.port), |ports| ports.iter().any(|p| p.value == asked.port));
+    let allow = tier.allow.iter().flatten().find(|rule| rule.value.allows(asked) && (usual || rule.value.port == Some(asked.port)));
+    let silent = tier.allow.is_none() && !grants && usual;
+    match (allow, ask) {
+        // In a tier that narrows, an ask rule lowers what would be allowed and lifts nothing.
+        (_, Some(rule)) if allow.is_some() || silent => no(Outcome::Ask, "an ask rule names it").rule("net.ask", rule),
+        (Some(rule), _) => allowed(tier_of("net", "request"), Mechanism::Netns, "an allow rule names it").rule("net.allow", rule),
+        (None, _) if silent => allowed(tier_of("net", "request"), Mechanism::Netns, "this layer does not speak about it"),
+        (None, _) => {
+            let outcome = match effective.net_default.value {
+                NetDefault::Ask => Outcome::Ask,
+                NetDefault::Deny => Outcome::Deny,
+            };
+            let mut decision = no(outcome, "no rule matched, so the default holds");
+            decision.nearest = nearest_host(effective, asked);
+            decision
+        }
+    }
+}
+
+fn nearest_host(effective: &Effective, asked: &Asked<'_>) -> Option<(String, Origin)> {
+    let name = asked.host.as_str();
+    let shared = |other: &str| name.rsplit('.').zip(other.rsplit('.')).take_while(|(a, b)| a == b).count();
+    let rules = effective.net.first()?.allow.iter().flatten();
+    let scored = rules.filter_map(|rule| match &rule.value.target {
+        crate::netrule::NetTarget::Host(pattern) => Some((shared(pattern.host().as_str()), rule)),
+        crate::netrule::NetTarget::Group(_) => None,
+    });
+    let best = scored.filter(|(n, _)| *n > 0).max_by_key(|(n, rule)| (*n, std::cmp::Reverse((*rule).clone())));
+    best.map(|(_, rule)| (format!("net.allow {}", rule.value), rule.origin.clone()))
+}
+
+impl From<Decided> for Outcome {
+    fn from(decided: Decided) -> Self {
+        match decided {
+            Decided::Allow => Self::Allow,
+            Decided::Ask => Self::Ask,
+            Decided::Deny => Self::Deny,
+        }
+    }
+}
+
+impl Outcome {
+    /// The word used in listings.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Ask => "ask",
+            Self::Deny => "deny",
+        }
+    }
+}

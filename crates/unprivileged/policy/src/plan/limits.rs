@@ -1,0 +1,138 @@
+//! Limits, each with what holds it on this host; one that cannot be held stops the launch unless waived by name.
+use super::{PlanLine, built_in, limit_probe};
+use crate::effective::{Effective, Origin};
+use crate::request::LaunchRequest;
+use crate::units::{show_duration, show_size};
+use bastle_contract::{
+    CgroupFlavour, Code, Controller, Fault, HostFacts, LimitKind, LimitMechanism, LimitRule, Mechanism,
+};
+
+/// Size of the private HOME and TMPDIR when no layer limits the disk.
+const SCRATCH: u64 = 4 << 30;
+
+pub(super) fn build(
+    effective: &Effective,
+    request: &LaunchRequest,
+    host: &HostFacts,
+    listing: &mut Vec<PlanLine>,
+) -> Result<Vec<LimitRule>, Fault> {
+    let mut rules = Vec::new();
+    for (limit, value) in &effective.limits {
+        check_range(*limit, value.value, &value.origin)?;
+        let mechanism = match mechanism(*limit, value.value, host) {
+            Some(mechanism) => mechanism,
+            None => waived(request, *limit, value.value, &value.origin, "this host offers nothing that holds it")?,
+        };
+        listing.push(line(*limit, value.value, &value.origin, mechanism));
+        rules.push(LimitRule { limit: *limit, value: value.value, mechanism });
+    }
+    if !rules.iter().any(|rule| rule.limit == LimitKind::Disk) {
+        let rule = LimitRule { limit: LimitKind::Disk, value: SCRATCH, mechanism: LimitMechanism::Tmpfs };
+        listing.push(line(rule.limit, rule.value, &built_in(), rule.mechanism));
+        rules.push(rule);
+    }
+    rules.sort_by_key(|rule| rule.limit);
+    Ok(rules)
+}
+
+/// Limits of the host backend: those that a timer, an rlimit or the relay holds.
+pub(super) fn unfenced(effective: &Effective, request: &LaunchRequest, listing: &mut Vec<PlanLine>) -> Result<Vec<LimitRule>, Fault> {
+    let mut rules = Vec::new();
+    for (limit, value) in &effective.limits {
+        check_range(*limit, value.value, &value.origin)?;
+        let mechanism = match limit {
+            LimitKind::WallTime => LimitMechanism::Timer,
+            LimitKind::CpuTime | LimitKind::OpenFiles => LimitMechanism::Rlimit,
+            LimitKind::Output => LimitMechanism::Relay,
+            LimitKind::Cpu | LimitKind::Memory | LimitKind::Pids | LimitKind::Disk | LimitKind::Inodes | LimitKind::Files
+            | LimitKind::BytesWritten => waived(request, *limit, value.value, &value.origin, "the host backend has no fence that holds it")?,
+        };
+        listing.push(line(*limit, value.value, &value.origin, mechanism));
+        rules.push(LimitRule { limit: *limit, value: value.value, mechanism });
+    }
+    Ok(rules)
+}
+
+fn check_range(limit: LimitKind, value: u64, origin: &Origin) -> Result<(), Fault> {
+    let (least, most) = limit.range();
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(Fault::new(
+        Code::LimitInvalid,
+        format!("limits.{limit} = {} ({origin}) cannot be held", show(limit, value)),
+        format!("it must lie between {} and {}", show(limit, least), show(limit, most)),
+    ))
+}
+
+fn waived(request: &LaunchRequest, limit: LimitKind, value: u64, origin: &Origin, why: &str) -> Result<LimitMechanism, Fault> {
+    if request.waivers.iter().any(|waiver| waiver.limit == limit) {
+        return Ok(LimitMechanism::Waived);
+    }
+    Err(Fault::new(Code::LimitUnheld, format!("limits.{limit} = {} ({origin}) cannot be held here", show(limit, value)), why)
+        .help("bastle doctor shows what is missing")
+        .help(format!("to run without it: bastle run --waive {limit} ...")))
+}
+
+fn cgroup(host: &HostFacts, controller: Controller) -> Option<LimitMechanism> {
+    host.cgroup.parent(controller)?;
+    match host.cgroup.flavour {
+        CgroupFlavour::V2 => Some(LimitMechanism::CgroupV2),
+        CgroupFlavour::V1 => Some(LimitMechanism::CgroupV1),
+        CgroupFlavour::None => None,
+    }
+}
+
+fn mechanism(limit: LimitKind, value: u64, host: &HostFacts) -> Option<LimitMechanism> {
+    let guarded = |mechanism| host.seccomp_notify.then_some(mechanism);
+    match limit {
+        LimitKind::WallTime => Some(LimitMechanism::Timer),
+        LimitKind::CpuTime | LimitKind::OpenFiles => Some(LimitMechanism::Rlimit),
+        LimitKind::Cpu => cgroup(host, Controller::Cpu).or_else(|| {
+            // Whole processors can be given by affinity; parts of one need a scheduler that counts.
+            let whole = value.is_multiple_of(1000) && value / 1000 <= u64::from(host.cpus);
+            whole.then_some(LimitMechanism::Affinity)
+        }),
+        LimitKind::Memory => Some(cgroup(host, Controller::Memory).unwrap_or(LimitMechanism::RlimitAndWatchdog)),
+        LimitKind::Pids => Some(cgroup(host, Controller::Pids).unwrap_or(LimitMechanism::Rlimit)),
+        LimitKind::Disk | LimitKind::Inodes => guarded(LimitMechanism::TmpfsAndWriteGuard),
+        LimitKind::Files | LimitKind::BytesWritten => guarded(LimitMechanism::WriteGuard),
+        LimitKind::Output => Some(LimitMechanism::Relay),
+    }
+}
+
+/// A limit's value in the unit people write.
+pub(crate) fn show(limit: LimitKind, value: u64) -> String {
+    match limit {
+        LimitKind::WallTime => show_duration(value),
+        LimitKind::CpuTime => format!("{value}s"),
+        LimitKind::Cpu => format!("{}.{:03}", value / 1000, value % 1000),
+        LimitKind::Memory | LimitKind::Disk | LimitKind::BytesWritten | LimitKind::Output => show_size(value),
+        LimitKind::Pids | LimitKind::OpenFiles | LimitKind::Inodes | LimitKind::Files => value.to_string(),
+    }
+}
+
+fn line(limit: LimitKind, value: u64, origin: &Origin, mechanism: LimitMechanism) -> PlanLine {
+    let (by, note) = match mechanism {
+        LimitMechanism::CgroupV2 => (Mechanism::Cgroup, "cgroup v2"),
+        LimitMechanism::CgroupV1 => (Mechanism::Cgroup, "cgroup v1"),
+        LimitMechanism::Rlimit => (Mechanism::Rlimit, ""),
+        LimitMechanism::RlimitAndWatchdog => (Mechanism::Rlimit, "per process; a watchdog holds the sum"),
+        LimitMechanism::Affinity => (Mechanism::Seccomp, "CPU affinity that cannot be changed"),
+        LimitMechanism::Tmpfs => (Mechanism::Mount, "private HOME and TMPDIR only"),
+        LimitMechanism::WriteGuard => (Mechanism::Guard, ""),
+        LimitMechanism::TmpfsAndWriteGuard => (Mechanism::Guard, "private directories by tmpfs, the workspace by the write guard"),
+        LimitMechanism::Relay => (Mechanism::Namespace, "the relay to the terminal"),
+        LimitMechanism::Timer => (Mechanism::Namespace, "a timer, then everything in the run is killed"),
+        LimitMechanism::Waived => (Mechanism::Advisory, "WAIVED: nothing holds this limit"),
+    };
+    let probe = if mechanism == LimitMechanism::Waived { None } else { limit_probe(limit) };
+    PlanLine {
+        section: "limits".to_owned(),
+        rule: format!("{limit} {}", show(limit, value)),
+        origin: origin.clone(),
+        mechanism: by,
+        probe,
+        note: note.to_owned(),
+    }
+}

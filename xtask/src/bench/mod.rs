@@ -1,0 +1,167 @@
+//! `cargo xtask bench`: comparisons with peers and with the lower bound, one run, interleaved.
+//!
+//! It measures and reports; it never judges. No figure here is asserted anywhere.
+mod policy;
+mod results;
+mod sample;
+mod start;
+
+use crate::sh::{self, Failed};
+use crate::test::tools;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Fewer samples say nothing on a shared machine.
+const LEAST_SAMPLES: usize = 30;
+
+/// What was asked for.
+#[derive(Debug, PartialEq, Eq)]
+struct Options {
+    group: Group,
+    samples: usize,
+    peers: Peers,
+    binary: Option<PathBuf>,
+}
+
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+enum Group {
+    Start,
+    Policy,
+}
+
+/// Whether missing peers are installed from the system's packages.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+enum Peers {
+    AsFound,
+    Install,
+}
+
+/// Runs one group, writes `bench/results.json` and prints a table.
+pub(crate) fn main(arguments: &[String]) -> Result<(), Failed> {
+    let options = parse(arguments)?;
+    if options.peers == Peers::Install {
+        crate::test::packages::ensure_peers()?;
+    }
+    let binary = match &options.binary {
+        Some(binary) => binary.clone(),
+        None => release_binary()?,
+    };
+    let (name, group) = match options.group {
+        Group::Start => ("start", start::run(&binary, options.samples)?),
+        Group::Policy => ("policy", policy::run(&binary, options.samples)?),
+    };
+    results::merge(&sh::root().join("bench/results.json"), name, &group)?;
+    println!("written: bench/results.json, group {name}");
+    Ok(())
+}
+
+fn release_binary() -> Result<PathBuf, Failed> {
+    println!("building bastle (release)");
+    let mut command = sh::cargo();
+    command.args(["build", "--release", "--quiet", "--package", "bastle"]);
+    sh::stdout_of(&mut command)?;
+    Ok(tools::target_directory()?.join("release/bastle"))
+}
+
+/// Compiles the static programs of `bench/limit` and returns (`true`, `limit`).
+fn compile_limit() -> Result<(PathBuf, PathBuf), Failed> {
+    let sources = sh::root().join("bench/limit");
+    let build = tools::target_directory()?.join("bench");
+    std::fs::create_dir_all(&build).map_err(Failed::io(build.display()))?;
+    let compile = |name: &str| {
+        let program = build.join(name);
+        let mut command = Command::new("cc");
+        command
+            .args(["-static", "-O2", "-Wall", "-Wextra", "-o"])
+            .arg(&program)
+            .arg(sources.join(format!("{name}.c")));
+        sh::stdout_of(&mut command).map(|_| program)
+    };
+    Ok((compile("true")?, compile("limit")?))
+}
+
+/// The first line a program prints about its version, or why there is none.
+fn version_of(program: &Path) -> String {
+    sh::stdout_of(Command::new(program).arg("--version"))
+        .ok()
+        .and_then(|text| text.lines().next().map(str::to_owned))
+        .unwrap_or_else(|| "unknown".to_owned())
+}
+
+/// Standard output and standard error of one run, or the reason why it cannot be used.
+fn try_once(command: &mut Command) -> Result<(String, String), String> {
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| error.to_string())?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() {
+        Ok((text(&output.stdout), text(&output.stderr)))
+    } else {
+        let stderr = text(&output.stderr);
+        let first = stderr.lines().next().unwrap_or_default();
+        Err(format!("{}: {first}", output.status))
+    }
+}
+
+fn parse(arguments: &[String]) -> Result<Options, Failed> {
+    let mut words = arguments.iter();
+    let group = match words.next().map(String::as_str) {
+        Some("start") => Group::Start,
+        Some("policy") => Group::Policy,
+        other => {
+            return Err(Failed::new(
+                "bench",
+                format!("group {other:?} is not one of start, policy"),
+            ));
+        }
+    };
+    let mut options = Options {
+        group,
+        samples: LEAST_SAMPLES,
+        peers: Peers::AsFound,
+        binary: None,
+    };
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--install" => options.peers = Peers::Install,
+            "--bin" => options.binary = words.next().map(PathBuf::from),
+            "--samples" => {
+                let value = words.next().map(String::as_str).unwrap_or_default();
+                options.samples = value
+                    .parse()
+                    .ok()
+                    .filter(|samples| *samples >= LEAST_SAMPLES)
+                    .ok_or_else(|| {
+                        Failed::new("bench --samples", format!("{value:?}: at least {LEAST_SAMPLES}"))
+                    })?;
+            }
+            other => return Err(Failed::new("bench", format!("unexpected argument {other:?}"))),
+        }
+    }
+    Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_few_samples_and_unknown_groups_are_refused() {
+        let parsed = |words: &[&str]| parse(&words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>());
+        assert!(parsed(&[]).is_err());
+        assert!(parsed(&["speed"]).is_err());
+        assert!(parsed(&["start", "--samples", "29"]).is_err());
+        assert!(parsed(&["start", "--samples", "30", "--install"]).is_ok());
+    }
+
+    #[test]
+    fn a_program_that_fails_is_reported_with_its_first_words() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo no such verb >&2; exit 2"]);
+        assert_eq!(
+            try_once(&mut command),
+            Err("exit status: 2: no such verb".to_owned())
+        );
+    }
+}

@@ -1,0 +1,66 @@
+//! A place for the binaries under test that every user of the machine can reach.
+//!
+//! Tests run the fence also as an ordinary user, who may not enter the developer's home.
+use crate::sh::Failed;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// A directory of this run, removed when dropped.
+pub(crate) struct Stage {
+    directory: PathBuf,
+}
+
+impl Stage {
+    /// Makes it. Fails when the name is taken: what another user prepared there must not be used.
+    pub(crate) fn new(name: &str) -> Result<Self, Failed> {
+        let directory = std::env::temp_dir().join(format!("bastle-{name}-{}", std::process::id()));
+        std::fs::create_dir(&directory).map_err(Failed::io(directory.display()))?;
+        let stage = Self { directory };
+        stage.open_to_all(stage.path())?;
+        Ok(stage)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Copies a program in and returns where it is now.
+    pub(crate) fn put(&self, program: &Path, name: &str) -> Result<PathBuf, Failed> {
+        let target = self.directory.join(name);
+        std::fs::copy(program, &target).map_err(Failed::io(program.display()))?;
+        self.open_to_all(&target)?;
+        Ok(target)
+    }
+
+    fn open_to_all(&self, path: &Path) -> Result<(), Failed> {
+        std::fs::set_permissions(path, Permissions::from_mode(0o755)).map_err(Failed::io(path.display()))
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.directory) {
+            eprintln!("xtask: {} stays behind: {error}", self.directory.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_is_reachable_by_all_and_gone_afterwards() {
+        let stage = Stage::new("stage-test").expect("can be made");
+        let place = stage.path().to_path_buf();
+        let copy = stage.put(Path::new("/bin/true"), "true").expect("can be copied");
+        for path in [&place, &copy] {
+            let mode = std::fs::metadata(path).expect("is there").permissions().mode();
+            assert_eq!(mode & 0o777, 0o755, "{}", path.display());
+        }
+        assert!(Stage::new("stage-test").is_err(), "a taken name is refused");
+        drop(stage);
+        assert!(!place.exists());
+    }
+}

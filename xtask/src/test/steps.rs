@@ -1,0 +1,346 @@
+//! The steps of `cargo xtask test`, in order.
+use super::stage::Stage;
+use super::tally::{Selection, Tally, summary};
+use super::{Advisories, Options, Scope, packages, tools};
+use crate::sh::{self, Ended, Failed};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+/// No step of a healthy tree comes near this on two slow cores; a step that does hangs.
+const STEP_LIMIT: Duration = Duration::from_secs(30 * 60);
+
+const AARCH64: &str = "aarch64-unknown-linux-gnu";
+
+/// One step.
+pub(super) struct Step {
+    pub(super) name: &'static str,
+    kind: Kind,
+}
+
+/// How a step ended when it did not fail.
+pub(super) enum StepEnd {
+    Passed,
+    Counted(Tally),
+    Skipped(String),
+}
+
+enum Kind {
+    Packages,
+    Format,
+    Clippy { hooks: Hooks },
+    Tidy,
+    Deny(Advisories),
+    Build { hooks: Hooks },
+    UnitTests { filter: Option<String> },
+    DocTests,
+    IntegrationTests { filter: Option<String> },
+    Aarch64,
+    Fuzz,
+}
+
+/// Whether the feature that lets a test switch off one layer is on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hooks {
+    Shipped,
+    Hooks,
+}
+
+/// What steps hand on to later ones.
+pub(super) struct Ledger {
+    /// How many tests any runner ran.
+    pub(super) tests: u64,
+    stage: Stage,
+    shipped: Option<PathBuf>,
+    hooks: Option<PathBuf>,
+    skips: Vec<String>,
+}
+
+impl Ledger {
+    pub(super) fn new() -> Result<Self, Failed> {
+        Ok(Self {
+            tests: 0,
+            stage: Stage::new("test")?,
+            shipped: None,
+            hooks: None,
+            skips: Vec::new(),
+        })
+    }
+
+    pub(super) fn skip(&mut self, reason: String) {
+        self.skips.push(reason);
+    }
+
+    pub(super) fn skips(&self) -> &[String] {
+        &self.skips
+    }
+}
+
+/// The steps for what was asked.
+pub(super) fn plan(options: &Options) -> Vec<Step> {
+    let step = |name, kind| Step { name, kind };
+    let packages = step("packages", Kind::Packages);
+    let shipped = Hooks::Shipped;
+    let hooks = Hooks::Hooks;
+    let checks = vec![
+        step("fmt", Kind::Format),
+        step("clippy", Kind::Clippy { hooks: shipped }),
+        step("tidy", Kind::Tidy),
+    ];
+    let builds = vec![
+        step("build", Kind::Build { hooks: shipped }),
+        step("build with test hooks", Kind::Build { hooks }),
+    ];
+    let tests = |filter: Option<&String>| {
+        let filter = filter.cloned();
+        vec![
+            step(
+                "unit tests",
+                Kind::UnitTests {
+                    filter: filter.clone(),
+                },
+            ),
+            step("integration tests", Kind::IntegrationTests { filter }),
+        ]
+    };
+    let mut steps = vec![packages];
+    match &options.scope {
+        Scope::Fast => {
+            steps.extend(checks);
+            steps.push(step("unit tests", Kind::UnitTests { filter: None }));
+        }
+        Scope::Filter(filter) => {
+            steps.extend(builds);
+            steps.extend(tests(Some(filter)));
+        }
+        Scope::Whole => {
+            steps.extend(checks);
+            steps.push(step("clippy with test hooks", Kind::Clippy { hooks }));
+            steps.push(step("deny", Kind::Deny(options.advisories)));
+            steps.extend(builds);
+            steps.extend(tests(None));
+            steps.push(step("doc tests", Kind::DocTests));
+            steps.push(step("aarch64", Kind::Aarch64));
+            steps.push(step("fuzz", Kind::Fuzz));
+        }
+    }
+    steps
+}
+
+impl Step {
+    pub(super) fn run(&self, ledger: &mut Ledger) -> Result<StepEnd, Failed> {
+        match &self.kind {
+            Kind::Packages => packages::ensure_needed().map(|()| StepEnd::Passed),
+            Kind::Format => {
+                check(sh::cargo().args(["fmt", "--all", "--check", "--", "--color=never"]))?;
+                check(
+                    sh::cargo()
+                        .args(["fmt", "--check", "--manifest-path=fuzz/Cargo.toml"])
+                        .args(["--", "--color=never"]),
+                )
+            }
+            Kind::Clippy { hooks } => check(sh::cargo().args(clippy_arguments(*hooks))),
+            Kind::Tidy => crate::tidy::main(&[]).map(|()| StepEnd::Passed),
+            Kind::Deny(advisories) => deny(*advisories),
+            Kind::Build { hooks } => build(*hooks, ledger),
+            Kind::UnitTests { filter } => test(&["--workspace", "--exclude", "bastle"], filter, ledger),
+            Kind::DocTests => counted(
+                sh::cargo().args(["test", "--workspace", "--doc", "--no-fail-fast"]),
+                Selection::All,
+            ),
+            Kind::IntegrationTests { filter } => test(&["--package", "bastle"], filter, ledger),
+            Kind::Aarch64 => aarch64(),
+            Kind::Fuzz => counted(&mut crate::fuzz::builtin_command(None)?, Selection::All),
+        }
+    }
+}
+
+fn clippy_arguments(hooks: Hooks) -> Vec<&'static str> {
+    let mut arguments = vec!["clippy", "--workspace", "--all-targets"];
+    match hooks {
+        Hooks::Shipped => {}
+        Hooks::Hooks => arguments.extend(["--features", "test-hooks"]),
+    }
+    arguments.extend(["--", "-D", "warnings"]);
+    arguments
+}
+
+fn deny(advisories: Advisories) -> Result<StepEnd, Failed> {
+    let mut command = Command::new(tools::cargo_deny()?);
+    command
+        .current_dir(sh::root())
+        .args(["--color", "never", "check", "bans", "licenses", "sources"]);
+    match advisories {
+        Advisories::Leave => {}
+        Advisories::Check => {
+            command.arg("advisories");
+        }
+    }
+    check(&mut command)
+}
+
+/// Builds the shipped binary, or the one with hooks, and puts a copy where every user can run it.
+///
+/// The one with hooks gets a target directory of its own: it must never lie where a shipped one is looked for.
+fn build(hooks: Hooks, ledger: &mut Ledger) -> Result<StepEnd, Failed> {
+    let target = tools::target_directory()?;
+    let (directory, name) = match hooks {
+        Hooks::Shipped => (target, "bastle"),
+        Hooks::Hooks => (target.join("hooks"), "bastle-with-test-hooks"),
+    };
+    let mut command = sh::cargo();
+    command
+        .args(["build", "--release", "--package", "bastle", "--target-dir"])
+        .arg(&directory);
+    if hooks == Hooks::Hooks {
+        command.args(["--features", "test-hooks"]);
+    }
+    check(&mut command)?;
+    let copy = ledger.stage.put(&directory.join("release/bastle"), name)?;
+    match hooks {
+        Hooks::Shipped => ledger.shipped = Some(copy),
+        Hooks::Hooks => ledger.hooks = Some(copy),
+    }
+    Ok(StepEnd::Passed)
+}
+
+/// Runs tests with nextest where it is installed. The binaries under test are named in the environment.
+fn test(packages: &[&str], filter: &Option<String>, ledger: &mut Ledger) -> Result<StepEnd, Failed> {
+    let mut command = sh::cargo();
+    if tools::has_nextest() {
+        command.args(["nextest", "run", "--no-fail-fast", "--no-tests=pass"]);
+    } else {
+        command.args(["test", "--lib", "--bins", "--tests", "--no-fail-fast"]);
+    }
+    command.args(packages);
+    let selection = match filter {
+        Some(filter) => {
+            command.arg(filter);
+            Selection::Filtered
+        }
+        None => Selection::All,
+    };
+    for (variable, binary) in [
+        ("BASTLE_BIN", &ledger.shipped),
+        ("BASTLE_HOOKS_BIN", &ledger.hooks),
+    ] {
+        if let Some(binary) = binary {
+            command.env(variable, binary);
+        }
+    }
+    // A test that finds this host unable to run it appends `name: reason` here, and is counted as skipped.
+    let skips = ledger.stage.path().join("skips");
+    std::fs::write(&skips, "").map_err(Failed::io(skips.display()))?;
+    command.env("BASTLE_SKIPS", &skips);
+    let end = counted(&mut command, selection)?;
+    let written = std::fs::read_to_string(&skips).map_err(Failed::io(skips.display()))?;
+    ledger.skips.extend(written.lines().map(str::to_owned));
+    match end {
+        StepEnd::Counted(mut tally) => {
+            let tests = tally.passed + tally.failed + tally.skipped;
+            ledger.tests += tests;
+            if tests == 0 && selection == Selection::All {
+                return Err(Failed::new(
+                    sh::shown(&command),
+                    "no test ran: that proves nothing",
+                ));
+            }
+            tally.move_to_skipped(written.lines().count() as u64);
+            Ok(StepEnd::Counted(tally))
+        }
+        other @ (StepEnd::Passed | StepEnd::Skipped(_)) => Ok(other),
+    }
+}
+
+fn aarch64() -> Result<StepEnd, Failed> {
+    if let Err(failed) = tools::ensure_target(AARCH64) {
+        return Ok(StepEnd::Skipped(format!("{AARCH64} cannot be had: {failed}")));
+    }
+    let mut command = sh::cargo();
+    command.args(["check", "--target", AARCH64]);
+    for package in ["contract", "sys", "spawner", "init"] {
+        command.args(["--package", &format!("bastle-{package}")]);
+    }
+    check(&mut command)
+}
+
+/// A command that must succeed; its output is passed on.
+fn check(command: &mut Command) -> Result<StepEnd, Failed> {
+    println!("  $ {}", sh::shown(command));
+    let ended = sh::stream(command, STEP_LIMIT, |line| println!("  {line}"))?;
+    match ended {
+        Ended::Exited(status) if status.success() => Ok(StepEnd::Passed),
+        Ended::Exited(status) => Err(Failed::new(sh::shown(command), status.to_string())),
+        Ended::TooLong(limit) => Err(too_long(command, limit)),
+    }
+}
+
+/// A test runner: what it reports is summed. One that fails without a failed test counts as one failure.
+fn counted(command: &mut Command, selection: Selection) -> Result<StepEnd, Failed> {
+    println!("  $ {}", sh::shown(command));
+    let mut tally = Tally::default();
+    let ended = sh::stream(command, STEP_LIMIT, |line| {
+        println!("  {line}");
+        if let Some(counts) = summary(line, selection) {
+            tally.add(&counts);
+        }
+    })?;
+    match ended {
+        Ended::Exited(status) if status.success() => {}
+        Ended::Exited(status) => {
+            println!("  {}: {status}", sh::shown(command));
+            tally.failed = tally.failed.max(1);
+        }
+        Ended::TooLong(limit) => {
+            println!("  {}", too_long(command, limit));
+            tally.failed += 1;
+        }
+    }
+    Ok(StepEnd::Counted(tally))
+}
+
+fn too_long(command: &Command, limit: Duration) -> Failed {
+    Failed::new(
+        sh::shown(command),
+        format!("still running after {} s, killed", limit.as_secs()),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally_of(script: &str) -> Tally {
+        match counted(Command::new("sh").args(["-c", script]), Selection::All) {
+            Ok(StepEnd::Counted(tally)) => tally,
+            Ok(StepEnd::Passed | StepEnd::Skipped(_)) | Err(_) => panic!("a runner always counts"),
+        }
+    }
+
+    #[test]
+    fn a_runner_that_fails_before_any_test_counts_as_a_failure() {
+        assert_eq!(
+            tally_of("echo 'error: could not compile'; exit 101"),
+            Tally::failed(1)
+        );
+    }
+
+    #[test]
+    fn the_summaries_of_several_binaries_are_summed() {
+        let line = |p, f| format!("echo 'test result: x. {p} passed; {f} failed; 0 ignored';");
+        assert_eq!(
+            tally_of(&format!("{}{}exit 101", line(3, 0), line(1, 2))),
+            Tally {
+                passed: 4,
+                failed: 2,
+                skipped: 0
+            }
+        );
+    }
+
+    #[test]
+    fn a_check_that_fails_is_an_error_with_its_command() {
+        let failed = check(Command::new("sh").args(["-c", "exit 4"]));
+        assert!(matches!(failed, Err(failed) if failed.to_string().contains("sh -c exit 4")));
+    }
+}

@@ -1,0 +1,161 @@
+//! The written lists: which crate lives in which zone, which arrows exist, which outside crates each may name.
+//!
+//! A line added here is a decision about trust: give its reason in the change that adds it.
+
+/// What one crate may be and use.
+pub(super) struct CrateRule {
+    /// Package name without the `bastle-` prefix; the root package is `bastle`.
+    pub(super) name: &'static str,
+    /// Folder of its manifest, from the root.
+    pub(super) folder: &'static str,
+    /// Our own crates it may depend on.
+    pub(super) arrows: &'static [&'static str],
+    /// Our own crates that its tests may use besides.
+    pub(super) test_arrows: &'static [&'static str],
+    /// Outside crates it may name in its manifest.
+    pub(super) outside: &'static [&'static str],
+}
+
+/// One line per crate; a crate that is not listed fails.
+pub(super) const CRATES: &[CrateRule] = &[
+    CrateRule {
+        name: "contract",
+        folder: "crates/shared/contract",
+        arrows: &[],
+        test_arrows: &[],
+        // rustix: the one way frames and descriptors cross a socket, so that every zone does it alike.
+        outside: &["rustix", "serde", "serde_json", "thiserror"],
+    },
+    CrateRule {
+        name: "audit",
+        folder: "crates/shared/audit",
+        arrows: &["contract"],
+        test_arrows: &[],
+        outside: &[
+            "blake3",
+            "ed25519-dalek",
+            "getrandom",
+            "jiff",
+            "rustix",
+            "serde",
+            "serde_json",
+            "serde_json_canonicalizer",
+            "thiserror",
+        ],
+    },
+    CrateRule {
+        name: "policy",
+        folder: "crates/unprivileged/policy",
+        arrows: &["contract"],
+        test_arrows: &[],
+        outside: &[
+            "blake3",
+            "idna",
+            "serde",
+            "serde_json",
+            "thiserror",
+            "tree-sitter",
+            "tree-sitter-bash",
+        ],
+    },
+    CrateRule {
+        name: "control",
+        folder: "crates/unprivileged/control",
+        arrows: &["contract", "audit", "policy"],
+        test_arrows: &[],
+        outside: &["getrandom", "rustix", "serde", "serde_json", "thiserror"],
+    },
+    CrateRule {
+        name: "cli",
+        folder: "crates/unprivileged/cli",
+        arrows: &["contract", "audit", "policy", "control"],
+        test_arrows: &[],
+        outside: &[
+            "clap",
+            "clap_complete",
+            "clap_mangen",
+            "jiff",
+            "rustix",
+            "serde",
+            "serde_json",
+        ],
+    },
+    CrateRule {
+        name: "sys",
+        folder: "crates/kernel/sys",
+        arrows: &[],
+        test_arrows: &[],
+        outside: &["landlock", "libc", "rustix"],
+    },
+    CrateRule {
+        name: "spawner",
+        folder: "crates/privileged/spawner",
+        arrows: &["contract", "audit", "sys"],
+        test_arrows: &[],
+        outside: SMALL_ZONE,
+    },
+    CrateRule {
+        name: "init",
+        folder: "crates/sandboxed/init",
+        arrows: &["contract", "sys"],
+        test_arrows: &[],
+        outside: SMALL_ZONE,
+    },
+    // The one place where zones meet: it dispatches and nothing else.
+    CrateRule {
+        name: "bastle",
+        folder: "",
+        arrows: &["cli", "spawner", "init"],
+        test_arrows: &["contract", "audit", "policy", "sys"],
+        outside: &[],
+    },
+    CrateRule {
+        name: "xtask",
+        folder: "xtask",
+        arrows: &[],
+        test_arrows: &[],
+        outside: &["serde", "serde_json"],
+    },
+];
+
+/// What the spawner and init may name. `libc` is for its constants: calls that need it live in `sys`.
+const SMALL_ZONE: &[&str] = &["landlock", "libc", "rustix", "serde", "serde_json", "thiserror"];
+
+/// Crates whose whole closure is checked, not only their own manifest.
+pub(super) const SMALL_CRATES: &[&str] = &["contract", "sys", "spawner", "init"];
+
+/// Everything that may be linked into, or run at build time for, a crate of [`SMALL_CRATES`].
+///
+/// An async runtime, HTTP, a command-line parser, a grammar or the policy engine is absent on purpose: these
+/// crates run as root or as PID 1 of the sandbox, and every line in them is a line to trust.
+pub(super) const SMALL_CLOSURE: &[&str] = &[
+    // ours
+    "bastle-contract",
+    "bastle-sys",
+    "bastle-spawner",
+    "bastle-init",
+    // frames and plans
+    "itoa",
+    "memchr",
+    "serde",
+    "serde_core",
+    "serde_json",
+    "thiserror",
+    "zmij",
+    // system calls
+    "bitflags",
+    "enumflags2",
+    "errno",
+    "landlock",
+    "libc",
+    "linux-raw-sys",
+    "rustix",
+    // derive macros: run by the compiler, not linked
+    "enumflags2_derive",
+    "proc-macro2",
+    "quote",
+    "serde_derive",
+    "syn",
+    "thiserror-impl",
+    "unicode-ident",
+];
