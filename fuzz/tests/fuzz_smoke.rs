@@ -117,3 +117,13 @@ fn the_audit_seeds_hold_records_and_index_entries() {
         "seeds nobody reads find nothing"
     );
 }
+
+#[test]
+fn half_of_the_policy_seeds_are_documents_that_are_accepted() {
+    let seeds = seeds("policy_document");
+    let accepted = seeds
+        .iter()
+        .filter(|seed| bastle_policy::parse("seed.json", seed).is_ok())
+        .count();
+    assert!(accepted * 2 >= seeds.len(), "{accepted} of {} accepted", seeds.len());
+}

@@ -179,13 +179,13 @@ mod tests {
     /// A tree in which every small crate has one harmless dependency.
     const LEAN: &str = "\
 0 bastle v0.1.0
-1 bastle-cli v0.1.0
-2 tokio v1.0.0
 1 bastle-init v0.1.0
 2 bastle-contract v0.1.0
 3 serde v1.0.0
 2 bastle-sys v0.1.0
 3 libc v0.2.0
+1 bastle-cli v0.1.0
+2 tokio v1.0.0
 1 bastle-spawner v0.1.0
 2 serde_json v1.0.0
 ";

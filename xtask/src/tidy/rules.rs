@@ -63,7 +63,16 @@ pub(super) const CRATES: &[CrateRule] = &[
         folder: "crates/unprivileged/control",
         arrows: &["contract", "audit", "policy"],
         test_arrows: &[],
-        outside: &["getrandom", "rustix", "serde", "serde_json", "thiserror"],
+        // blake3: digests of plans and pinned documents. signal-hook: signals of the terminal end the run in order.
+        outside: &[
+            "blake3",
+            "getrandom",
+            "rustix",
+            "serde",
+            "serde_json",
+            "signal-hook",
+            "thiserror",
+        ],
     },
     CrateRule {
         name: "cli",

@@ -6,6 +6,7 @@
 pub mod clone;
 pub mod exec;
 pub mod fd;
+pub mod guard;
 pub mod landlock;
 pub mod mount;
 pub mod net;

@@ -11,6 +11,9 @@ use rustix::thread::CpuSet;
 /// Landlock's rules as of the ABI that has scopes; later ABIs add logging only.
 const LANDLOCK: ABI = ABI::V6;
 
+/// The limit at which no core is written to a file and none is piped to the host's handler.
+pub(crate) const NO_CORE: u64 = 1;
+
 /// Sets `no_new_privs`: set-uid programs have no effect from here on.
 pub(crate) fn no_new_privs() -> Result<(), Fault> {
     rustix::thread::set_no_new_privs(true).step("no_new_privs", "prctl")
@@ -64,7 +67,8 @@ pub(crate) fn landlock(plan: &LaunchPlan) -> Result<(), Fault> {
 
 /// Limits that the kernel keeps per process, and the processors.
 pub(crate) fn limits(plan: &LaunchPlan) -> Result<(), Fault> {
-    set(Resource::Core, 0)?;
+    // 1 and not 0: the kernel starts a piped core handler, a root process of the host, whatever the limit is, except at 1.
+    set(Resource::Core, NO_CORE)?;
     set(Resource::Rtprio, 0)?;
     set(Resource::Memlock, 64 << 20)?;
     set(Resource::Msgqueue, 800 << 10)?;

@@ -81,7 +81,7 @@ impl<'a> Checker<'a> {
         };
         let signs = self.judge_payload(record, payload.as_ref())?;
         let unsigned = if signs { 0 } else { self.at.unsigned + 1 };
-        if unsigned > 10 * CHECKPOINT_EVERY {
+        if unsigned > CHECKPOINT_EVERY {
             return Err(Defect::CheckpointMissing);
         }
         self.at = Position {

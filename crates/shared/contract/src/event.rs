@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Something init or the spawner saw. Text in it comes from the agent and is untrusted: show it escaped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "type", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case", tag = "event", deny_unknown_fields)]
 pub enum Event {
     /// An attempt was refused.
     Denied(Denied),

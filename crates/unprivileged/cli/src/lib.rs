@@ -1,9 +1,45 @@
-//! The bastle command line.
+//! The bastle command line: reads arguments, asks the other crates, shows the answer.
+//!
+//! **Trust:** runs as the invoking user. Arguments and environment are the user's own; policy files of a
+//! workspace, audit logs and everything an agent said are untrusted and are shown escaped.
 #![forbid(unsafe_code)]
+
+mod args;
+mod commands;
+mod context;
+mod render;
+
 pub use bastle_control::SPAWNER_VERB;
+
+use args::{Cli, Command, Parsed};
 
 /// Runs the command line; returns the exit code.
 #[must_use]
 pub fn main() -> u8 {
-    0
+    match args::parse(std::env::args_os().collect()) {
+        Parsed::Command(cli) => run(cli),
+        Parsed::Ended(code) => code,
+    }
+}
+
+fn run(cli: Cli) -> u8 {
+    let Cli { color, command } = cli;
+    let cx = context::Context::new(color);
+    let format = commands::format_of(&command);
+    let ended = match command {
+        // These three report by themselves: their exit codes follow other rules.
+        Command::Run(args) => return commands::run::run(args, &cx),
+        Command::Demo(args) => return commands::demo::run(args, &cx),
+        Command::Doctor(args) => return commands::doctor::run(args, &cx),
+        Command::Policy(args) => commands::policy::run(args, &cx),
+        Command::CanI(args) => commands::can_i::run(args, &cx),
+        Command::Why(args) => commands::why::run(args, &cx),
+        Command::Audit(args) => commands::audit::run(args, &cx),
+        Command::Explain(args) => commands::explain::run(args, &cx),
+        Command::Completions(args) => commands::completions::run(&args, &cx),
+        Command::Man(args) => commands::man::run(&args, &cx),
+        Command::Version(args) => commands::version::run(&args, &cx),
+        Command::BenchPolicy(args) => commands::bench::run(&args, &cx),
+    };
+    ended.unwrap_or_else(|failed| failed.tell(&cx, format))
 }

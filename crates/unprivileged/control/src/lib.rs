@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod execute;
+pub mod host;
 mod load;
 mod lookup;
 mod naming;

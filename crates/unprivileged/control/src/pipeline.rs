@@ -58,8 +58,7 @@ pub fn prepare(place: &Place, loaded: &Loaded, launch: Launch) -> Result<Ready, 
     let fs = look_up(&bastle_policy::needs(&loaded.effective))?;
     let facts = spawner.facts()?;
     let planned = bastle_policy::plan(grant, &facts, &fs)?;
-    let effective = serde_json::from_str(&loaded.effective.canonical())
-        .map_err(|error| Fault::new(Code::PolicySyntax, "the effective policy cannot be printed", error.to_string()))?;
+    let effective = recorded(&loaded.effective.canonical());
     Ok(Ready { planned, facts, spawner, effective })
 }
 
@@ -79,8 +78,17 @@ pub fn run(place: &Place, ready: Ready, voice: &mut dyn Voice) -> Result<Receipt
     execute(&plan, &facts, spawner, record, voice)
 }
 
+/// The effective policy for the record: its rules as a list, without the values of variables.
+pub(crate) fn recorded(canonical: &str) -> serde_json::Value {
+    let line = |line: &str| match line.strip_prefix("env.set ").and_then(|set| set.split_once('=')) {
+        Some((name, _)) => format!("env.set {name}=[redacted]"),
+        None => line.to_owned(),
+    };
+    canonical.lines().map(line).collect()
+}
+
 /// The digest of the plan as it is handed over.
-fn plan_digest(plan: &bastle_contract::LaunchPlan) -> Result<Digest, Fault> {
+pub(crate) fn plan_digest(plan: &bastle_contract::LaunchPlan) -> Result<Digest, Fault> {
     let fault = |why: String| Fault::new(Code::FenceStep, "cannot digest the plan", why);
     let bytes = serde_json::to_vec(plan).map_err(|error| fault(error.to_string()))?;
     Digest::try_from(blake3::hash(&bytes).to_hex().to_string()).map_err(|error| fault(error.to_string()))

@@ -150,10 +150,17 @@ impl<'a> Relay<'a> {
     }
 
     fn from_init(&mut self) -> Result<(), Fault> {
-        let received = socket::receive::<FromInit>(&self.events);
-        let Ok(Some((frame, mut descriptors))) = received else {
-            self.init_open = false;
-            return Ok(());
+        let (frame, mut descriptors) = match socket::receive::<FromInit>(&self.events) {
+            Ok(Some(received)) => received,
+            Ok(None) => {
+                self.init_open = false;
+                return Ok(());
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {
+                self.init_open = false;
+                return Ok(());
+            }
+            Err(error) => return Err(Fault::new(Code::FenceLost, "cannot understand init", error.to_string())),
         };
         match frame {
             FromInit::Ready(statement) => {
@@ -174,7 +181,9 @@ impl<'a> Relay<'a> {
                     (None, Some(signal)) => Exit::Signal(signal),
                     (None, None) => Exit::Unknown,
                 };
-                self.ending.usage = usage;
+                // The spawner's word on the end may have come first: its clocks stay.
+                let known = self.ending.usage;
+                self.ending.usage = Usage { wall_ms: known.wall_ms, cpu_ms: known.cpu_ms, peak_memory: known.peak_memory, ..usage };
                 Ok(())
             }
         }

@@ -81,7 +81,8 @@ impl RawTerminal {
 impl Drop for RawTerminal {
     fn drop(&mut self) {
         // Nothing can be done about a terminal that is gone.
-        drop(rustix::termios::tcsetattr(std::io::stdin(), OptionalActions::Now, &self.before));
+        let restored = rustix::termios::tcsetattr(std::io::stdin(), OptionalActions::Now, &self.before);
+        debug_assert!(restored.is_ok() || restored == Err(Errno::IO) || restored == Err(Errno::NOTTY));
     }
 }
 

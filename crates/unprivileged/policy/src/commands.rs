@@ -50,17 +50,33 @@ pub(crate) fn check_exec_rule(text: &str, list: List) -> Result<(), RuleFault> {
     match read {
         Ok(_) => Ok(()),
         Err(why @ (CommandRuleError::TooWide { .. } | CommandRuleError::PatternAsProgram { .. })) => {
-            Err(RuleFault { code: Code::PolicyCommandRule, message: why.to_string() })
+            Err(RuleFault {
+                code: Code::PolicyCommandRule,
+                message: why.to_string(),
+            })
         }
-        Err(why @ (CommandRuleError::Empty | CommandRuleError::TooLong | CommandRuleError::NotOneCommand { .. })) => {
-            Err(RuleFault { code: Code::PolicySchema, message: why.to_string() })
-        }
+        Err(
+            why @ (CommandRuleError::Empty
+            | CommandRuleError::TooLong
+            | CommandRuleError::NotOneCommand { .. }),
+        ) => Err(RuleFault {
+            code: Code::PolicySchema,
+            message: why.to_string(),
+        }),
     }
 }
 
 pub(crate) fn check_tool_rule(text: &str, list: List) -> Result<(), RuleFault> {
-    let rule = ToolRule::new(text).map_err(|message| RuleFault { code: Code::PolicySchema, message })?;
-    let wide = |message: &str| Err(RuleFault { code: Code::PolicyCommandRule, message: message.to_owned() });
+    let rule = ToolRule::new(text).map_err(|message| RuleFault {
+        code: Code::PolicySchema,
+        message,
+    })?;
+    let wide = |message: &str| {
+        Err(RuleFault {
+            code: Code::PolicyCommandRule,
+            message: message.to_owned(),
+        })
+    };
     match (list, rule.is_shell(), &rule.argument) {
         (List::Allow, true, None) => wide("allows every command line"),
         (_, true, Some(line)) => check_exec_rule(line, list),
@@ -76,16 +92,27 @@ impl CommandTier {
         ask: Vec<Sourced<String>>,
         deny: Vec<Sourced<String>>,
     ) -> Self {
-        let allowed = |list: &[Sourced<String>]| list.iter().filter_map(|s| CommandRule::parse(&s.value).ok()).collect();
+        let allowed = |list: &[Sourced<String>]| {
+            list.iter()
+                .filter_map(|s| CommandRule::parse(&s.value).ok())
+                .collect()
+        };
         let restricted = |list: &[Sourced<String>]| {
-            list.iter().filter_map(|s| CommandRule::parse_restriction(&s.value).ok()).collect()
+            list.iter()
+                .filter_map(|s| CommandRule::parse_restriction(&s.value).ok())
+                .collect()
         };
         let compiled = CommandRules {
             allow: allow.as_deref().map(allowed).unwrap_or_default(),
             ask: restricted(&ask),
             deny: restricted(&deny),
         };
-        Self { allow, ask, deny, compiled }
+        Self {
+            allow,
+            ask,
+            deny,
+            compiled,
+        }
     }
 
     /// Whether this tier says nothing.
@@ -96,9 +123,17 @@ impl CommandTier {
     /// Judges a command line.
     pub(crate) fn judge_line(&self, line: &str) -> Judged {
         if self.is_empty() {
-            return Judged { outcome: Outcome::Allow, rule: None, reason: "no command rule speaks about it".to_owned() };
+            return Judged {
+                outcome: Outcome::Allow,
+                rule: None,
+                reason: "no command rule speaks about it".to_owned(),
+            };
         }
-        let default = if self.allow.is_some() { CommandOutcome::Deny } else { CommandOutcome::Allow };
+        let default = if self.allow.is_some() {
+            CommandOutcome::Deny
+        } else {
+            CommandOutcome::Allow
+        };
         let verdict = judge(line, &self.compiled, default);
         let outcome = match verdict.outcome {
             CommandOutcome::Allow => Outcome::Allow,
@@ -111,12 +146,25 @@ impl CommandTier {
         } else {
             format!("in `{}`: {}", verdict.part, verdict.reason)
         };
-        Judged { outcome, rule, reason }
+        Judged {
+            outcome,
+            rule,
+            reason,
+        }
     }
 
     fn source_of(&self, text: &str) -> Option<Sourced<String>> {
-        let lists = self.deny.iter().chain(&self.ask).chain(self.allow.iter().flatten());
-        lists.into_iter().find(|s| s.value == text || ToolRule::new(&s.value).is_ok_and(|r| r.argument.as_deref() == Some(text))).cloned()
+        let lists = self
+            .deny
+            .iter()
+            .chain(&self.ask)
+            .chain(self.allow.iter().flatten());
+        lists
+            .into_iter()
+            .find(|s| {
+                s.value == text || ToolRule::new(&s.value).is_ok_and(|r| r.argument.as_deref() == Some(text))
+            })
+            .cloned()
     }
 
     /// Judges the use of a tool.
@@ -127,9 +175,15 @@ impl CommandTier {
             return self.judge_shell_tool(line);
         }
         let hit = |list: &[Sourced<String>], matches: fn(&ToolRule, &ToolRule) -> bool| {
-            list.iter().find(|s| ToolRule::new(&s.value).is_ok_and(|rule| matches(&rule, used))).cloned()
+            list.iter()
+                .find(|s| ToolRule::new(&s.value).is_ok_and(|rule| matches(&rule, used)))
+                .cloned()
         };
-        let judged = |outcome, rule: Option<Sourced<String>>, reason: &str| Judged { outcome, rule, reason: reason.to_owned() };
+        let judged = |outcome, rule: Option<Sourced<String>>, reason: &str| Judged {
+            outcome,
+            rule,
+            reason: reason.to_owned(),
+        };
         if let Some(rule) = hit(&self.deny, ToolRule::meets) {
             return judged(Outcome::Deny, Some(rule), "a deny rule names it");
         }
@@ -150,7 +204,10 @@ impl CommandTier {
         let lines = |list: &[Sourced<String>]| -> Vec<Sourced<String>> {
             let inner = |s: &Sourced<String>| {
                 let rule = ToolRule::new(&s.value).ok().filter(ToolRule::is_shell)?;
-                Some(Sourced { value: rule.argument?, origin: s.origin.clone() })
+                Some(Sourced {
+                    value: rule.argument?,
+                    origin: s.origin.clone(),
+                })
             };
             list.iter().filter_map(inner).collect()
         };
@@ -161,14 +218,24 @@ impl CommandTier {
             list.iter().find(names_it).cloned()
         };
         if let Some(rule) = bare(&self.deny) {
-            return Judged { outcome: Outcome::Deny, rule: Some(rule), reason: "a deny rule names the tool".to_owned() };
+            return Judged {
+                outcome: Outcome::Deny,
+                rule: Some(rule),
+                reason: "a deny rule names the tool".to_owned(),
+            };
         }
-        let tier = Self::new(self.allow.as_deref().map(lines), lines(&self.ask), lines(&self.deny));
+        let tier = Self::new(
+            self.allow.as_deref().map(lines),
+            lines(&self.ask),
+            lines(&self.deny),
+        );
         let judged = tier.judge_line(line);
         match bare(&self.ask) {
-            Some(rule) if judged.outcome == Outcome::Allow => {
-                Judged { outcome: Outcome::Ask, rule: Some(rule), reason: "an ask rule names the tool".to_owned() }
-            }
+            Some(rule) if judged.outcome == Outcome::Allow => Judged {
+                outcome: Outcome::Ask,
+                rule: Some(rule),
+                reason: "an ask rule names the tool".to_owned(),
+            },
             Some(_) | None => judged,
         }
     }
@@ -177,9 +244,19 @@ impl CommandTier {
 /// The strictest judgement of all tiers.
 pub(crate) fn strictest(judged: impl Iterator<Item = Judged>) -> Judged {
     // `Allow` with a rule says more than `Allow` without one: of equals the first that names a rule stays.
-    let none = Judged { outcome: Outcome::Allow, rule: None, reason: "no rule speaks about it".to_owned() };
+    let none = Judged {
+        outcome: Outcome::Allow,
+        rule: None,
+        reason: "no rule speaks about it".to_owned(),
+    };
     judged.fold(none, |best, next| {
-        let more_telling = next.outcome == best.outcome && best.rule.is_none() && (next.rule.is_some() || best.reason.starts_with("no "));
-        if next.outcome < best.outcome || more_telling { next } else { best }
+        let more_telling = next.outcome == best.outcome
+            && best.rule.is_none()
+            && (next.rule.is_some() || best.reason.starts_with("no "));
+        if next.outcome < best.outcome || more_telling {
+            next
+        } else {
+            best
+        }
     })
 }

@@ -1,13 +1,14 @@
 //! The one evaluator: the same answer for the plan, `why`, `can-i`, lint, dry-run and in-file tests.
 //!
 //! Total and deterministic. The operator's tier decides first; every other tier can only make the answer stricter.
+mod network;
+
 use crate::commands::strictest;
-use crate::document::{Decided, NetDefault};
+use crate::document::Decided;
 use crate::effective::{Effective, Origin, Sourced};
 use crate::fsmap::Grade;
 use crate::layers::LayerKind;
-use crate::netrule::Asked;
-use crate::query::{NetQuery, Query};
+use crate::query::Query;
 use crate::tiers::{Tier, tier_of};
 use crate::toolrule::ToolRule;
 use bastle_contract::{AbsPath, Code, Mechanism};
@@ -54,11 +55,14 @@ pub(crate) const PRIVATE: &[&str] = &["/home/agent", "/tmp", "/var/tmp", "/dev/s
 const OWN: &[&str] = &["/proc", "/dev"];
 
 /// Files made for each run.
-pub(crate) const MADE: &[&str] =
-    &["/etc/passwd", "/etc/group", "/etc/hosts", "/etc/resolv.conf", "/etc/hostname", "/etc/nsswitch.conf"];
-
-/// Ports that may be dialled when no layer names any.
-const USUAL_PORTS: [u16; 2] = [443, 80];
+pub(crate) const MADE: &[&str] = &[
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/hosts",
+    "/etc/resolv.conf",
+    "/etc/hostname",
+    "/etc/nsswitch.conf",
+];
 
 /// Answers a question.
 pub fn decide(effective: &Effective, query: &Query) -> Decision {
@@ -66,7 +70,7 @@ pub fn decide(effective: &Effective, query: &Query) -> Decision {
         Query::Read(path) => read(effective, path),
         Query::Write(path) => write(effective, path),
         Query::Exec(line) => exec(effective, line),
-        Query::Net(net) => request(effective, net),
+        Query::Net(net) => network::request(effective, net),
         Query::Tool(text) => tool(effective, text),
     }
 }
@@ -86,12 +90,21 @@ fn allowed(tier: Tier, mechanism: Mechanism, reason: impl Into<String>) -> Decis
 }
 
 fn refused(outcome: Outcome, code: Code, mechanism: Mechanism, reason: impl Into<String>) -> Decision {
-    Decision { outcome, code: Some(code), ..allowed(Tier::Stops, mechanism, reason) }
+    Decision {
+        outcome,
+        code: Some(code),
+        ..allowed(Tier::Stops, mechanism, reason)
+    }
 }
 
 impl Decision {
     fn rule<T: ToString>(mut self, section: &str, rule: &Sourced<T>) -> Self {
-        self.rule = Some((format!("{section} {}", rule.value.to_string()).trim_start().to_owned(), rule.origin.clone()));
+        self.rule = Some((
+            format!("{section} {}", rule.value.to_string())
+                .trim_start()
+                .to_owned(),
+            rule.origin.clone(),
+        ));
         self
     }
 
@@ -103,18 +116,32 @@ impl Decision {
 
 pub(crate) fn within(path: &AbsPath, places: &[&str]) -> bool {
     places.iter().any(|place| {
-        path.as_str().strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        path.as_str()
+            .strip_prefix(place)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     })
 }
 
 fn hidden(effective: &Effective, path: &AbsPath) -> Option<Decision> {
     let rule = effective.hidden_by(path)?;
     let decision = if rule.origin.layer == LayerKind::Floor {
-        refused(Outcome::Deny, Code::FsFloor, Mechanism::Mount, "the hard floor hides it: credentials or bastle's own state")
-            .help(format!("bastle run --unprotect {path} -- CMD   (command line only, if you mean it)"))
+        refused(
+            Outcome::Deny,
+            Code::FsFloor,
+            Mechanism::Mount,
+            "the hard floor hides it: credentials or bastle's own state",
+        )
+        .help(format!(
+            "bastle run --unprotect {path} -- CMD   (command line only, if you mean it)"
+        ))
     } else {
-        refused(Outcome::Deny, Code::FsHidden, Mechanism::Mount, "a policy layer hides this name")
-            .help(format!("remove {} from fs.hide at {}", rule.value, rule.origin))
+        refused(
+            Outcome::Deny,
+            Code::FsHidden,
+            Mechanism::Mount,
+            "a policy layer hides this name",
+        )
+        .help(format!("remove {} from fs.hide at {}", rule.value, rule.origin))
     };
     Some(decision.rule("fs.hide", rule))
 }
@@ -126,27 +153,58 @@ fn is_private(effective: &Effective, path: &AbsPath) -> bool {
 
 fn read(effective: &Effective, path: &AbsPath) -> Decision {
     if is_private(effective, path) {
-        return allowed(Tier::Silent, Mechanism::Mount, "the run has its own, empty at start; the host's is not behind it");
+        return allowed(
+            Tier::Silent,
+            Mechanism::Mount,
+            "the run has its own, empty at start; the host's is not behind it",
+        );
     }
     if let Some(decision) = hidden(effective, path) {
         return decision;
     }
     match effective.fs.find(path) {
         Some((granted, reach)) if reach.grade > Grade::None => {
-            let kind = if reach.system { "system.read" } else if reach.grade == Grade::Write { "fs.write" } else { "fs.read" };
-            let rule = Sourced { value: granted.clone(), origin: reach.origin.clone() };
-            allowed(tier_of("fs", "read"), Mechanism::Mount, format!("{granted} is visible inside")).rule(kind, &rule)
+            let kind = if reach.system {
+                "system.read"
+            } else if reach.grade == Grade::Write {
+                "fs.write"
+            } else {
+                "fs.read"
+            };
+            let rule = Sourced {
+                value: granted.clone(),
+                origin: reach.origin.clone(),
+            };
+            allowed(
+                tier_of("fs", "read"),
+                Mechanism::Mount,
+                format!("{granted} is visible inside"),
+            )
+            .rule(kind, &rule)
         }
-        Some(_) | None if within(path, OWN) || MADE.contains(&path.as_str()) => {
-            allowed(Tier::Silent, Mechanism::Mount, "made for this run; the host's is not behind it")
-        }
+        Some(_) | None if within(path, OWN) || MADE.contains(&path.as_str()) => allowed(
+            Tier::Silent,
+            Mechanism::Mount,
+            "made for this run; the host's is not behind it",
+        ),
         lowered => {
-            let mut decision = refused(Outcome::Deny, Code::FsRead, Mechanism::Mount, "no rule grants it, so it does not exist inside")
-                .help(format!("once     bastle run --ro {path} -- CMD"))
-                .help(format!("always   add \"{path}\" to fs.read of your user policy"));
+            let mut decision = refused(
+                Outcome::Deny,
+                Code::FsRead,
+                Mechanism::Mount,
+                "no rule grants it, so it does not exist inside",
+            )
+            .help(format!("once     bastle run --ro {path} -- CMD"))
+            .help(format!("always   add \"{path}\" to fs.read of your user policy"));
             if let Some((granted, reach)) = lowered {
                 decision.reason = "a narrower layer leaves it out".to_owned();
-                decision = decision.rule("fs", &Sourced { value: granted.clone(), origin: reach.origin.clone() });
+                decision = decision.rule(
+                    "fs",
+                    &Sourced {
+                        value: granted.clone(),
+                        origin: reach.origin.clone(),
+                    },
+                );
             }
             decision.nearest = nearest_grant(effective, path);
             decision
@@ -164,24 +222,51 @@ fn write(effective: &Effective, path: &AbsPath) -> Decision {
     }
     match effective.fs.find(path) {
         Some((granted, reach)) if reach.grade == Grade::Write => {
-            let rule = Sourced { value: granted.clone(), origin: reach.origin.clone() };
+            let rule = Sourced {
+                value: granted.clone(),
+                origin: reach.origin.clone(),
+            };
             if let Some(protected) = effective.protected_by(path) {
-                return refused(Outcome::Ask, Code::FsProtected, Mechanism::Guard, "a program on the host would execute it later")
-                    .rule("fs.protect", protected)
-                    .help("make the change yourself after the run")
-                    .help(format!("once     bastle run --unprotect {path} -- CMD"));
+                return refused(
+                    Outcome::Ask,
+                    Code::FsProtected,
+                    Mechanism::Guard,
+                    "a program on the host would execute it later",
+                )
+                .rule("fs.protect", protected)
+                .help("make the change yourself after the run")
+                .help(format!("once     bastle run --unprotect {path} -- CMD"));
             }
-            let operation = if path.is_within(&effective.surroundings.workspace) { "write workspace" } else { "write elsewhere" };
-            allowed(tier_of("fs", operation), Mechanism::Mount, format!("{granted} is writable inside")).rule("fs.write", &rule)
+            let operation = if path.is_within(&effective.surroundings.workspace) {
+                "write workspace"
+            } else {
+                "write elsewhere"
+            };
+            allowed(
+                tier_of("fs", operation),
+                Mechanism::Mount,
+                format!("{granted} is writable inside"),
+            )
+            .rule("fs.write", &rule)
         }
         found => {
             let granted = found.is_some_and(|(_, reach)| reach.grade > Grade::None);
-            let reason = if granted { "it is visible for reading only" } else { "no rule grants it" };
+            let reason = if granted {
+                "it is visible for reading only"
+            } else {
+                "no rule grants it"
+            };
             let mut decision = refused(Outcome::Deny, Code::FsWrite, Mechanism::Mount, reason)
                 .help(format!("once     bastle run --rw {path} -- CMD"))
                 .help(format!("always   add \"{path}\" to fs.write of your user policy"));
             if let Some((granted, reach)) = found {
-                decision = decision.rule("fs.read", &Sourced { value: granted.clone(), origin: reach.origin.clone() });
+                decision = decision.rule(
+                    "fs.read",
+                    &Sourced {
+                        value: granted.clone(),
+                        origin: reach.origin.clone(),
+                    },
+                );
             }
             decision.nearest = nearest_grant(effective, path);
             decision
@@ -191,9 +276,18 @@ fn write(effective: &Effective, path: &AbsPath) -> Decision {
 
 /// The granted path that shares most leading components.
 fn nearest_grant(effective: &Effective, path: &AbsPath) -> Option<(String, Origin)> {
-    let shared = |other: &AbsPath| path.as_str().split('/').zip(other.as_str().split('/')).skip(1).take_while(|(a, b)| a == b).count();
+    let shared = |other: &AbsPath| {
+        path.as_str()
+            .split('/')
+            .zip(other.as_str().split('/'))
+            .skip(1)
+            .take_while(|(a, b)| a == b)
+            .count()
+    };
     let granted = effective.fs.iter().filter(|(_, reach)| reach.grade > Grade::None);
-    let best = granted.map(|(granted, reach)| (shared(granted), granted, reach)).filter(|(n, _, _)| *n > 0);
+    let best = granted
+        .map(|(granted, reach)| (shared(granted), granted, reach))
+        .filter(|(n, _, _)| *n > 0);
     best.max_by_key(|(n, granted, _)| (*n, std::cmp::Reverse((*granted).clone())))
         .map(|(_, granted, reach)| (format!("fs {granted}"), reach.origin.clone()))
 }
@@ -208,7 +302,10 @@ fn command_decision(judged: crate::commands::Judged, section: &str, tier: Tier, 
         Outcome::Allow => allowed(tier, Mechanism::Advisory, judged.reason),
         outcome => refused(outcome, Code::ExecCommand, Mechanism::Advisory, judged.reason)
             .help("command rules are advice to the agent; the fence holds without them")
-            .help(format!("remove the rule from the layer that states it, or allow {:?} in {section}.allow", crate::text::shown(what))),
+            .help(format!(
+                "remove the rule from the layer that states it, or allow {:?} in {section}.allow",
+                crate::text::shown(what)
+            )),
     };
     if let Some(rule) = &judged.rule {
         decision = decision.rule(section, rule);
@@ -218,7 +315,12 @@ fn command_decision(judged: crate::commands::Judged, section: &str, tier: Tier, 
 
 fn tool(effective: &Effective, text: &str) -> Decision {
     let Ok(used) = ToolRule::new(text) else {
-        return refused(Outcome::Deny, Code::UsageArgument, Mechanism::Advisory, "this is not the name of a tool");
+        return refused(
+            Outcome::Deny,
+            Code::UsageArgument,
+            Mechanism::Advisory,
+            "this is not the name of a tool",
+        );
     };
     let judged = strictest(effective.tools.iter().map(|tier| tier.judge_tool(&used)));
     let own = command_decision(judged, "tools", tier_of("tool", &used.name), text);
@@ -228,7 +330,9 @@ fn tool(effective: &Effective, text: &str) -> Decision {
     // What the tool would do is judged too: one evaluator, one answer.
     let question = match used.name.as_str() {
         "Read" | "NotebookRead" => Query::parse(&format!("read {argument}"), &effective.surroundings),
-        "Edit" | "Write" | "MultiEdit" | "NotebookEdit" => Query::parse(&format!("write {argument}"), &effective.surroundings),
+        "Edit" | "Write" | "MultiEdit" | "NotebookEdit" => {
+            Query::parse(&format!("write {argument}"), &effective.surroundings)
+        }
         _ if used.is_shell() => Ok(Query::Exec(argument.clone())),
         _ => return own,
     };
@@ -236,70 +340,6 @@ fn tool(effective: &Effective, text: &str) -> Decision {
         Ok(effect) if effect.outcome < own.outcome => effect,
         Ok(_) | Err(_) => own,
     }
-}
-
-fn request(effective: &Effective, query: &NetQuery) -> Decision {
-    let asked = Asked { method: query.method.as_deref(), host: &query.host, port: query.port, path: query.path.as_deref() };
-    if query.host.is_forbidden() {
-        return refused(Outcome::Deny, Code::NetNone, Mechanism::Netns, "it names this machine or a metadata service, which no policy opens");
-    }
-    if query.host.is_literal() && !effective.ip_literals {
-        return refused(Outcome::Deny, Code::NetNone, Mechanism::Netns, "IP addresses are refused unless net.ipLiterals allows them");
-    }
-    let decision = effective.net.iter().enumerate().fold(None::<Decision>, |strictest, (index, tier)| {
-        let next = net_tier(effective, tier, &asked, index == 0);
-        match strictest {
-            Some(best) if best.outcome <= next.outcome => Some(best),
-            Some(_) | None => Some(next),
-        }
-    });
-    let none = || refused(Outcome::Deny, Code::NetNone, Mechanism::Netns, "no rule grants it");
-    let decision = decision.unwrap_or_else(none);
-    match decision.outcome {
-        Outcome::Allow => decision.help("the policy allows it, but this build has no egress: nothing gets out"),
-        Outcome::Ask | Outcome::Deny => decision.help("this build has no egress: nothing gets out whatever the rules say"),
-    }
-}
-
-fn net_tier(effective: &Effective, tier: &crate::effective::NetRules, asked: &Asked<'_>, grants: bool) -> Decision {
-    let no = |outcome, reason: &str| refused(outcome, Code::NetNone, Mechanism::Netns, reason);
-    if let Some(rule) = tier.deny.iter().find(|rule| rule.value.meets(asked)) {
-        return no(Outcome::Deny, "a deny rule names it").rule("net.deny", rule);
-    }
-    let ask = tier.ask.iter().find(|rule| rule.value.meets(asked));
-    if let (Some(rule), true) = (ask, grants) {
-        return no(Outcome::Ask, "an ask rule names it").rule("net.ask", rule);
-    }
-    let usual = tier.ports.as_ref().map_or(!grants || USUAL_PORTS.contains(&asked.port), |ports| ports.iter().any(|p| p.value == asked.port));
-    let allow = tier.allow.iter().flatten().find(|rule| rule.value.allows(asked) && (usual || rule.value.port == Some(asked.port)));
-    let silent = tier.allow.is_none() && !grants && usual;
-    match (allow, ask) {
-        // In a tier that narrows, an ask rule lowers what would be allowed and lifts nothing.
-        (_, Some(rule)) if allow.is_some() || silent => no(Outcome::Ask, "an ask rule names it").rule("net.ask", rule),
-        (Some(rule), _) => allowed(tier_of("net", "request"), Mechanism::Netns, "an allow rule names it").rule("net.allow", rule),
-        (None, _) if silent => allowed(tier_of("net", "request"), Mechanism::Netns, "this layer does not speak about it"),
-        (None, _) => {
-            let outcome = match effective.net_default.value {
-                NetDefault::Ask => Outcome::Ask,
-                NetDefault::Deny => Outcome::Deny,
-            };
-            let mut decision = no(outcome, "no rule matched, so the default holds");
-            decision.nearest = nearest_host(effective, asked);
-            decision
-        }
-    }
-}
-
-fn nearest_host(effective: &Effective, asked: &Asked<'_>) -> Option<(String, Origin)> {
-    let name = asked.host.as_str();
-    let shared = |other: &str| name.rsplit('.').zip(other.rsplit('.')).take_while(|(a, b)| a == b).count();
-    let rules = effective.net.first()?.allow.iter().flatten();
-    let scored = rules.filter_map(|rule| match &rule.value.target {
-        crate::netrule::NetTarget::Host(pattern) => Some((shared(pattern.host().as_str()), rule)),
-        crate::netrule::NetTarget::Group(_) => None,
-    });
-    let best = scored.filter(|(n, _)| *n > 0).max_by_key(|(n, rule)| (*n, std::cmp::Reverse((*rule).clone())));
-    best.map(|(_, rule)| (format!("net.allow {}", rule.value), rule.origin.clone()))
 }
 
 impl From<Decided> for Outcome {

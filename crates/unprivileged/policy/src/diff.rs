@@ -15,6 +15,15 @@ pub struct DiffLine {
     pub what: String,
 }
 
+/// What an entry more in a list means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entries {
+    /// More reach.
+    Widen,
+    /// Less reach.
+    Narrow,
+}
+
 /// Differences in reach from `a` to `b`.
 #[must_use]
 pub fn diff(a: &Effective, b: &Effective) -> Vec<DiffLine> {
@@ -24,36 +33,98 @@ pub fn diff(a: &Effective, b: &Effective) -> Vec<DiffLine> {
         let (before, after) = (a.fs.grade(path), b.fs.grade(path));
         if before != after {
             let what = format!("{path} {} → {}", grade(before), grade(after));
-            lines.push(DiffLine { section: "fs".to_owned(), wider: after > before, what });
+            lines.push(DiffLine {
+                section: "fs".to_owned(),
+                wider: after > before,
+                what,
+            });
         }
     }
     // Of restricting lists, an entry more is reach less.
-    let texts = |rules: &[Sourced<crate::pathrule::PathRule>]| rules.iter().map(|r| r.value.to_string()).collect();
-    sets("fs.hide", &texts(&a.hide), &texts(&b.hide), false, &mut lines);
-    sets("fs.protect", &texts(&a.protect), &texts(&b.protect), false, &mut lines);
-    for (name, grants) in [("allow", true), ("ask", false), ("deny", false)] {
-        sets(&format!("net.{name}"), &net(a, name), &net(b, name), grants, &mut lines);
+    let texts =
+        |rules: &[Sourced<crate::pathrule::PathRule>]| rules.iter().map(|r| r.value.to_string()).collect();
+    sets(
+        "fs.hide",
+        &texts(&a.hide),
+        &texts(&b.hide),
+        Entries::Narrow,
+        &mut lines,
+    );
+    sets(
+        "fs.protect",
+        &texts(&a.protect),
+        &texts(&b.protect),
+        Entries::Narrow,
+        &mut lines,
+    );
+    for (name, grants) in [
+        ("allow", Entries::Widen),
+        ("ask", Entries::Narrow),
+        ("deny", Entries::Narrow),
+    ] {
+        sets(
+            &format!("net.{name}"),
+            &net(a, name),
+            &net(b, name),
+            grants,
+            &mut lines,
+        );
         for (section, of) in [("exec", (&a.exec, &b.exec)), ("tools", (&a.tools, &b.tools))] {
-            sets(&format!("{section}.{name}"), &commands(of.0, name), &commands(of.1, name), grants, &mut lines);
+            sets(
+                &format!("{section}.{name}"),
+                &commands(of.0, name),
+                &commands(of.1, name),
+                grants,
+                &mut lines,
+            );
         }
     }
-    let pass = |e: &Effective| e.env_pass.iter().map(|name| name.value.as_str().to_owned()).collect();
-    sets("env.pass", &pass(a), &pass(b), true, &mut lines);
-    let set = |e: &Effective| e.env_set.iter().map(|entry| entry.value.0.as_str().to_owned()).collect();
-    sets("env.set", &set(a), &set(b), true, &mut lines);
-    let secrets = |e: &Effective| e.secrets.iter().map(|secret| secret.value.name.as_str().to_owned()).collect();
-    sets("secrets", &secrets(a), &secrets(b), true, &mut lines);
+    let pass = |e: &Effective| {
+        e.env_pass
+            .iter()
+            .map(|name| name.value.as_str().to_owned())
+            .collect()
+    };
+    sets("env.pass", &pass(a), &pass(b), Entries::Widen, &mut lines);
+    let set = |e: &Effective| {
+        e.env_set
+            .iter()
+            .map(|entry| entry.value.0.as_str().to_owned())
+            .collect()
+    };
+    sets("env.set", &set(a), &set(b), Entries::Widen, &mut lines);
+    let secrets = |e: &Effective| {
+        e.secrets
+            .iter()
+            .map(|secret| secret.value.name.as_str().to_owned())
+            .collect()
+    };
+    sets("secrets", &secrets(a), &secrets(b), Entries::Widen, &mut lines);
     limits(a, b, &mut lines);
     lines.sort();
     lines
 }
 
-fn sets(section: &str, a: &BTreeSet<String>, b: &BTreeSet<String>, grants: bool, lines: &mut Vec<DiffLine>) {
+fn sets(
+    section: &str,
+    a: &BTreeSet<String>,
+    b: &BTreeSet<String>,
+    entries: Entries,
+    lines: &mut Vec<DiffLine>,
+) {
     for what in b.difference(a) {
-        lines.push(DiffLine { section: section.to_owned(), wider: grants, what: format!("added {what}") });
+        lines.push(DiffLine {
+            section: section.to_owned(),
+            wider: entries == Entries::Widen,
+            what: format!("added {what}"),
+        });
     }
     for what in a.difference(b) {
-        lines.push(DiffLine { section: section.to_owned(), wider: !grants, what: format!("removed {what}") });
+        lines.push(DiffLine {
+            section: section.to_owned(),
+            wider: entries == Entries::Narrow,
+            what: format!("removed {what}"),
+        });
     }
 }
 
@@ -81,8 +152,14 @@ fn limits(a: &Effective, b: &Effective, lines: &mut Vec<DiffLine>) {
         if before != after {
             // No limit is the widest.
             let wider = after.unwrap_or(u64::MAX) > before.unwrap_or(u64::MAX);
-            let show = |value: Option<u64>| value.map_or("none".to_owned(), |value| crate::plan::show_limit(kind, value));
-            lines.push(DiffLine { section: "limits".to_owned(), wider, what: format!("{kind} {} → {}", show(before), show(after)) });
+            let show = |value: Option<u64>| {
+                value.map_or("none".to_owned(), |value| crate::plan::show_limit(kind, value))
+            };
+            lines.push(DiffLine {
+                section: "limits".to_owned(),
+                wider,
+                what: format!("{kind} {} → {}", show(before), show(after)),
+            });
         }
     }
 }

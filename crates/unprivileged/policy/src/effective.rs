@@ -10,7 +10,7 @@ use crate::layers::{LayerKind, Surroundings};
 use crate::names::{NameSet, Place};
 use crate::netrule::NetRule;
 use crate::pathrule::PathRule;
-use bastle_contract::{AbsPath, Digest, EnvName, LimitKind};
+use bastle_contract::{AbsPath, EnvName, LimitKind};
 use serde::Serialize;
 use std::fmt;
 
@@ -183,6 +183,8 @@ pub struct Effective {
     /// What the project's files did.
     pub summary: ExpansionSummary,
     pub(crate) fs: FsMap,
+    /// The map before any layer narrowed it: what the operator typed.
+    pub(crate) base: FsMap,
     /// Outermost trees granted by the operator. `**/` patterns hold below these; were they taken from the narrowed
     /// map, a project could move a tree's root below a hidden name and so unhide it.
     pub(crate) trees: Vec<AbsPath>,
@@ -211,12 +213,19 @@ impl Effective {
         self.named_by(&self.protected, &self.protect, path)
     }
 
-    fn named_by<'e>(&self, set: &NameSet, rules: &'e [Sourced<PathRule>], path: &AbsPath) -> Option<&'e Sourced<PathRule>> {
+    fn named_by<'e>(
+        &self,
+        set: &NameSet,
+        rules: &'e [Sourced<PathRule>],
+        path: &AbsPath,
+    ) -> Option<&'e Sourced<PathRule>> {
         let place = match self.fs.find(path) {
             Some((_, reach)) if reach.system => Place::System,
             Some(_) | None => {
                 let tree = self.trees.iter().find(|tree| path.is_within(tree));
-                Place::Granted(tree.map_or(0, |tree| tree.as_str().split('/').filter(|part| !part.is_empty()).count()))
+                Place::Granted(tree.map_or(0, |tree| {
+                    tree.as_str().split('/').filter(|part| !part.is_empty()).count()
+                }))
             }
         };
         let reopened = self.unprotect.iter().any(|open| path.is_within(open));
@@ -227,7 +236,10 @@ impl Effective {
     /// The value of a limit.
     #[must_use]
     pub fn limit(&self, kind: LimitKind) -> Option<&Sourced<u64>> {
-        self.limits.iter().find(|(k, _)| *k == kind).map(|(_, value)| value)
+        self.limits
+            .iter()
+            .find(|(k, _)| *k == kind)
+            .map(|(_, value)| value)
     }
 
     /// The first line of a run: layers, and what the project's files did.
@@ -251,11 +263,20 @@ impl Effective {
         }
         let change = match &self.summary {
             ExpansionSummary::Unchanged => String::new(),
-            ExpansionSummary::Restricted { paths, hosts, rules, requested } => {
+            ExpansionSummary::Restricted {
+                paths,
+                hosts,
+                rules,
+                requested,
+            } => {
                 let mut parts = vec![format!("−{paths} paths")];
                 parts.extend((*hosts > 0).then(|| format!("−{hosts} hosts")));
                 parts.extend((*rules > 0).then(|| format!("−{rules} rules")));
-                let asked = if *requested > 0 { format!("; {requested} requested, not granted") } else { String::new() };
+                let asked = if *requested > 0 {
+                    format!("; {requested} requested, not granted")
+                } else {
+                    String::new()
+                };
                 format!(" (restricted: {}, +0{asked})", parts.join(", "))
             }
             ExpansionSummary::Expanded { paths, hosts, rules } => {
@@ -264,67 +285,6 @@ impl Effective {
         };
         crate::text::shown(&format!("policy: {}{change}", shown.join(" ⊂ ")))
     }
-
-    /// One line per rule in a fixed order, without origins: equal policies have equal text.
-    #[must_use]
-    pub fn canonical(&self) -> String {
-        let mut lines: Vec<String> = vec!["bastle.policy/v1".to_owned(), format!("mode {:?}", self.mode.value)];
-        let mut add = |section: &str, text: String| lines.push(format!("{section} {}", text.escape_default()));
-        for (path, reach) in self.fs.iter() {
-            let kind = if reach.system { "system" } else { "fs" };
-            add(kind, format!("{:?} {path}", reach.grade));
-        }
-        add("home", self.surroundings.home.to_string());
-        add("workspace", self.surroundings.workspace.to_string());
-        self.hide.iter().for_each(|r| add(if r.origin.layer == LayerKind::Floor { "hide!" } else { "hide" }, r.value.to_string()));
-        self.protect.iter().for_each(|r| add(if r.origin.layer == LayerKind::Floor { "protect!" } else { "protect" }, r.value.to_string()));
-        self.unprotect.iter().for_each(|p| add("unprotect", p.to_string()));
-        add("net.default", format!("{:?} {}", self.net_default.value, self.ip_literals));
-        for (tier, net) in self.net.iter().enumerate() {
-            let mut list = |name: &str, rules: &[Sourced<NetRule>]| {
-                rules.iter().for_each(|r| add(&format!("net.{name}.{tier}"), r.value.to_string()));
-            };
-            list("allow", net.allow.as_deref().unwrap_or_default());
-            list("ask", &net.ask);
-            list("deny", &net.deny);
-            add(&format!("net.ports.{tier}"), format!("{:?}", net.ports.as_ref().map(|p| p.iter().map(|s| s.value).collect::<Vec<_>>())));
-        }
-        for (section, tiers) in [("exec", &self.exec), ("tools", &self.tools)] {
-            for (tier, rules) in tiers.iter().enumerate() {
-                add(&format!("{section}.{tier}"), rules.allow.is_some().to_string());
-                let lists = [("allow", rules.allow.as_deref().unwrap_or_default()), ("ask", &rules.ask), ("deny", &rules.deny)];
-                for (name, list) in lists {
-                    list.iter().for_each(|r| add(&format!("{section}.{name}.{tier}"), r.value.clone()));
-                }
-            }
-        }
-        self.listen.iter().for_each(|p| add("listen", p.value.to_string()));
-        self.groups.iter().for_each(|g| add("group", format!("{}@{:?}", g.value.name, g.value.version)));
-        self.env_pass.iter().for_each(|e| add("env.pass", e.value.as_str().to_owned()));
-        self.env_set.iter().for_each(|e| add("env.set", format!("{}={}", e.value.0.as_str(), e.value.1)));
-        self.secrets.iter().for_each(|s| add("secret", format!("{:?}", s.value)));
-        add("git", format!("{:?} {:?}", self.git.push.as_ref().map(|s| s.value), self.git.force_push.as_ref().map(|s| s.value)));
-        for list in [&self.git.branches, &self.git.remotes] {
-            add("git.list", format!("{:?}", list.as_ref().map(|l| l.iter().map(|s| s.value.as_str()).collect::<Vec<_>>())));
-        }
-        self.limits.iter().for_each(|(kind, value)| add("limit", format!("{kind} {}", value.value)));
-        let b = &self.budgets;
-        add("budget", format!("{:?} {:?} {:?} {:?}", value_of(&b.usd), value_of(&b.tokens), value_of(&b.turns), value_of(&b.on_exceed)));
-        add("approvals", format!("{:?} {:?}", value_of(&b.approval_timeout), value_of(&b.on_timeout)));
-        lines.join("\n")
-    }
-
-    /// The digest of [`Self::canonical`].
-    #[must_use]
-    pub fn digest(&self) -> Digest {
-        let hex = blake3::hash(self.canonical().as_bytes()).to_hex().to_string();
-        // BLAKE3's own hexadecimal text always has the digest's form.
-        Digest::try_from(hex).unwrap_or_else(|_| unreachable!("BLAKE3 gives 64 lower-case hexadecimal digits"))
-    }
-}
-
-fn value_of<T: Copy>(sourced: &Option<Sourced<T>>) -> Option<T> {
-    sourced.as_ref().map(|s| s.value)
 }
 
 impl fmt::Display for Origin {

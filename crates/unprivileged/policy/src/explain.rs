@@ -15,11 +15,19 @@ pub fn explain(decision: &Decision, query: &Query) -> String {
     let mut lines = vec![format!("{mark} {word} {}{code}", shown(&query.to_string()))];
     let mut why = shown(&decision.reason);
     match &decision.rule {
-        Some((rule, origin)) => why.push_str(&format!(".  Rule: {} ({})", shown(rule), shown(&origin.to_string()))),
+        Some((rule, origin)) => why.push_str(&format!(
+            ".  Rule: {} ({})",
+            shown(rule),
+            shown(&origin.to_string())
+        )),
         None => why.push('.'),
     }
     if let Some((near, origin)) = &decision.nearest {
-        why.push_str(&format!("  Nearest: {} ({})", shown(near), shown(&origin.to_string())));
+        why.push_str(&format!(
+            "  Nearest: {} ({})",
+            shown(near),
+            shown(&origin.to_string())
+        ));
     }
     lines.push(format!("   ╰─ {why}"));
     let held = if decision.enforced {
@@ -29,7 +37,11 @@ pub fn explain(decision: &Decision, query: &Query) -> String {
     };
     lines.push(format!("      tier {} · {held}", decision.tier.number()));
     for (index, help) in decision.help.iter().enumerate() {
-        lines.push(format!("  {} {}", if index == 0 { "help:" } else { "     " }, shown(help)));
+        lines.push(format!(
+            "  {} {}",
+            if index == 0 { "help:" } else { "     " },
+            shown(help)
+        ));
     }
     lines.join("\n")
 }

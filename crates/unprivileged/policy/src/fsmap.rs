@@ -58,6 +58,11 @@ impl FsMap {
         None
     }
 
+    /// Whether `path` itself is named.
+    pub(crate) fn names(&self, path: &AbsPath) -> bool {
+        self.paths.contains_key(path)
+    }
+
     /// The grade at `path`.
     pub(crate) fn grade(&self, path: &AbsPath) -> Grade {
         self.find(path).map_or(Grade::None, |(_, reach)| reach.grade)
@@ -72,11 +77,24 @@ impl FsMap {
             let system = mine.is_some_and(|(_, reach)| reach.system);
             let lowered = theirs.is_some_and(|(_, r)| r.grade == grade && self.grade(path) != grade);
             let origin = match (mine, theirs) {
-                (Some((_, mine)), Some((_, theirs))) => if lowered { &theirs.origin } else { &mine.origin },
+                (Some((_, mine)), Some((_, theirs))) => {
+                    if lowered {
+                        &theirs.origin
+                    } else {
+                        &mine.origin
+                    }
+                }
                 (Some((_, one)), None) | (None, Some((_, one))) => &one.origin,
                 (None, None) => continue,
             };
-            paths.insert(path.clone(), Reach { grade, system, origin: origin.clone() });
+            paths.insert(
+                path.clone(),
+                Reach {
+                    grade,
+                    system,
+                    origin: origin.clone(),
+                },
+            );
         }
         let mut map = Self { paths };
         map.simplify();
@@ -89,7 +107,9 @@ impl FsMap {
             .paths
             .iter()
             .filter(|(path, reach)| {
-                let above = path.parent().and_then(|parent| self.find(&parent).map(|(_, r)| (r.grade, r.system)));
+                let above = path
+                    .parent()
+                    .and_then(|parent| self.find(&parent).map(|(_, r)| (r.grade, r.system)));
                 above == Some((reach.grade, reach.system)) || (above.is_none() && reach.grade == Grade::None)
             })
             .map(|(path, _)| path.clone())
@@ -119,7 +139,10 @@ impl FsMap {
     pub(crate) fn listed(&self, grade: Grade) -> Vec<Sourced<AbsPath>> {
         self.iter()
             .filter(|(_, reach)| reach.grade == grade && !reach.system)
-            .map(|(path, reach)| Sourced { value: path.clone(), origin: reach.origin.clone() })
+            .map(|(path, reach)| Sourced {
+                value: path.clone(),
+                origin: reach.origin.clone(),
+            })
             .collect()
     }
 }

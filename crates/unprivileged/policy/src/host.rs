@@ -59,7 +59,9 @@ impl Host {
             (1..=63).contains(&label.len())
                 && !label.starts_with('-')
                 && !label.ends_with('-')
-                && label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+                && label
+                    .bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         });
         if ascii.len() > Self::MAX || !labels_fit {
             return Err(malformed());
@@ -67,12 +69,20 @@ impl Host {
         // A last label of digits (or 0x…) is read as an address by URL parsers: only the plain form is taken.
         let last = ascii.rsplit('.').next().unwrap_or_default();
         let numeric = last.bytes().all(|b| b.is_ascii_digit())
-            || last.strip_prefix("0x").is_some_and(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()));
+            || last
+                .strip_prefix("0x")
+                .is_some_and(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()));
         if !numeric {
-            return Ok(Self { text: ascii, literal: false });
+            return Ok(Self {
+                text: ascii,
+                literal: false,
+            });
         }
         match ascii.parse::<Ipv4Addr>() {
-            Ok(address) => Ok(Self { text: address.to_string(), literal: true }),
+            Ok(address) => Ok(Self {
+                text: address.to_string(),
+                literal: true,
+            }),
             Err(_) => Err(HostError::AmbiguousAddress(text.to_owned())),
         }
     }
@@ -100,8 +110,14 @@ impl Host {
                 || address.is_broadcast();
         }
         let name = self.text.as_str();
-        let below = |suffix: &str| name.strip_suffix(suffix).is_some_and(|head| head.is_empty() || head.ends_with('.'));
-        below("localhost") || below("metadata.google.internal") || name == "metadata" || name == "instance-data"
+        let below = |suffix: &str| {
+            name.strip_suffix(suffix)
+                .is_some_and(|head| head.is_empty() || head.ends_with('.'))
+        };
+        below("localhost")
+            || below("metadata.google.internal")
+            || name == "metadata"
+            || name == "instance-data"
     }
 
     fn is_below(&self, parent: &Self) -> bool {
@@ -198,7 +214,11 @@ mod tests {
             ("xn--mnchen-3ya.de", "xn--mnchen-3ya.de"),
             ("ｅxample.com", "example.com"),
         ] {
-            assert_eq!(Host::new(spelling).map(|h| h.to_string()), Ok(canonical.to_owned()), "{spelling}");
+            assert_eq!(
+                Host::new(spelling).map(|h| h.to_string()),
+                Ok(canonical.to_owned()),
+                "{spelling}"
+            );
         }
     }
 
@@ -207,10 +227,40 @@ mod tests {
         let long = format!("{}.com", "a".repeat(64));
         let longer = vec!["a".repeat(60); 5].join(".");
         for bad in [
-            "", ".", "..", "a..b", ".a", "a b", "a\n", "a\0b", "u@h", "h:80", "h/p", "h%41", "h#f", "h?q", "h\\x",
-            "-a.com", "a-.com", "_dmarc.a.com", "a_b.com", "[::1]", "a,b", "xn--a", "xn--zzzzzzzz99999.com",
-            "127.1", "0x7f.1", "2130706433", "0177.0.0.1", "1.2.3.4.5", "256.1.1.1", "a.com..", "a\u{200b}.com",
-            "a\u{202e}.com", long.as_str(), longer.as_str(),
+            "",
+            ".",
+            "..",
+            "a..b",
+            ".a",
+            "a b",
+            "a\n",
+            "a\0b",
+            "u@h",
+            "h:80",
+            "h/p",
+            "h%41",
+            "h#f",
+            "h?q",
+            "h\\x",
+            "-a.com",
+            "a-.com",
+            "_dmarc.a.com",
+            "a_b.com",
+            "[::1]",
+            "a,b",
+            "xn--a",
+            "xn--zzzzzzzz99999.com",
+            "127.1",
+            "0x7f.1",
+            "2130706433",
+            "0177.0.0.1",
+            "1.2.3.4.5",
+            "256.1.1.1",
+            "a.com..",
+            "a\u{200b}.com",
+            "a\u{202e}.com",
+            long.as_str(),
+            longer.as_str(),
         ] {
             assert!(Host::new(bad).is_err(), "{bad:?} became {:?}", Host::new(bad));
         }
@@ -218,8 +268,15 @@ mod tests {
 
     #[test]
     fn the_machine_itself_and_metadata_services_are_forbidden() {
-        for bad in ["localhost", "x.localhost", "127.0.0.1", "127.9.9.9", "169.254.169.254", "0.0.0.0",
-                    "metadata.google.internal"] {
+        for bad in [
+            "localhost",
+            "x.localhost",
+            "127.0.0.1",
+            "127.9.9.9",
+            "169.254.169.254",
+            "0.0.0.0",
+            "metadata.google.internal",
+        ] {
             assert!(Host::new(bad).unwrap().is_forbidden(), "{bad}");
         }
         for fine in ["notlocalhost", "example.com", "8.8.8.8"] {
@@ -233,7 +290,16 @@ mod tests {
         let matches = |name: &str| rule.matches(&Host::new(name).unwrap());
         assert!(matches("a.x.com") && matches("b.a.x.com"));
         assert!(!matches("x.com") && !matches("ax.com") && !matches("a.x.com.evil.org"));
-        for bad in ["*", "*.", "*.com", "*.*.com", "a*.com", "a.*.com", "*x.com", "*.1.2.3.4"] {
+        for bad in [
+            "*",
+            "*.",
+            "*.com",
+            "*.*.com",
+            "a*.com",
+            "a.*.com",
+            "*x.com",
+            "*.1.2.3.4",
+        ] {
             assert!(HostPattern::new(bad).is_err(), "{bad:?}");
         }
     }

@@ -5,6 +5,7 @@
 //! the kernel plan, `why`, `can-i`, dry-run and lint.
 #![forbid(unsafe_code)]
 
+mod canonical;
 pub mod command;
 mod commands;
 mod decide;
@@ -39,7 +40,9 @@ pub use document::{
     GitSection, Group, Limits, Mode, NetDefault, NetSection, OnExceed, OnTimeout, Reference, SCHEMA, Secret,
     Section, TestCase, diagnose, parse,
 };
-pub use effective::{Budgets, Effective, ExpansionSummary, GitRules, Inactive, NetRules, Origin, Request, Sourced};
+pub use effective::{
+    Budgets, Effective, ExpansionSummary, GitRules, Inactive, NetRules, Origin, Request, Sourced,
+};
 pub use explain::explain;
 pub use fsmap::{Grade, Reach};
 pub use host::{Host, HostError, HostPattern};

@@ -50,15 +50,30 @@ pub fn lint(effective: &Effective) -> Vec<Finding> {
     net(effective, &mut findings);
     commands(effective, &mut findings);
     for inactive in &effective.inactive {
-        findings.push(finding(FindingKind::Inactive, &inactive.what, &inactive.origin, &inactive.reason));
+        findings.push(finding(
+            FindingKind::Inactive,
+            &inactive.what,
+            &inactive.origin,
+            &inactive.reason,
+        ));
     }
     for request in &effective.not_granted {
         let why = "a project only restricts: requested, not granted";
-        findings.push(finding(FindingKind::Inactive, &request.what, &request.origin, why));
+        findings.push(finding(
+            FindingKind::Inactive,
+            &request.what,
+            &request.origin,
+            why,
+        ));
     }
     for (limit, value) in &effective.limits {
         if *limit == LimitKind::Files && value.value == 0 {
-            findings.push(finding(FindingKind::Shadowed, "limits.files 0", &value.origin, "no file can be changed, so fs.write grants nothing"));
+            findings.push(finding(
+                FindingKind::Shadowed,
+                "limits.files 0",
+                &value.origin,
+                "no file can be changed, so fs.write grants nothing",
+            ));
         }
     }
     findings.retain(|finding| !matches!(finding.origin.layer, LayerKind::Floor | LayerKind::Preset));
@@ -68,25 +83,52 @@ pub fn lint(effective: &Effective) -> Vec<Finding> {
 }
 
 fn finding(kind: FindingKind, rule: &str, origin: &Origin, message: &str) -> Finding {
-    Finding { kind, rule: rule.to_owned(), origin: origin.clone(), message: message.to_owned() }
+    Finding {
+        kind,
+        rule: rule.to_owned(),
+        origin: origin.clone(),
+        message: message.to_owned(),
+    }
 }
 
 fn paths(effective: &Effective, findings: &mut Vec<Finding>) {
-    const WIDE: &[&str] = &["/", "/etc", "/usr", "/var", "/opt", "/home", "/root", "/srv", "/mnt", "/media"];
-    for (path, reach) in effective.fs.iter().filter(|(_, reach)| !reach.system && reach.grade > Grade::None) {
-        let section = if reach.grade == Grade::Write { "fs.write" } else { "fs.read" };
+    const WIDE: &[&str] = &[
+        "/", "/etc", "/usr", "/var", "/opt", "/home", "/root", "/srv", "/mnt", "/media",
+    ];
+    for (path, reach) in effective
+        .fs
+        .iter()
+        .filter(|(_, reach)| !reach.system && reach.grade > Grade::None)
+    {
+        let section = if reach.grade == Grade::Write {
+            "fs.write"
+        } else {
+            "fs.read"
+        };
         let rule = format!("{section} {path}");
         if let Some(hide) = effective.hidden_by(path) {
             let message = format!("{} hides it ({})", hide.value, hide.origin);
             findings.push(finding(FindingKind::Shadowed, &rule, &reach.origin, &message));
         }
         if effective.surroundings.home.is_within(path) {
-            findings.push(finding(FindingKind::TooWide, &rule, &reach.origin, "it contains the home directory and is refused at start"));
+            findings.push(finding(
+                FindingKind::TooWide,
+                &rule,
+                &reach.origin,
+                "it contains the home directory and is refused at start",
+            ));
         } else if WIDE.contains(&path.as_str()) {
-            findings.push(finding(FindingKind::TooWide, &rule, &reach.origin, "it hands over a whole system directory"));
+            findings.push(finding(
+                FindingKind::TooWide,
+                &rule,
+                &reach.origin,
+                "it hands over a whole system directory",
+            ));
         }
         let above = path.parent().and_then(|parent| effective.fs.find(&parent));
-        if let Some((outer, outer_reach)) = above.filter(|(_, outer)| outer.grade == reach.grade && !outer.system) {
+        if let Some((outer, outer_reach)) =
+            above.filter(|(_, outer)| outer.grade == reach.grade && !outer.system)
+        {
             let message = format!("{outer} already grants it ({})", outer_reach.origin);
             findings.push(finding(FindingKind::Shadowed, &rule, &reach.origin, &message));
         }
@@ -100,16 +142,28 @@ fn names(effective: &Effective, findings: &mut Vec<Finding>) {
             if rule.value.anchor == Anchor::Anywhere {
                 continue;
             }
-            let Some(place) = literal_prefix(effective, rule) else { continue };
+            let Some(place) = literal_prefix(effective, rule) else {
+                continue;
+            };
             let inside = effective.fs.iter().any(|(path, reach)| {
                 reach.grade > Grade::None && (path.is_within(&place) || place.is_within(path))
             });
             if !inside {
-                findings.push(finding(FindingKind::Unmatchable, &text, &rule.origin, "nothing is granted there, so it does not exist inside anyway"));
+                findings.push(finding(
+                    FindingKind::Unmatchable,
+                    &text,
+                    &rule.origin,
+                    "nothing is granted there, so it does not exist inside anyway",
+                ));
             }
             let system = effective.fs.find(&place).is_some_and(|(_, reach)| reach.system);
             if system && rule.value.is_pattern() {
-                findings.push(finding(FindingKind::Unenforceable, &text, &rule.origin, "system directories are not searched: name the path without wildcards"));
+                findings.push(finding(
+                    FindingKind::Unenforceable,
+                    &text,
+                    &rule.origin,
+                    "system directories are not searched: name the path without wildcards",
+                ));
             }
         }
     }
@@ -119,8 +173,17 @@ fn names(effective: &Effective, findings: &mut Vec<Finding>) {
 fn literal_prefix(effective: &Effective, rule: &Sourced<crate::pathrule::PathRule>) -> Option<AbsPath> {
     let slash = AbsPath::root();
     let root = rule.value.root(&effective.surroundings, &slash)?;
-    let parts: Vec<&str> = rule.value.below.split('/').take_while(|part| !part.contains(['*', '?'])).collect();
-    if parts.is_empty() { Some(root.clone()) } else { root.join(&parts.join("/")).ok() }
+    let parts: Vec<&str> = rule
+        .value
+        .below
+        .split('/')
+        .take_while(|part| !part.contains(['*', '?']))
+        .collect();
+    if parts.is_empty() {
+        Some(root.clone())
+    } else {
+        root.join(&parts.join("/")).ok()
+    }
 }
 
 fn net(effective: &Effective, findings: &mut Vec<Finding>) {
@@ -128,13 +191,25 @@ fn net(effective: &Effective, findings: &mut Vec<Finding>) {
         let allow = tier.allow.as_deref().unwrap_or_default();
         for (index, rule) in allow.iter().enumerate() {
             let text = format!("net.allow {}", rule.value);
-            findings.push(finding(FindingKind::Unenforceable, &text, &rule.origin, "no egress in this build: nothing gets out"));
-            let deny = effective.net.iter().flat_map(|tier| &tier.deny).find(|deny| deny.value.covers(&rule.value));
+            findings.push(finding(
+                FindingKind::Unenforceable,
+                &text,
+                &rule.origin,
+                "no egress in this build: nothing gets out",
+            ));
+            let deny = effective
+                .net
+                .iter()
+                .flat_map(|tier| &tier.deny)
+                .find(|deny| deny.value.covers(&rule.value));
             if let Some(deny) = deny {
                 let message = format!("net.deny {} takes it back ({})", deny.value, deny.origin);
                 findings.push(finding(FindingKind::Shadowed, &text, &rule.origin, &message));
             }
-            let wider = allow.iter().enumerate().find(|(other, own)| *other != index && own.value.covers(&rule.value));
+            let wider = allow
+                .iter()
+                .enumerate()
+                .find(|(other, own)| *other != index && own.value.covers(&rule.value));
             if let Some((_, wider)) = wider {
                 let message = format!("net.allow {} already allows it ({})", wider.value, wider.origin);
                 findings.push(finding(FindingKind::Shadowed, &text, &rule.origin, &message));
@@ -147,38 +222,87 @@ fn net(effective: &Effective, findings: &mut Vec<Finding>) {
 fn unmatchable_host(effective: &Effective, rule: &Sourced<NetRule>, text: &str, findings: &mut Vec<Finding>) {
     let host = match &rule.value.target {
         NetTarget::Group(_) => {
-            findings.push(finding(FindingKind::Unmatchable, text, &rule.origin, "the group's hosts are not resolved in this build"));
+            findings.push(finding(
+                FindingKind::Unmatchable,
+                text,
+                &rule.origin,
+                "the group's hosts are not resolved in this build",
+            ));
             return;
         }
         NetTarget::Host(HostPattern::Exact(host)) => host.clone(),
         NetTarget::Host(HostPattern::Below(_)) => return,
     };
     if host.is_literal() && !effective.ip_literals {
-        findings.push(finding(FindingKind::Unmatchable, text, &rule.origin, "net.ipLiterals is off, so an address never matches"));
+        findings.push(finding(
+            FindingKind::Unmatchable,
+            text,
+            &rule.origin,
+            "net.ipLiterals is off, so an address never matches",
+        ));
         return;
     }
     let method = rule.value.methods.first().cloned();
-    let query = Query::Net(NetQuery { method, host, port: rule.value.port.unwrap_or(443), path: None });
+    let query = Query::Net(NetQuery {
+        method,
+        host,
+        port: rule.value.port.unwrap_or(443),
+        path: None,
+    });
     if rule.value.path.is_none() && decide(effective, &query).outcome == Outcome::Deny {
-        findings.push(finding(FindingKind::Shadowed, text, &rule.origin, "another layer's rules take it back in full"));
+        findings.push(finding(
+            FindingKind::Shadowed,
+            text,
+            &rule.origin,
+            "another layer's rules take it back in full",
+        ));
     }
 }
 
 fn commands(effective: &Effective, findings: &mut Vec<Finding>) {
-    const INTERPRETERS: &[&str] = &["python", "python3", "node", "perl", "ruby", "deno", "bun", "php", "make", "npx", "uvx"];
+    const INTERPRETERS: &[&str] = &[
+        "python", "python3", "node", "perl", "ruby", "deno", "bun", "php", "make", "npx", "uvx",
+    ];
     for (section, tiers) in [("exec", &effective.exec), ("tools", &effective.tools)] {
         for tier in tiers {
-            let lists = [("allow", tier.allow.as_deref().unwrap_or_default()), ("ask", &tier.ask), ("deny", &tier.deny)];
-            for (list, rule) in lists.iter().flat_map(|(list, rules)| rules.iter().map(move |rule| (*list, rule))) {
+            let lists = [
+                ("allow", tier.allow.as_deref().unwrap_or_default()),
+                ("ask", &tier.ask),
+                ("deny", &tier.deny),
+            ];
+            for (list, rule) in lists
+                .iter()
+                .flat_map(|(list, rules)| rules.iter().map(move |rule| (*list, rule)))
+            {
                 let text = format!("{section}.{list} {}", rule.value);
-                findings.push(finding(FindingKind::Advisory, &text, &rule.origin, "advice to the agent; the fence holds without it"));
-                let program = rule.value.trim_start_matches("Bash(").split([' ', ')']).next().unwrap_or_default();
+                findings.push(finding(
+                    FindingKind::Advisory,
+                    &text,
+                    &rule.origin,
+                    "advice to the agent; the fence holds without it",
+                ));
+                let program = rule
+                    .value
+                    .trim_start_matches("Bash(")
+                    .split([' ', ')'])
+                    .next()
+                    .unwrap_or_default();
                 let open = rule.value.ends_with('*') || rule.value.ends_with("*)");
                 if list == "allow" && open && INTERPRETERS.contains(&program) {
-                    findings.push(finding(FindingKind::TooWide, &text, &rule.origin, "an interpreter with any arguments runs anything"));
+                    findings.push(finding(
+                        FindingKind::TooWide,
+                        &text,
+                        &rule.origin,
+                        "an interpreter with any arguments runs anything",
+                    ));
                 }
                 if list == "allow" && tier.deny.iter().any(|deny| deny.value == rule.value) {
-                    findings.push(finding(FindingKind::Shadowed, &text, &rule.origin, "the same rule stands in deny, which wins"));
+                    findings.push(finding(
+                        FindingKind::Shadowed,
+                        &text,
+                        &rule.origin,
+                        "the same rule stands in deny, which wins",
+                    ));
                 }
             }
         }

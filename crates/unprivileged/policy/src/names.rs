@@ -47,7 +47,10 @@ impl NameSet {
         match root {
             Some(root) if !wild => {
                 let head = root.as_str().trim_end_matches('/').to_ascii_lowercase();
-                self.exact.entry(format!("{head}/{lower}")).or_default().push(rule);
+                self.exact
+                    .entry(format!("{head}/{lower}"))
+                    .or_default()
+                    .push(rule);
             }
             None if !lower[3.min(lower.len())..].contains(['*', '?', '/']) => {
                 let name = lower.trim_start_matches("**/").to_owned();
@@ -55,13 +58,20 @@ impl NameSet {
             }
             Some(_) | None => {
                 let literal = root.map(|r| r.as_str().to_ascii_lowercase()).unwrap_or_default();
-                let head = literal.split('/').filter(|p| !p.is_empty()).map(|p| Part::Literal(p.as_bytes().to_vec()));
+                let head = literal
+                    .split('/')
+                    .filter(|p| !p.is_empty())
+                    .map(|p| Part::Literal(p.as_bytes().to_vec()));
                 let tail = lower.split('/').map(|part| match part {
                     "**" => Part::Across,
                     part if part.contains(['*', '?']) => Part::Wild(part.as_bytes().to_vec()),
                     part => Part::Literal(part.as_bytes().to_vec()),
                 });
-                self.globs.push(Glob { parts: head.chain(tail).collect(), anywhere: root.is_none(), rule });
+                self.globs.push(Glob {
+                    parts: head.chain(tail).collect(),
+                    anywhere: root.is_none(),
+                    rule,
+                });
             }
         }
     }
@@ -77,7 +87,12 @@ impl NameSet {
                 }
             }
         };
-        let ends = lower.bytes().enumerate().skip(1).filter(|(_, b)| *b == b'/').map(|(i, _)| i);
+        let ends = lower
+            .bytes()
+            .enumerate()
+            .skip(1)
+            .filter(|(_, b)| *b == b'/')
+            .map(|(i, _)| i);
         for (depth, end) in ends.chain([lower.len()]).enumerate() {
             if let Some(rules) = self.exact.get(&lower[..end]) {
                 take(rules);
@@ -110,8 +125,12 @@ fn covers(pattern: &[Part], path: &[&[u8]]) -> bool {
         None => true,
         // A tail of `**` needs nothing more; before a name it may skip any number of directories.
         Some((Part::Across, rest)) => (0..=path.len()).any(|skipped| covers(rest, &path[skipped..])),
-        Some((Part::Literal(name), rest)) => path.split_first().is_some_and(|(first, below)| name == first && covers(rest, below)),
-        Some((Part::Wild(name), rest)) => path.split_first().is_some_and(|(first, below)| glob(name, first) && covers(rest, below)),
+        Some((Part::Literal(name), rest)) => path
+            .split_first()
+            .is_some_and(|(first, below)| name == first && covers(rest, below)),
+        Some((Part::Wild(name), rest)) => path
+            .split_first()
+            .is_some_and(|(first, below)| glob(name, first) && covers(rest, below)),
     }
 }
 
@@ -150,8 +169,15 @@ pub(crate) fn relative_to(tree: &AbsPath, root: Option<&AbsPath>, pattern: &str)
     };
     if let Some(rest) = root.relative_to(tree) {
         // A literal name may hold characters that patterns cannot: `?` stands for each, which names more, not less.
-        let literal: String = rest.chars().map(|c| if "*[]{}\\".contains(c) { '?' } else { c }).collect();
-        let whole = if literal.is_empty() { pattern.to_owned() } else { format!("{literal}/{pattern}") };
+        let literal: String = rest
+            .chars()
+            .map(|c| if "*[]{}\\".contains(c) { '?' } else { c })
+            .collect();
+        let whole = if literal.is_empty() {
+            pattern.to_owned()
+        } else {
+            format!("{literal}/{pattern}")
+        };
         return vec![named(&whole)];
     }
     let Some(rest) = tree.relative_to(root) else {
@@ -186,7 +212,10 @@ fn remainders(pattern: &[&str], path: &[&str], found: &mut Vec<String>) {
             remainders(pattern, below, found);
         }
         Some((first, rest)) => {
-            if glob(first.to_ascii_lowercase().as_bytes(), name.to_ascii_lowercase().as_bytes()) {
+            if glob(
+                first.to_ascii_lowercase().as_bytes(),
+                name.to_ascii_lowercase().as_bytes(),
+            ) {
                 remainders(rest, below, found);
             }
         }
@@ -217,7 +246,10 @@ mod tests {
         assert_eq!(find("/w/.git"), None);
         assert_eq!(set.find(&path("/usr/.env"), Place::System, |_| true), None);
         assert_eq!(set.find(&path("/u/.envs/w/a"), Place::Granted(3), |_| true), None);
-        assert_eq!(set.find(&path("/u/.envs/w/.env"), Place::Granted(3), |_| true), Some(1));
+        assert_eq!(
+            set.find(&path("/u/.envs/w/.env"), Place::Granted(3), |_| true),
+            Some(1)
+        );
     }
 
     #[test]
@@ -230,7 +262,10 @@ mod tests {
         };
         assert_eq!(names("/home/u", "/home/u/w", ".git/hooks"), ["w/.git/hooks"]);
         assert_eq!(names("/home/u/w/.git", "/home/u/w", ".git/hooks"), ["hooks"]);
-        assert_eq!(names("/home/u/w/src", "/home/u/w", ".git/hooks"), Vec::<String>::new());
+        assert_eq!(
+            names("/home/u/w/src", "/home/u/w", ".git/hooks"),
+            Vec::<String>::new()
+        );
         assert_eq!(names("/home/u/w/.GIT/hooks", "/home/u/w", ".git/hooks"), ["TREE"]);
         assert_eq!(names("/etc", "/", "etc/shadow"), ["shadow"]);
         assert_eq!(names("/w/a", "/w", "**/x"), ["**/x"]);

@@ -51,12 +51,20 @@ impl NetRule {
             None | Some("/**") => None,
             Some(path) => Some(check_path(path)?),
         };
-        Ok(Self { methods, target, port, path })
+        Ok(Self {
+            methods,
+            target,
+            port,
+            path,
+        })
     }
 
     /// Whether this rule allows everything that `asked` may be.
     pub(crate) fn allows(&self, asked: &Asked<'_>) -> bool {
-        let method = self.methods.is_empty() || asked.method.is_some_and(|m| self.methods.iter().any(|own| own == m));
+        let method = self.methods.is_empty()
+            || asked
+                .method
+                .is_some_and(|m| self.methods.iter().any(|own| own == m));
         let path = match (&self.path, asked.path) {
             (None, _) => true,
             (Some(_), None) => false,
@@ -68,7 +76,10 @@ impl NetRule {
 
     /// Whether this rule speaks about anything that `asked` may be: for deny and ask, where doubt counts as a hit.
     pub(crate) fn meets(&self, asked: &Asked<'_>) -> bool {
-        let method = self.methods.is_empty() || asked.method.is_none_or(|m| self.methods.iter().any(|own| own == m));
+        let method = self.methods.is_empty()
+            || asked
+                .method
+                .is_none_or(|m| self.methods.iter().any(|own| own == m));
         let path = match (&self.path, asked.path) {
             (None, _) | (Some(_), None) => true,
             (Some(pattern), Some(path)) => is_ambiguous(path) || path_matches(pattern, path),
@@ -78,7 +89,9 @@ impl NetRule {
 
     fn meets_host(&self, asked: &Asked<'_>) -> bool {
         match &self.target {
-            NetTarget::Host(pattern) => pattern.matches(asked.host) && self.port.is_none_or(|port| port == asked.port),
+            NetTarget::Host(pattern) => {
+                pattern.matches(asked.host) && self.port.is_none_or(|port| port == asked.port)
+            }
             NetTarget::Group(_) => false,
         }
     }
@@ -114,7 +127,10 @@ fn prefix_covers(a: &str, b: &str) -> bool {
 
 fn parse_methods(text: &str) -> Result<Vec<String>, String> {
     let mut methods: Vec<String> = text.split(',').map(str::to_owned).collect();
-    if methods.iter().any(|m| m.is_empty() || m.len() > 20 || !m.bytes().all(|b| b.is_ascii_uppercase())) {
+    if methods
+        .iter()
+        .any(|m| m.is_empty() || m.len() > 20 || !m.bytes().all(|b| b.is_ascii_uppercase()))
+    {
         return Err(format!("{text:?} is not a list of methods such as GET,HEAD"));
     }
     methods.sort();
@@ -125,7 +141,10 @@ fn parse_methods(text: &str) -> Result<Vec<String>, String> {
 fn parse_authority(text: &str) -> Result<(NetTarget, Option<u16>), String> {
     if let Some(group) = text.strip_prefix("group:") {
         let (name, port) = split_port(group)?;
-        let fits = !name.is_empty() && name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'));
+        let fits = !name.is_empty()
+            && name
+                .bytes()
+                .all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'));
         return if fits {
             Ok((NetTarget::Group(name.to_owned()), port))
         } else {
@@ -149,10 +168,10 @@ fn split_port(text: &str) -> Result<(&str, Option<u16>), String> {
 }
 
 fn check_path(path: &str) -> Result<String, String> {
-    let odd = path.chars().any(|c| c.is_whitespace() || c.is_control() || matches!(c, '?' | '#'));
-    let doubled = path
-        .split('/')
-        .any(|part| part.contains("**") && part != "**");
+    let odd = path
+        .chars()
+        .any(|c| c.is_whitespace() || c.is_control() || matches!(c, '?' | '#'));
+    let doubled = path.split('/').any(|part| part.contains("**") && part != "**");
     if odd || doubled || is_ambiguous(path) || path.len() > 1024 || path.matches("**").count() > 2 {
         return Err(format!(
             "path {path:?} must be plain: no query, no '..', no percent-escaped dots or slashes, '**' only as a whole segment"
@@ -164,7 +183,9 @@ fn check_path(path: &str) -> Result<String, String> {
 /// Whether two servers could read this path differently.
 fn is_ambiguous(path: &str) -> bool {
     let lower = path.to_ascii_lowercase();
-    ["%2e", "%2f", "%5c", "%00", "%25", "\\", "//", ";"].iter().any(|odd| lower.contains(odd))
+    ["%2e", "%2f", "%5c", "%00", "%25", "\\", "//", ";"]
+        .iter()
+        .any(|odd| lower.contains(odd))
         || path.split('/').any(|part| matches!(part, "." | ".."))
         || path.chars().any(char::is_control)
 }
@@ -179,9 +200,9 @@ fn segments_match(pattern: &[&str], path: &[&str]) -> bool {
     match pattern.split_first() {
         None => path.is_empty(),
         Some((&"**", rest)) => (0..=path.len()).any(|skipped| segments_match(rest, &path[skipped..])),
-        Some((first, rest)) => path
-            .split_first()
-            .is_some_and(|(segment, below)| crate::names::glob(first.as_bytes(), segment.as_bytes()) && segments_match(rest, below)),
+        Some((first, rest)) => path.split_first().is_some_and(|(segment, below)| {
+            crate::names::glob(first.as_bytes(), segment.as_bytes()) && segments_match(rest, below)
+        }),
     }
 }
 
@@ -211,7 +232,12 @@ mod tests {
 
     fn ask(rule: &NetRule, method: &str, host: &str, path: &str) -> bool {
         let host = Host::new(host).unwrap();
-        rule.allows(&Asked { method: Some(method), host: &host, port: 443, path: Some(path) })
+        rule.allows(&Asked {
+            method: Some(method),
+            host: &host,
+            port: 443,
+            path: Some(path),
+        })
     }
 
     #[test]
@@ -234,7 +260,12 @@ mod tests {
     #[test]
     fn in_doubt_a_deny_rule_hits_and_an_allow_rule_does_not() {
         let host = Host::new("x.com").unwrap();
-        let open = Asked { method: None, host: &host, port: 443, path: None };
+        let open = Asked {
+            method: None,
+            host: &host,
+            port: 443,
+            path: None,
+        };
         let narrow = rule("POST x.com/a");
         assert!(narrow.meets(&open) && !narrow.allows(&open));
     }
@@ -242,8 +273,24 @@ mod tests {
     #[test]
     fn a_malformed_rule_is_refused() {
         for bad in [
-            "", " ", "get x.com", "GET,, x.com", "x.com:0", "x.com:99999", "x.com:080", "https://x.com", "x.com/a?b",
-            "x.com/a b", "*", "*.com", "GET ", "x.com:", "group:", "group:A", "x.com/../a", "x.com/a**",
+            "",
+            " ",
+            "get x.com",
+            "GET,, x.com",
+            "x.com:0",
+            "x.com:99999",
+            "x.com:080",
+            "https://x.com",
+            "x.com/a?b",
+            "x.com/a b",
+            "*",
+            "*.com",
+            "GET ",
+            "x.com:",
+            "group:",
+            "group:A",
+            "x.com/../a",
+            "x.com/a**",
             "user@x.com",
         ] {
             assert!(NetRule::new(bad).is_err(), "{bad:?}");

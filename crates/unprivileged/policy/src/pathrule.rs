@@ -54,7 +54,9 @@ impl PathRule {
         }
         let mut note = None;
         let (anchor, below) = if let Some(rest) = text.strip_prefix("//") {
-            note = Some(format!("{text:?} is read as \"/{rest}\"; one slash is enough here"));
+            note = Some(format!(
+                "{text:?} is read as \"/{rest}\"; one slash is enough here"
+            ));
             (Anchor::Root, rest)
         } else if let Some(rest) = text.strip_prefix('/') {
             (Anchor::Root, rest)
@@ -74,7 +76,13 @@ impl PathRule {
         let below = below.strip_suffix('/').unwrap_or(below);
         check_components(below)?;
         check_globs(below, globs)?;
-        Ok(Read { rule: Self { anchor, below: below.to_owned() }, note })
+        Ok(Read {
+            rule: Self {
+                anchor,
+                below: below.to_owned(),
+            },
+            note,
+        })
     }
 
     /// The directory this rule is relative to; `None` for patterns that hold in every granted tree.
@@ -151,8 +159,8 @@ mod tests {
     #[test]
     fn a_path_that_climbs_or_has_two_spellings_is_refused() {
         for bad in [
-            "", "..", "../x", "./../x", "/a/../b", "~/..", "a/..", "~root/x", "~", "a//b", "/a/./b", "./.", "a\0b", "a\nb",
-            "///x",
+            "", "..", "../x", "./../x", "/a/../b", "~/..", "a/..", "~root/x", "~", "a//b", "/a/./b", "./.",
+            "a\0b", "a\nb", "///x",
         ] {
             assert!(PathRule::read(bad, Globs::Refused).is_err(), "{bad:?}");
             assert!(PathRule::read(bad, Globs::Taken).is_err(), "{bad:?}");

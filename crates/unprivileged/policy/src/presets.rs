@@ -26,8 +26,12 @@ macro_rules! built_in {
 }
 
 static FLOOR: BuiltIn = built_in!("floor", 1);
-static PRESETS: [BuiltIn; 4] =
-    [built_in!("default", 1), built_in!("dev", 1), built_in!("read-only", 1), built_in!("safe-unrestricted", 1)];
+static PRESETS: [BuiltIn; 4] = [
+    built_in!("default", 1),
+    built_in!("dev", 1),
+    built_in!("read-only", 1),
+    built_in!("safe-unrestricted", 1),
+];
 
 /// Groups of hosts that `extends` and `net` rules may name; their hosts are resolved by the egress proxy.
 pub(crate) const GROUPS: &[&str] = &["npm", "crates", "pypi", "apt"];
@@ -48,10 +52,18 @@ impl BuiltIn {
         let name = format!("{}@{}", self.name, self.version);
         let parsed = self.parsed.get_or_init(|| parse_builtin(&name, self.text));
         match parsed {
-            Ok(document) => Ok(Layer { kind, name, document: document.clone() }),
+            Ok(document) => Ok(Layer {
+                kind,
+                name,
+                document: document.clone(),
+            }),
             Err(found) => {
                 let why = found.first().map(|d| d.snippet.clone()).unwrap_or_default();
-                Err(Fault::new(Code::PolicySchema, format!("built-in policy {name} is broken"), why))
+                Err(Fault::new(
+                    Code::PolicySchema,
+                    format!("built-in policy {name} is broken"),
+                    why,
+                ))
             }
         }
     }
@@ -119,7 +131,11 @@ impl SandboxMode {
             "workspace-write" => Ok(Self::WorkspaceWrite),
             "danger-full-access" => Ok(Self::DangerFullAccess),
             other => {
-                let mut fault = Fault::new(Code::UsageArgument, format!("--sandbox {other:?} is not known"), "");
+                let mut fault = Fault::new(
+                    Code::UsageArgument,
+                    format!("--sandbox {other:?} is not known"),
+                    "",
+                );
                 if let Some(near) = nearest(other, words) {
                     fault = fault.help(format!("did you mean {near}?"));
                 }

@@ -38,10 +38,17 @@ impl Query {
     /// Reads a question such as `read ~/.ssh/id`, `net GET https://x.com/a`, `exec git push`.
     pub fn parse(text: &str, surroundings: &Surroundings) -> Result<Self, Fault> {
         let fault = |why: String| {
-            Fault::new(Code::UsageArgument, format!("question {text:?} is not understood"), why)
-                .help("ask read PATH, write PATH, exec COMMAND, net [METHOD] URL or tool NAME")
+            Fault::new(
+                Code::UsageArgument,
+                format!("question {text:?} is not understood"),
+                why,
+            )
+            .help("ask read PATH, write PATH, exec COMMAND, net [METHOD] URL or tool NAME")
         };
-        let (verb, rest) = text.trim().split_once(' ').ok_or_else(|| fault("it has no object".to_owned()))?;
+        let (verb, rest) = text
+            .trim()
+            .split_once(' ')
+            .ok_or_else(|| fault("it has no object".to_owned()))?;
         let rest = rest.trim();
         if rest.is_empty() {
             return Err(fault("it has no object".to_owned()));
@@ -51,20 +58,29 @@ impl Query {
             "write" => path(rest, surroundings).map(Self::Write).map_err(fault),
             "exec" => Ok(Self::Exec(unquoted(rest).to_owned())),
             "net" => net(rest).map(Self::Net).map_err(fault),
-            "tool" => ToolRule::new(rest).map(|_| Self::Tool(rest.to_owned())).map_err(fault),
+            "tool" => ToolRule::new(rest)
+                .map(|_| Self::Tool(rest.to_owned()))
+                .map_err(fault),
             other => Err(fault(format!("{other:?} is not read, write, exec, net or tool"))),
         }
     }
 
     /// Whether `text` is a question, wherever it is asked.
     pub(crate) fn check(text: &str) -> Result<(), String> {
-        let anywhere = Surroundings { home: AbsPath::root(), workspace: AbsPath::root() };
-        Self::parse(text, &anywhere).map(|_| ()).map_err(|fault| format!("{}: {}", fault.what, fault.why))
+        let anywhere = Surroundings {
+            home: AbsPath::root(),
+            workspace: AbsPath::root(),
+        };
+        Self::parse(text, &anywhere)
+            .map(|_| ())
+            .map_err(|fault| format!("{}: {}", fault.what, fault.why))
     }
 }
 
 fn path(text: &str, surroundings: &Surroundings) -> Result<AbsPath, String> {
-    PathRule::read(unquoted(text), Globs::Refused)?.rule.resolve(surroundings)
+    PathRule::read(unquoted(text), Globs::Refused)?
+        .rule
+        .resolve(surroundings)
 }
 
 /// A whole text in quotes, as people copy it from a shell, without them.
@@ -80,11 +96,15 @@ fn unquoted(text: &str) -> &str {
 
 fn net(text: &str) -> Result<NetQuery, String> {
     let (method, target) = match text.split_once(' ') {
-        Some((method, target)) if method.bytes().all(|b| b.is_ascii_uppercase()) => (Some(method.to_owned()), target.trim()),
+        Some((method, target)) if method.bytes().all(|b| b.is_ascii_uppercase()) => {
+            (Some(method.to_owned()), target.trim())
+        }
         Some((method, _)) => return Err(format!("{method:?} is not a method such as GET")),
         None => (None, text),
     };
-    let (scheme, rest) = target.split_once("://").map_or((None, target), |(s, r)| (Some(s), r));
+    let (scheme, rest) = target
+        .split_once("://")
+        .map_or((None, target), |(s, r)| (Some(s), r));
     let usual = match scheme {
         None | Some("https" | "wss") => 443,
         Some("http" | "ws") => 80,
@@ -96,11 +116,20 @@ fn net(text: &str) -> Result<NetQuery, String> {
         None => (rest, scheme.map(|_| "/".to_owned())),
     };
     let (host, port) = match authority.split_once(':') {
-        Some((host, port)) => (host, port.parse::<u16>().map_err(|_| format!("{port:?} is not a port"))?),
+        Some((host, port)) => (
+            host,
+            port.parse::<u16>()
+                .map_err(|_| format!("{port:?} is not a port"))?,
+        ),
         None => (authority, usual),
     };
     let host = Host::new(host).map_err(|e| e.to_string())?;
-    Ok(NetQuery { method, host, port, path })
+    Ok(NetQuery {
+        method,
+        host,
+        port,
+        path,
+    })
 }
 
 impl fmt::Display for Query {
@@ -120,7 +149,13 @@ impl fmt::Display for NetQuery {
         if let Some(method) = &self.method {
             write!(f, "{method} ")?;
         }
-        write!(f, "{}:{}{}", self.host, self.port, self.path.as_deref().unwrap_or_default())
+        write!(
+            f,
+            "{}:{}{}",
+            self.host,
+            self.port,
+            self.path.as_deref().unwrap_or_default()
+        )
     }
 }
 
@@ -130,7 +165,13 @@ mod tests {
 
     fn ask(text: &str) -> Result<Query, Fault> {
         let path = |text: &str| AbsPath::new(text).unwrap();
-        Query::parse(text, &Surroundings { home: path("/home/u"), workspace: path("/home/u/w") })
+        Query::parse(
+            text,
+            &Surroundings {
+                home: path("/home/u"),
+                workspace: path("/home/u/w"),
+            },
+        )
     }
 
     #[test]
@@ -138,14 +179,27 @@ mod tests {
         assert_eq!(ask("read ~/.ssh/id").unwrap().to_string(), "read /home/u/.ssh/id");
         assert_eq!(ask("write ./a/b").unwrap().to_string(), "write /home/u/w/a/b");
         assert_eq!(ask("exec \"git push\"").unwrap(), Query::Exec("git push".into()));
-        assert_eq!(ask("net GET https://X.com./a?secret=1").unwrap().to_string(), "net GET x.com:443/a");
+        assert_eq!(
+            ask("net GET https://X.com./a?secret=1").unwrap().to_string(),
+            "net GET x.com:443/a"
+        );
         assert_eq!(ask("net x.com:8080").unwrap().to_string(), "net x.com:8080");
     }
 
     #[test]
     fn a_question_about_nothing_or_about_a_disguised_place_is_refused() {
-        for bad in ["", "read", "read ", "fly x", "read ../x", "net u@x.com", "net ftp://x.com", "net get x.com", "net x.com:99999",
-                    "tool (x)"] {
+        for bad in [
+            "",
+            "read",
+            "read ",
+            "fly x",
+            "read ../x",
+            "net u@x.com",
+            "net ftp://x.com",
+            "net get x.com",
+            "net x.com:99999",
+            "tool (x)",
+        ] {
             assert_eq!(ask(bad).map_err(|f| f.code), Err(Code::UsageArgument), "{bad:?}");
         }
     }

@@ -54,8 +54,9 @@ impl Grant {
 
 /// Programs that the host backend refuses by name: without a fence a shell or a network tool is anything.
 const UNFENCED_REFUSES: &[&str] = &[
-    "sh", "bash", "dash", "zsh", "ksh", "fish", "csh", "tcsh", "busybox", "curl", "wget", "nc", "ncat", "netcat", "socat",
-    "ssh", "scp", "sftp", "rsync", "ftp", "telnet", "rm", "rmdir", "shred", "sudo", "su", "doas",
+    "sh", "bash", "dash", "zsh", "ksh", "fish", "csh", "tcsh", "busybox", "curl", "wget", "nc", "ncat",
+    "netcat", "socat", "ssh", "scp", "sftp", "rsync", "ftp", "telnet", "rm", "rmdir", "shred", "sudo", "su",
+    "doas",
 ];
 
 /// Decides on a launch.
@@ -66,7 +67,11 @@ pub fn decide_launch(effective: &Effective, request: LaunchRequest) -> Verdict {
     let line = shell_line(request.argv.as_slice());
     let decision = decide(effective, &Query::Exec(line.clone()));
     let shown = crate::text::shown(&line);
-    let origin = decision.rule.as_ref().map(|(rule, origin)| format!("{rule} ({origin}): ")).unwrap_or_default();
+    let origin = decision
+        .rule
+        .as_ref()
+        .map(|(rule, origin)| format!("{rule} ({origin}): "))
+        .unwrap_or_default();
     let why = format!("{origin}{}", decision.reason);
     // Without an allow list only a rule stops a launch: that a line cannot be read for certain is no rule, and the fence holds.
     let listed = effective.exec.iter().any(|tier| tier.allow.is_some());
@@ -77,8 +82,12 @@ pub fn decide_launch(effective: &Effective, request: LaunchRequest) -> Verdict {
         }
         Outcome::Allow => Verdict::Granted(Grant(Box::new((request, effective.clone())))),
         Outcome::Ask => Verdict::NeedsApproval(
-            Fault::new(Code::ExecCommand, format!("`{shown}` needs approval, and nobody can be asked"), why)
-                .help("remove the ask rule from the layer that states it, or run the command yourself"),
+            Fault::new(
+                Code::ExecCommand,
+                format!("`{shown}` needs approval, and nobody can be asked"),
+                why,
+            )
+            .help("remove the ask rule from the layer that states it, or run the command yourself"),
         ),
         Outcome::Deny => Verdict::Denied(
             Fault::new(Code::ExecDenied, format!("`{shown}` is denied"), why)
@@ -92,7 +101,10 @@ fn check(effective: &Effective, request: &LaunchRequest) -> Result<(), Fault> {
     if !request.cwd.is_within(workspace) {
         return Err(Fault::new(
             Code::WorkspaceInvalid,
-            format!("working directory {} is outside the workspace {workspace}", request.cwd),
+            format!(
+                "working directory {} is outside the workspace {workspace}",
+                request.cwd
+            ),
             "only the workspace exists inside under its own name",
         )
         .help("start in the workspace, or name it with --workspace-dir"));
@@ -102,7 +114,11 @@ fn check(effective: &Effective, request: &LaunchRequest) -> Result<(), Fault> {
         BackendKind::Host => {
             let program = request.argv.program().rsplit('/').next().unwrap_or_default();
             if UNFENCED_REFUSES.contains(&program) {
-                return Err(Fault::new(Code::HostTool, format!("{program} is off without a fence"), "the host backend enforces nothing"));
+                return Err(Fault::new(
+                    Code::HostTool,
+                    format!("{program} is off without a fence"),
+                    "the host backend enforces nothing",
+                ));
             }
             Ok(())
         }
@@ -113,7 +129,11 @@ fn check(effective: &Effective, request: &LaunchRequest) -> Result<(), Fault> {
 pub(crate) fn shell_line(argv: &[String]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
     let quoted = argv.iter().map(|word| {
-        if !word.is_empty() && word.chars().all(plain) { word.clone() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+        if !word.is_empty() && word.chars().all(plain) {
+            word.clone()
+        } else {
+            format!("'{}'", word.replace('\'', "'\\''"))
+        }
     });
     quoted.collect::<Vec<_>>().join(" ")
 }

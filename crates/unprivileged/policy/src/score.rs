@@ -30,55 +30,138 @@ pub struct Score {
 #[must_use]
 pub fn score(effective: &Effective, backend: BackendKind) -> Score {
     let mut table = Vec::new();
-    let mut add = |what: &str, tenths: u32, note: String| table.push(Contribution { what: what.to_owned(), tenths, note });
+    let mut add = |what: &str, tenths: u32, note: String| {
+        table.push(Contribution {
+            what: what.to_owned(),
+            tenths,
+            note,
+        })
+    };
     match backend {
         BackendKind::Native => add("fence", 0, "kernel-enforced".to_owned()),
         BackendKind::Host => add("fence", 60, "none: nothing is enforced".to_owned()),
     }
     files(effective, &mut add);
-    let allow = effective.net.first().map_or(0, |tier| tier.allow.as_ref().map_or(0, Vec::len));
+    let allow = effective
+        .net
+        .first()
+        .map_or(0, |tier| tier.allow.as_ref().map_or(0, Vec::len));
     match backend {
-        BackendKind::Native => add("network", 0, format!("no way out; {allow} allow rules have no effect")),
+        BackendKind::Native => add(
+            "network",
+            0,
+            format!("no way out; {allow} allow rules have no effect"),
+        ),
         BackendKind::Host => add("network", 10, "the host's own".to_owned()),
     }
-    let limits = [(LimitKind::WallTime, 3), (LimitKind::Memory, 4), (LimitKind::Pids, 4), (LimitKind::Disk, 3), (LimitKind::Cpu, 2)];
+    let limits = [
+        (LimitKind::WallTime, 3),
+        (LimitKind::Memory, 4),
+        (LimitKind::Pids, 4),
+        (LimitKind::Disk, 3),
+        (LimitKind::Cpu, 2),
+    ];
     for (limit, tenths) in limits {
         match effective.limit(limit) {
-            Some(value) => add(&format!("limits.{limit}"), 0, crate::plan::show_limit(limit, value.value)),
+            Some(value) => add(
+                &format!("limits.{limit}"),
+                0,
+                crate::plan::show_limit(limit, value.value),
+            ),
             None => add(&format!("limits.{limit}"), tenths, "not limited".to_owned()),
         }
     }
-    let variables = effective.env_set.len() + effective.env_pass.iter().filter(|name| looks_secret(name.value.as_str())).count();
-    let secret = effective.env_pass.iter().any(|name| looks_secret(name.value.as_str()));
-    add("environment", if secret { 8 } else { 0 }, format!("{variables} variables set or passed that may matter"));
+    let variables = effective.env_set.len()
+        + effective
+            .env_pass
+            .iter()
+            .filter(|name| looks_secret(name.value.as_str()))
+            .count();
+    let secret = effective
+        .env_pass
+        .iter()
+        .any(|name| looks_secret(name.value.as_str()));
+    add(
+        "environment",
+        if secret { 8 } else { 0 },
+        format!("{variables} variables set or passed that may matter"),
+    );
     let tenths = table.iter().map(|line| line.tenths).sum::<u32>().min(100);
-    Score { tenths, word: word(tenths), table }
+    Score {
+        tenths,
+        word: word(tenths),
+        table,
+    }
 }
 
 fn files(effective: &Effective, add: &mut impl FnMut(&str, u32, String)) {
     let workspace = &effective.surroundings.workspace;
     let home = &effective.surroundings.home;
-    let granted = |grade: Grade| effective.granted(grade).into_iter().map(|rule| rule.value).collect::<Vec<_>>();
+    let granted = |grade: Grade| {
+        effective
+            .granted(grade)
+            .into_iter()
+            .map(|rule| rule.value)
+            .collect::<Vec<_>>()
+    };
     let writes = granted(Grade::Write);
-    let outside: Vec<String> = writes.iter().filter(|path| !path.is_within(workspace)).map(ToString::to_string).collect();
+    let outside: Vec<String> = writes
+        .iter()
+        .filter(|path| !path.is_within(workspace))
+        .map(ToString::to_string)
+        .collect();
     let inside = writes.iter().any(|path| workspace.is_within(path));
-    add("workspace", if inside { 5 } else { 1 }, if inside { "writable".to_owned() } else { "not writable as a whole".to_owned() });
+    add(
+        "workspace",
+        if inside { 5 } else { 1 },
+        if inside {
+            "writable".to_owned()
+        } else {
+            "not writable as a whole".to_owned()
+        },
+    );
     let count = u32::try_from(outside.len()).unwrap_or(10).min(4);
-    add("writes elsewhere", count * 6, if outside.is_empty() { "none".to_owned() } else { outside.join(", ") });
+    add(
+        "writes elsewhere",
+        count * 6,
+        if outside.is_empty() {
+            "none".to_owned()
+        } else {
+            outside.join(", ")
+        },
+    );
     let personal: Vec<String> = granted(Grade::Read)
         .iter()
         .filter(|path| path.is_within(home) && !path.is_within(workspace))
         .map(ToString::to_string)
         .collect();
     let count = u32::try_from(personal.len()).unwrap_or(10).min(5);
-    add("reads of the home directory", count * 2, if personal.is_empty() { "none".to_owned() } else { personal.join(", ") });
+    add(
+        "reads of the home directory",
+        count * 2,
+        if personal.is_empty() {
+            "none".to_owned()
+        } else {
+            personal.join(", ")
+        },
+    );
     let opened: Vec<String> = effective.unprotect.iter().map(ToString::to_string).collect();
     let count = u32::try_from(opened.len()).unwrap_or(10).min(3);
-    add("floor re-opened", count * 15, if opened.is_empty() { "no".to_owned() } else { opened.join(", ") });
+    add(
+        "floor re-opened",
+        count * 15,
+        if opened.is_empty() {
+            "no".to_owned()
+        } else {
+            opened.join(", ")
+        },
+    );
 }
 
 fn looks_secret(name: &str) -> bool {
-    ["TOKEN", "SECRET", "KEY", "PASS", "CREDENTIAL", "AUTH"].iter().any(|word| name.to_ascii_uppercase().contains(word))
+    ["TOKEN", "SECRET", "KEY", "PASS", "CREDENTIAL", "AUTH"]
+        .iter()
+        .any(|word| name.to_ascii_uppercase().contains(word))
 }
 
 fn word(tenths: u32) -> &'static str {

@@ -34,8 +34,16 @@ impl TestReport {
             return None;
         }
         let got = self.got.map_or("no answer", Outcome::name);
-        let what = format!("{}: test {:?} expects {} and gets {got}", self.origin, self.can, self.expected.name());
-        Some(Fault::new(Code::PolicyTest, what, self.reason.clone()).help(format!("bastle why {:?}", self.can)))
+        let what = format!(
+            "{}: test {:?} expects {} and gets {got}",
+            self.origin,
+            self.can,
+            self.expected.name()
+        );
+        Some(
+            Fault::new(Code::PolicyTest, what, self.reason.clone())
+                .help(format!("bastle why {:?}", self.can)),
+        )
     }
 }
 

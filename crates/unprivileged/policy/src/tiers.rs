@@ -73,7 +73,10 @@ pub fn danger_matrix() -> &'static [DangerEntry] {
 /// The highest tier that any row gives; an operation nobody classified is recorded.
 pub(crate) fn tier_of(kind: &str, name: &str) -> Tier {
     let rows = danger_matrix().iter().filter(|row| row.kind == kind);
-    rows.filter(|row| glob(row.name.as_bytes(), name.as_bytes())).map(|row| row.tier).max().unwrap_or(Tier::Logged)
+    rows.filter(|row| glob(row.name.as_bytes(), name.as_bytes()))
+        .map(|row| row.tier)
+        .max()
+        .unwrap_or(Tier::Logged)
 }
 
 #[cfg(test)]

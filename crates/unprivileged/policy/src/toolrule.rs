@@ -21,27 +21,42 @@ impl ToolRule {
             None => (text, None),
         };
         let fits = (1..=128).contains(&name.len())
-            && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b':' | b'*'));
+            && name
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b':' | b'*'));
         if !fits {
             return Err(format!("{name:?} is not the name of a tool"));
         }
         // `Bash(*)` and `Bash()` say no more than `Bash`.
-        let argument = argument.filter(|a| !matches!(*a, "" | "*" | "**" | ":*")).map(str::to_owned);
-        Ok(Self { name: name.to_owned(), argument })
+        let argument = argument
+            .filter(|a| !matches!(*a, "" | "*" | "**" | ":*"))
+            .map(str::to_owned);
+        Ok(Self {
+            name: name.to_owned(),
+            argument,
+        })
     }
 
     /// The shell tool, with any line.
     pub(crate) fn shell() -> Self {
-        Self { name: "Bash".to_owned(), argument: None }
+        Self {
+            name: "Bash".to_owned(),
+            argument: None,
+        }
     }
 
     /// Whether this is the tool that takes command lines.
     pub(crate) fn is_shell(&self) -> bool {
-        ["bash", "shell", "sh"].iter().any(|shell| self.name.eq_ignore_ascii_case(shell))
+        ["bash", "shell", "sh"]
+            .iter()
+            .any(|shell| self.name.eq_ignore_ascii_case(shell))
     }
 
     fn names(&self, used: &Self) -> bool {
-        glob(self.name.to_ascii_lowercase().as_bytes(), used.name.to_ascii_lowercase().as_bytes())
+        glob(
+            self.name.to_ascii_lowercase().as_bytes(),
+            used.name.to_ascii_lowercase().as_bytes(),
+        )
     }
 
     /// Whether this rule allows the use; without its argument in sight it does not.
@@ -76,7 +91,11 @@ fn argument_matches(pattern: &str, argument: &str) -> bool {
         return pattern == argument;
     }
     let pattern: Vec<&str> = pattern.strip_prefix("./").unwrap_or(pattern).split('/').collect();
-    let argument: Vec<&str> = argument.strip_prefix("./").unwrap_or(argument).split('/').collect();
+    let argument: Vec<&str> = argument
+        .strip_prefix("./")
+        .unwrap_or(argument)
+        .split('/')
+        .collect();
     parts_match(&pattern, &argument)
 }
 

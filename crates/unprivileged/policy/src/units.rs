@@ -29,7 +29,10 @@ pub(crate) fn duration(text: &str) -> Option<u64> {
 }
 
 fn split(text: &str) -> Option<(u64, &str)> {
-    let end = text.bytes().position(|b| !b.is_ascii_digit()).unwrap_or(text.len());
+    let end = text
+        .bytes()
+        .position(|b| !b.is_ascii_digit())
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at_checked(end)?;
     Some((number.parse().ok()?, unit))
 }
@@ -61,7 +64,19 @@ mod tests {
 
     #[test]
     fn a_unit_that_is_not_in_the_list_is_refused() {
-        for bad in ["", "K", "1k", "1B", "1KBi", "-1", "1.5G", "1 G", "99999999999T", "１K", "1P"] {
+        for bad in [
+            "",
+            "K",
+            "1k",
+            "1B",
+            "1KBi",
+            "-1",
+            "1.5G",
+            "1 G",
+            "99999999999T",
+            "１K",
+            "1P",
+        ] {
             assert_eq!(size(bad), None, "{bad:?}");
         }
         assert_eq!(size("4GiB"), Some(4 << 30));

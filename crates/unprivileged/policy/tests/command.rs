@@ -1,5 +1,7 @@
 //! Command lines against rules: the corpora of evasions and of everyday commands, and what must hold for any line.
 
+#![allow(clippy::expect_used, reason = "a test fails by panicking")]
+
 use bastle_policy::command::{CommandOutcome, CommandRule, CommandRules, CommandVerdict, judge};
 use std::fmt::Write as _;
 
@@ -37,7 +39,12 @@ fn harmless() -> Corpus {
 
 fn listed(verdicts: &[(String, CommandVerdict)]) -> String {
     verdicts.iter().fold(String::new(), |mut out, (line, verdict)| {
-        writeln!(out, "{:?} {line:?}\n      {} ({:?})", verdict.outcome, verdict.reason, verdict.part).expect("a string");
+        writeln!(
+            out,
+            "{:?} {line:?}\n      {} ({:?})",
+            verdict.outcome, verdict.reason, verdict.part
+        )
+        .expect("a string");
         out
     })
 }
@@ -51,7 +58,12 @@ fn no_evasion_is_allowed() {
         .map(|line| (line.clone(), judge(&line, &rules, CommandOutcome::Deny)))
         .filter(|(_, verdict)| verdict.outcome == CommandOutcome::Allow)
         .collect();
-    assert!(allowed.is_empty(), "{} evasions allowed:\n{}", allowed.len(), listed(&allowed));
+    assert!(
+        allowed.is_empty(),
+        "{} evasions allowed:\n{}",
+        allowed.len(),
+        listed(&allowed)
+    );
 }
 
 #[test]
@@ -65,7 +77,12 @@ fn everyday_commands_are_rarely_refused() {
         .filter(|(_, verdict)| verdict.outcome != CommandOutcome::Allow)
         .collect();
     println!("{} of {total} refused:\n{}", refused.len(), listed(&refused));
-    assert!(refused.len() * 50 <= total, "{} of {total} refused:\n{}", refused.len(), listed(&refused));
+    assert!(
+        refused.len() * 50 <= total,
+        "{} of {total} refused:\n{}",
+        refused.len(),
+        listed(&refused)
+    );
 }
 
 #[test]
@@ -79,5 +96,10 @@ fn everyday_commands_are_rarely_refused_without_an_allow_list() {
         .filter(|(_, verdict)| verdict.outcome != CommandOutcome::Allow)
         .collect();
     println!("{} of {total} refused:\n{}", refused.len(), listed(&refused));
-    assert!(refused.len() * 50 <= total, "{} of {total} refused:\n{}", refused.len(), listed(&refused));
+    assert!(
+        refused.len() * 50 <= total,
+        "{} of {total} refused:\n{}",
+        refused.len(),
+        listed(&refused)
+    );
 }

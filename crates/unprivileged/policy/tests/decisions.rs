@@ -1,13 +1,15 @@
 //! Decisions of the effective policy: what is denied, and that nothing in a workspace can widen it.
+#![allow(clippy::unwrap_used, clippy::panic)]
 mod common;
 
-use bastle_contract::{Code, LimitKind};
-use bastle_policy::{
-    Expansion, ExpansionSummary, LayerKind, MergeOptions, Mode, Outcome, decide, explain, floor, merge, names, preset, selftest,
-};
-use common::{answer, ask, expanded, merged, path, surroundings, with_default};
 use LayerKind::{Flags, Managed, Project, User};
 use Outcome::{Allow, Ask, Deny};
+use bastle_contract::{Code, LimitKind};
+use bastle_policy::{
+    Expansion, ExpansionSummary, LayerKind, MergeOptions, Mode, Outcome, decide, explain, floor, merge,
+    names, preset, selftest,
+};
+use common::{answer, ask, expanded, merged, path, surroundings, with_default};
 
 #[test]
 fn secrets_and_everything_that_is_not_granted_are_denied_by_default() {
@@ -54,7 +56,10 @@ fn secrets_and_everything_that_is_not_granted_are_denied_by_default() {
 
 #[test]
 fn a_denial_names_its_code_its_rule_and_the_command_that_helps() {
-    let policy = merged(&with_default(&[(Project, r#"{"version": 1, "fs": {"hide": ["./private"]}}"#)]));
+    let policy = merged(&with_default(&[(
+        Project,
+        r#"{"version": 1, "fs": {"hide": ["./private"]}}"#,
+    )]));
     for (question, code) in [
         ("read ~/.ssh/id", Code::FsFloor),
         ("read ./private/x", Code::FsHidden),
@@ -68,11 +73,20 @@ fn a_denial_names_its_code_its_rule_and_the_command_that_helps() {
         let decision = decide(&policy, &query);
         assert_eq!(decision.code, Some(code), "{question}");
         let text = explain(&decision, &query);
-        assert!(text.contains(&code.to_string()) && text.contains("help:"), "{text}");
+        assert!(
+            text.contains(&code.to_string()) && text.contains("help:"),
+            "{text}"
+        );
     }
     let hidden = ask(&policy, "read ./private/x");
-    assert_eq!(hidden.rule.map(|(rule, origin)| (rule, origin.to_string())), Some(("fs.hide ./private".into(), "project.json:1".into())));
-    assert!(!ask(&policy, "exec git push -f").enforced, "command rules are advice");
+    assert_eq!(
+        hidden.rule.map(|(rule, origin)| (rule, origin.to_string())),
+        Some(("fs.hide ./private".into(), "project.json:1".into()))
+    );
+    assert!(
+        !ask(&policy, "exec git push -f").enforced,
+        "command rules are advice"
+    );
 }
 
 #[test]
@@ -106,32 +120,63 @@ fn a_project_file_never_widens_and_what_it_asked_for_is_listed() {
     }
     assert_eq!(policy.mode.value, Mode::Enforce);
     assert_eq!(policy.limit(LimitKind::Pids).unwrap().value, 4096);
-    assert!(policy.env_set.is_empty() && policy.secrets.is_empty() && policy.listen.is_empty() && !policy.ip_literals);
+    assert!(
+        policy.env_set.is_empty()
+            && policy.secrets.is_empty()
+            && policy.listen.is_empty()
+            && !policy.ip_literals
+    );
     let passed: Vec<&str> = policy.env_pass.iter().map(|name| name.value.as_str()).collect();
     assert_eq!(passed, ["LANG"]);
-    let asked: Vec<&str> = policy.not_granted.iter().map(|request| request.what.as_str()).collect();
-    for what in ["fs.read /", "fs.read ~/", "fs.write /", "net.allow evil.com", "net.listen 80", "env.set X", "secrets T", "git.push allow",
-                 "env.pass AWS_SECRET_ACCESS_KEY"] {
+    let asked: Vec<&str> = policy
+        .not_granted
+        .iter()
+        .map(|request| request.what.as_str())
+        .collect();
+    for what in [
+        "fs.read /",
+        "fs.read ~/",
+        "fs.write /",
+        "net.allow evil.com",
+        "net.listen 80",
+        "env.set X",
+        "secrets T",
+        "git.push allow",
+        "env.pass AWS_SECRET_ACCESS_KEY",
+    ] {
         assert!(asked.contains(&what), "{what} in {asked:?}");
     }
-    assert!(policy.headline().contains("restricted") && policy.headline().contains("not granted"), "{}", policy.headline());
+    assert!(
+        policy.headline().contains("restricted") && policy.headline().contains("not granted"),
+        "{}",
+        policy.headline()
+    );
 }
 
 #[test]
 fn reading_less_also_writes_less_and_the_system_stays() {
-    let policy = merged(&with_default(&[(Project, r#"{"version": 1, "fs": {"read": ["./src"]}}"#)]));
+    let policy = merged(&with_default(&[(
+        Project,
+        r#"{"version": 1, "fs": {"read": ["./src"]}}"#,
+    )]));
     assert_eq!(answer(&policy, "write ./src/a"), Allow);
     assert_eq!(answer(&policy, "read ./other"), Deny);
     assert_eq!(answer(&policy, "write ./other"), Deny);
     assert_eq!(answer(&policy, "read /usr/bin/ls"), Allow);
-    let policy = merged(&with_default(&[(Project, r#"{"version": 1, "fs": {"write": ["./src"]}}"#)]));
+    let policy = merged(&with_default(&[(
+        Project,
+        r#"{"version": 1, "fs": {"write": ["./src"]}}"#,
+    )]));
     assert_eq!(answer(&policy, "read ./other"), Allow);
     assert_eq!(answer(&policy, "write ./other"), Deny);
 }
 
 #[test]
 fn a_project_cannot_unhide_a_name_by_making_it_the_root_of_a_grant() {
-    for text in [r#"{"version": 1, "fs": {"read": ["./.env.d"], "write": ["./.env.d"]}}"#, r#"{"version": 1, "fs": {"read": ["./.env.d/a"]}}"#] {
+    for text in [
+        r#"{"version": 1, "fs": {"read": ["./.env.d"], "write": ["./.env.d"]}}"#,
+        r#"{"version": 1, "fs": {"read": ["./.env.d/a"]}}"#,
+    ] {
         let policy = merged(&with_default(&[(Project, text)]));
         assert_eq!(answer(&policy, "read ./.env.d/a"), Deny, "{text}");
         let policy = expanded(&with_default(&[(Project, text)]));
@@ -143,7 +188,10 @@ fn a_project_cannot_unhide_a_name_by_making_it_the_root_of_a_grant() {
 fn a_narrower_reading_rule_of_the_operator_cannot_be_written_by_the_project() {
     let layers = with_default(&[
         (Flags, r#"{"version": 1, "fs": {"read": ["./vendor"]}}"#),
-        (Project, r#"{"version": 1, "fs": {"read": ["."], "write": [".", "./vendor", "./vendor/x"]}}"#),
+        (
+            Project,
+            r#"{"version": 1, "fs": {"read": ["."], "write": [".", "./vendor", "./vendor/x"]}}"#,
+        ),
     ]);
     let policy = merged(&layers);
     assert_eq!(answer(&policy, "write ./vendor/x"), Deny);
@@ -152,37 +200,63 @@ fn a_narrower_reading_rule_of_the_operator_cannot_be_written_by_the_project() {
 
 #[test]
 fn expansion_works_only_when_the_operator_says_so_and_never_reaches_secrets_or_the_floor() {
-    let text = r#"{"version": 1, "fs": {"write": ["/srv/cache"], "read": ["~/.ssh"]}, "env": {"set": {"A": "b"}}}"#;
+    let text =
+        r#"{"version": 1, "fs": {"write": ["/srv/cache"], "read": ["~/.ssh"]}, "env": {"set": {"A": "b"}}}"#;
     let layers = with_default(&[(Project, text)]);
     assert_eq!(answer(&merged(&layers), "write /srv/cache/x"), Deny);
     let policy = expanded(&layers);
     assert_eq!(answer(&policy, "write /srv/cache/x"), Allow);
     assert_eq!(answer(&policy, "read ~/.ssh/id"), Deny);
     assert!(policy.env_set.is_empty());
-    assert!(matches!(policy.summary, ExpansionSummary::Expanded { .. }), "{:?}", policy.summary);
+    assert!(
+        matches!(policy.summary, ExpansionSummary::Expanded { .. }),
+        "{:?}",
+        policy.summary
+    );
     assert!(policy.headline().contains("EXPANDED"));
 }
 
 #[test]
 fn only_unprotect_opens_the_floor_and_only_at_that_path() {
-    let layers = with_default(&[(User, r#"{"version": 1, "fs": {"read": ["~/.ssh", "~/.config/tool"]}}"#)]);
+    let layers = with_default(&[(
+        User,
+        r#"{"version": 1, "fs": {"read": ["~/.ssh", "~/.config/tool"]}}"#,
+    )]);
     assert_eq!(answer(&merged(&layers), "read ~/.ssh/config"), Deny);
-    let open = MergeOptions { expansion: Expansion::RestrictOnly, unprotect: vec![path("/home/u/.ssh/config")] };
+    let open = MergeOptions {
+        expansion: Expansion::RestrictOnly,
+        unprotect: vec![path("/home/u/.ssh/config")],
+    };
     let policy = merge(&layers, &surroundings(), &open).unwrap();
     assert_eq!(answer(&policy, "read ~/.ssh/config"), Allow);
     assert_eq!(answer(&policy, "read ~/.ssh/id_ed25519"), Deny);
     assert_eq!(answer(&policy, "read ~/.config/tool/x"), Deny);
     // A project that hides it too keeps it hidden.
     let mut layers = layers;
-    layers.push(common::layer(Project, r#"{"version": 1, "fs": {"hide": ["~/.ssh"]}}"#));
-    assert_eq!(answer(&merge(&layers, &surroundings(), &open).unwrap(), "read ~/.ssh/config"), Deny);
+    layers.push(common::layer(
+        Project,
+        r#"{"version": 1, "fs": {"hide": ["~/.ssh"]}}"#,
+    ));
+    assert_eq!(
+        answer(
+            &merge(&layers, &surroundings(), &open).unwrap(),
+            "read ~/.ssh/config"
+        ),
+        Deny
+    );
 }
 
 #[test]
 fn a_lock_turns_lower_layers_into_restrictions_and_shows_what_became_inactive() {
     let layers = with_default(&[
-        (Managed, r#"{"version": 1, "lock": ["fs", "net", "limits"], "net": {"allow": ["a.com"]}, "limits": {"pids": 50}}"#),
-        (User, r#"{"version": 1, "fs": {"read": ["/srv"], "write": ["./src"]}, "net": {"allow": ["b.com", "a.com"]}, "limits": {"pids": 90}}"#),
+        (
+            Managed,
+            r#"{"version": 1, "lock": ["fs", "net", "limits"], "net": {"allow": ["a.com"]}, "limits": {"pids": 50}}"#,
+        ),
+        (
+            User,
+            r#"{"version": 1, "fs": {"read": ["/srv"], "write": ["./src"]}, "net": {"allow": ["b.com", "a.com"]}, "limits": {"pids": 90}}"#,
+        ),
     ]);
     let mut options = MergeOptions::default();
     options.unprotect.push(path("/home/u/.ssh"));
@@ -193,19 +267,33 @@ fn a_lock_turns_lower_layers_into_restrictions_and_shows_what_became_inactive() 
     assert_eq!(policy.limit(LimitKind::Pids).unwrap().value, 50);
     assert!(policy.unprotect.is_empty());
     let inactive: Vec<&str> = policy.inactive.iter().map(|rule| rule.what.as_str()).collect();
-    assert_eq!(inactive, ["--unprotect /home/u/.ssh", "fs.read /srv", "net.allow b.com"]);
-    assert!(policy.inactive.iter().all(|rule| rule.reason.contains("locked by managed.json")));
+    assert_eq!(
+        inactive,
+        ["--unprotect /home/u/.ssh", "fs.read /srv", "net.allow b.com"]
+    );
+    assert!(
+        policy
+            .inactive
+            .iter()
+            .all(|rule| rule.reason.contains("locked by managed.json"))
+    );
 }
 
 #[test]
 fn the_operator_replaces_a_presets_number_and_among_his_layers_the_least_wins() {
-    let policy = merged(&with_default(&[(User, r#"{"version": 1, "limits": {"pids": 9000}, "git": {"push": "allow"}}"#)]));
+    let policy = merged(&with_default(&[(
+        User,
+        r#"{"version": 1, "limits": {"pids": 9000}, "git": {"push": "allow"}}"#,
+    )]));
     assert_eq!(policy.limit(LimitKind::Pids).unwrap().value, 9000);
     assert_eq!(answer(&policy, "exec git push"), Allow);
     let policy = merged(&with_default(&[
         (User, r#"{"version": 1, "limits": {"pids": 9000}}"#),
         (Flags, r#"{"version": 1, "limits": {"pids": 9500}}"#),
-        (Project, r#"{"version": 1, "limits": {"pids": 700, "timeout": "1m"}}"#),
+        (
+            Project,
+            r#"{"version": 1, "limits": {"pids": 700, "timeout": "1m"}}"#,
+        ),
     ]));
     assert_eq!(policy.limit(LimitKind::Pids).unwrap().value, 700);
     assert_eq!(policy.limit(LimitKind::WallTime).unwrap().value, 60_000);
@@ -215,7 +303,10 @@ fn the_operator_replaces_a_presets_number_and_among_his_layers_the_least_wins() 
 fn an_ask_rule_of_a_project_never_lifts_a_denial() {
     let text = r#"{"version": 1, "net": {"ask": ["evil.com", "a.com"]}, "exec": {"ask": ["sudo", "ls"]}}"#;
     let layers = with_default(&[
-        (User, r#"{"version": 1, "net": {"allow": ["a.com"]}, "exec": {"deny": ["sudo"]}}"#),
+        (
+            User,
+            r#"{"version": 1, "net": {"allow": ["a.com"]}, "exec": {"deny": ["sudo"]}}"#,
+        ),
         (Project, text),
     ]);
     let policy = merged(&layers);
@@ -223,6 +314,19 @@ fn an_ask_rule_of_a_project_never_lifts_a_denial() {
     assert_eq!(answer(&policy, "net a.com"), Ask);
     assert_eq!(answer(&policy, "exec sudo ls"), Deny);
     assert_eq!(answer(&policy, "exec ls"), Ask);
+}
+
+#[test]
+fn a_projects_word_on_pushing_never_lifts_a_denial() {
+    let layers = with_default(&[
+        (
+            User,
+            r#"{"version": 1, "exec": {"allow": ["ls"]}, "git": {"push": "allow"}}"#,
+        ),
+        (Project, r#"{"version": 1, "git": {"push": "ask"}}"#),
+    ]);
+    assert_eq!(answer(&merged(&layers[..3]), "exec git push"), Deny);
+    assert_eq!(answer(&merged(&layers), "exec git push"), Deny);
 }
 
 #[test]
@@ -248,7 +352,13 @@ fn hosts_are_matched_by_their_canonical_name_port_method_and_path() {
     ] {
         assert_eq!(answer(&policy, question), outcome, "{question}");
     }
-    assert!(ask(&policy, "net https://a.x.com/").help.iter().any(|h| h.contains("no egress")), "an allowed host still says that nothing gets out");
+    assert!(
+        ask(&policy, "net https://a.x.com/")
+            .help
+            .iter()
+            .any(|h| h.contains("no egress")),
+        "an allowed host still says that nothing gets out"
+    );
 }
 
 #[test]
@@ -265,7 +375,14 @@ fn every_preset_reads_and_keeps_the_floor() {
     assert_eq!(answer(&dev, "write ~/.cargo/bin/cargo"), Deny);
     assert_eq!(answer(&dev, "read ~/.cargo/credentials.toml"), Deny);
     let free = merged(&[preset("safe-unrestricted").unwrap()]);
-    for (line, outcome) in [("rm -rf target", Allow), ("npm install left-pad", Allow), ("git push", Ask), ("cargo publish", Ask), ("sudo ls", Deny), ("git push -f", Deny)] {
+    for (line, outcome) in [
+        ("rm -rf target", Allow),
+        ("npm install left-pad", Allow),
+        ("git push", Ask),
+        ("cargo publish", Ask),
+        ("sudo ls", Deny),
+        ("git push -f", Deny),
+    ] {
         assert_eq!(answer(&free, &format!("exec {line}")), outcome, "{line}");
     }
 }
@@ -275,25 +392,54 @@ fn an_unknown_preset_or_group_is_refused_with_the_nearest_name() {
     assert_eq!(preset("defualt").unwrap_err().help[0], "did you mean default?");
     assert_eq!(preset("default@9").unwrap_err().code, Code::PolicyReference);
     assert!(preset("default@1").is_ok());
-    for bad in [r#"{"version": 1, "extends": ["preset:nope"]}"#, r#"{"version": 1, "extends": ["group:nmp"]}"#, r#"{"version": 1, "net": {"allow": ["group:nope"]}}"#] {
-        let faults = merge(&with_default(&[(User, bad)]), &surroundings(), &MergeOptions::default()).unwrap_err();
+    for bad in [
+        r#"{"version": 1, "extends": ["preset:nope"]}"#,
+        r#"{"version": 1, "extends": ["group:nmp"]}"#,
+        r#"{"version": 1, "net": {"allow": ["group:nope"]}}"#,
+    ] {
+        let faults = merge(
+            &with_default(&[(User, bad)]),
+            &surroundings(),
+            &MergeOptions::default(),
+        )
+        .unwrap_err();
         assert_eq!(faults[0].code, Code::PolicyReference, "{bad}");
     }
 }
 
 #[test]
 fn a_project_that_extends_a_preset_only_narrows_to_it() {
-    let policy = merged(&with_default(&[(Project, r#"{"version": 1, "extends": ["preset:read-only"]}"#)]));
-    assert_eq!(answer(&policy, "write ./x"), Allow, "read-only states reading only, which leaves writing where is read");
-    let policy = merged(&[preset("read-only").unwrap(), common::layer(Project, r#"{"version": 1, "extends": ["preset:default"]}"#)]);
+    let policy = merged(&with_default(&[(
+        Project,
+        r#"{"version": 1, "extends": ["preset:read-only"]}"#,
+    )]));
+    assert_eq!(
+        answer(&policy, "write ./x"),
+        Allow,
+        "read-only states reading only, which leaves writing where is read"
+    );
+    let policy = merged(&[
+        preset("read-only").unwrap(),
+        common::layer(Project, r#"{"version": 1, "extends": ["preset:default"]}"#),
+    ]);
     assert_eq!(answer(&policy, "write ./x"), Deny);
 }
 
 #[test]
 fn the_floor_is_there_even_when_nobody_passes_it() {
-    let policy = merged(&[common::layer(User, r#"{"version": 1, "fs": {"read": ["~/.ssh"]}}"#)]);
+    let policy = merged(&[common::layer(
+        User,
+        r#"{"version": 1, "fs": {"read": ["~/.ssh"]}}"#,
+    )]);
     assert_eq!(answer(&policy, "read ~/.ssh/id"), Deny);
-    assert_eq!(policy.digest(), merged(&[floor().unwrap(), common::layer(User, r#"{"version": 1, "fs": {"read": ["~/.ssh"]}}"#)]).digest());
+    assert_eq!(
+        policy.digest(),
+        merged(&[
+            floor().unwrap(),
+            common::layer(User, r#"{"version": 1, "fs": {"read": ["~/.ssh"]}}"#)
+        ])
+        .digest()
+    );
 }
 
 #[test]

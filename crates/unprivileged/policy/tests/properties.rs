@@ -1,4 +1,5 @@
 //! Properties over generated layers and questions.
+#![allow(clippy::unwrap_used, clippy::panic)]
 mod common;
 
 use bastle_contract::LimitKind;
@@ -7,28 +8,109 @@ use common::{layer, path, surroundings};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
-const PATHS: &[&str] =
-    &[".", "./a", "./a/b", "./.env.d", "./.git", "./.git/hooks", "~/x", "~/x/y", "~/.ssh", "~/.config/t", "/srv", "/srv/a", "/usr", "/usr/local", "/tmp/g", "/tmp", "/"];
-const NAMES: &[&str] = &["./a", "**/b", "**/.git/hooks", "~/x", "/srv/a", "./a/*", "/usr/local", "**/.e*"];
-const HOSTS: &[&str] = &["a.com", "*.a.com", "b.a.com", "GET a.com/x/**", "a.com:8443", "c.org", "POST c.org", "group:npm"];
+const PATHS: &[&str] = &[
+    ".",
+    "./a",
+    "./a/b",
+    "./.env.d",
+    "./.git",
+    "./.git/hooks",
+    "~/x",
+    "~/x/y",
+    "~/.ssh",
+    "~/.config/t",
+    "/srv",
+    "/srv/a",
+    "/usr",
+    "/usr/local",
+    "/tmp/g",
+    "/tmp",
+    "/",
+];
+const NAMES: &[&str] = &[
+    "./a",
+    "**/b",
+    "**/.git/hooks",
+    "~/x",
+    "/srv/a",
+    "./a/*",
+    "/usr/local",
+    "**/.e*",
+];
+const HOSTS: &[&str] = &[
+    "a.com",
+    "*.a.com",
+    "b.a.com",
+    "GET a.com/x/**",
+    "a.com:8443",
+    "c.org",
+    "POST c.org",
+    "group:npm",
+];
 const COMMANDS: &[&str] = &["ls", "git status", "git push *", "cargo test *", "rm *", "sudo"];
-const TOOLS: &[&str] = &["Read", "Edit(./a/**)", "Bash(git status)", "Bash(ls *)", "mcp__x__*"];
+const TOOLS: &[&str] = &[
+    "Read",
+    "Edit(./a/**)",
+    "Bash(git status)",
+    "Bash(ls *)",
+    "mcp__x__*",
+];
 const QUESTIONS: &[&str] = &[
-    "read ./a", "write ./a", "read ./a/b/c", "write ./a/b/c", "read ./.env.d/q", "write ./.git/hooks/x", "read ./.git/config",
-    "write ./z", "read ~/x/y", "write ~/x", "read ~/.ssh/id", "read ~/.config/t/u", "read /srv/a/b", "write /srv/a", "read /usr/local/b",
-    "write /usr/local/b", "read /", "write /tmp/x", "write /tmp/g/x", "read /tmp/.env", "read /etc/passwd", "net a.com", "net GET a.com/x/y", "net b.a.com",
-    "net a.com:8443", "net POST c.org", "net c.org:9", "net 10.0.0.1", "exec ls", "exec git status", "exec git push", "exec git push -f",
-    "exec cargo test -q", "exec sudo ls", "exec ls && rm x", "tool Read", "tool Read(./a)", "tool Edit(./a/x)", "tool Edit(~/.ssh/x)",
-    "tool Bash(git status)", "tool mcp__x__y", "tool Other",
+    "read ./a",
+    "write ./a",
+    "read ./a/b/c",
+    "write ./a/b/c",
+    "read ./.env.d/q",
+    "write ./.git/hooks/x",
+    "read ./.git/config",
+    "write ./z",
+    "read ~/x/y",
+    "write ~/x",
+    "read ~/.ssh/id",
+    "read ~/.config/t/u",
+    "read /srv/a/b",
+    "write /srv/a",
+    "read /usr/local/b",
+    "write /usr/local/b",
+    "read /",
+    "write /tmp/x",
+    "write /tmp/g/x",
+    "read /tmp/.env",
+    "read /etc/passwd",
+    "net a.com",
+    "net GET a.com/x/y",
+    "net b.a.com",
+    "net a.com:8443",
+    "net POST c.org",
+    "net c.org:9",
+    "net 10.0.0.1",
+    "exec ls",
+    "exec git status",
+    "exec git push",
+    "exec git push -f",
+    "exec cargo test -q",
+    "exec sudo ls",
+    "exec ls && rm x",
+    "tool Read",
+    "tool Read(./a)",
+    "tool Edit(./a/x)",
+    "tool Edit(~/.ssh/x)",
+    "tool Bash(git status)",
+    "tool mcp__x__y",
+    "tool Other",
 ];
 
 fn list(choices: &'static [&'static str]) -> impl Strategy<Value = Option<String>> {
-    let some = subsequence(choices, 0..=3.min(choices.len())).prop_map(|items| serde_json::to_string(&items).unwrap());
+    let some = subsequence(choices, 0..=3.min(choices.len()))
+        .prop_map(|items| serde_json::to_string(&items).unwrap());
     prop::option::of(some)
 }
 
 fn section(name: &'static str, lists: Vec<(&'static str, Option<String>)>) -> String {
-    let parts: Vec<String> = lists.into_iter().filter_map(|(key, list)| Some(format!("\"{key}\": {}", list?))).collect();
+    let parts: Vec<String> = lists
+        .into_iter()
+        .filter_map(|(key, list)| Some(format!("\"{key}\": {}", list?)))
+        .collect();
     format!("\"{name}\": {{{}}}", parts.join(", "))
 }
 
@@ -39,37 +121,89 @@ fn document() -> impl Strategy<Value = String> {
     let ports = prop::option::of(select(vec!["[443]", "[443, 9]", "[]"]).prop_map(str::to_owned));
     let default = prop::option::of(select(vec!["\"deny\"", "\"ask\""]).prop_map(str::to_owned));
     let literal = prop::option::of(select(vec!["true", "false"]).prop_map(str::to_owned));
-    let net = (list(HOSTS), list(HOSTS), list(HOSTS), ports, default, literal).prop_map(|(a, k, d, p, f, i)| {
-        section("net", vec![("allow", a), ("ask", k), ("deny", d), ("ports", p), ("default", f), ("ipLiterals", i)])
-    });
+    let net =
+        (list(HOSTS), list(HOSTS), list(HOSTS), ports, default, literal).prop_map(|(a, k, d, p, f, i)| {
+            section(
+                "net",
+                vec![
+                    ("allow", a),
+                    ("ask", k),
+                    ("deny", d),
+                    ("ports", p),
+                    ("default", f),
+                    ("ipLiterals", i),
+                ],
+            )
+        });
     let exec = (list(&COMMANDS[..4]), list(COMMANDS), list(COMMANDS))
         .prop_map(|(a, k, d)| section("exec", vec![("allow", a), ("ask", k), ("deny", d)]));
-    let tools = (list(TOOLS), list(TOOLS), list(TOOLS)).prop_map(|(a, k, d)| section("tools", vec![("allow", a), ("ask", k), ("deny", d)]));
+    let tools = (list(TOOLS), list(TOOLS), list(TOOLS))
+        .prop_map(|(a, k, d)| section("tools", vec![("allow", a), ("ask", k), ("deny", d)]));
     let env = list(&["LANG", "A", "B"]).prop_map(|p| section("env", vec![("pass", p)]));
-    let decision = || prop::option::of(select(vec!["\"allow\"", "\"ask\"", "\"deny\""]).prop_map(str::to_owned));
+    let decision =
+        || prop::option::of(select(vec!["\"allow\"", "\"ask\"", "\"deny\""]).prop_map(str::to_owned));
     let git = (decision(), decision()).prop_map(|(p, f)| section("git", vec![("push", p), ("forcePush", f)]));
     let number = || prop::option::of((1u64..5000).prop_map(|n| n.to_string()));
-    let limits = (number(), number()).prop_map(|(p, o)| section("limits", vec![("pids", p), ("openFiles", o)]));
-    let lock = prop::option::of(subsequence(vec!["\"fs\"", "\"net\"", "\"exec\"", "\"limits\"", "\"git\"", "\"tools\""], 0..2))
-        .prop_map(|l| format!("\"lock\": [{}]", l.unwrap_or_default().join(", ")));
-    let mode = select(vec!["\"mode\": \"enforce\"", "\"mode\": \"learn\"", "\"mode\": \"audit\""]).prop_map(str::to_owned);
-    let extends = select(vec!["\"extends\": []", "\"extends\": [\"preset:default\"]", "\"extends\": [\"preset:read-only\", \"group:npm\"]"]).prop_map(str::to_owned);
-    (fs, net, exec, tools, env, git, limits, lock, mode, extends)
-        .prop_map(|(a, b, c, d, e, f, g, h, i, j)| format!("{{\"version\": 1, {}}}", [a, b, c, d, e, f, g, h, i, j].join(", ")))
+    let limits =
+        (number(), number()).prop_map(|(p, o)| section("limits", vec![("pids", p), ("openFiles", o)]));
+    let lock = prop::option::of(subsequence(
+        vec![
+            "\"fs\"",
+            "\"net\"",
+            "\"exec\"",
+            "\"limits\"",
+            "\"git\"",
+            "\"tools\"",
+        ],
+        0..2,
+    ))
+    .prop_map(|l| format!("\"lock\": [{}]", l.unwrap_or_default().join(", ")));
+    let mode = select(vec![
+        "\"mode\": \"enforce\"",
+        "\"mode\": \"learn\"",
+        "\"mode\": \"audit\"",
+    ])
+    .prop_map(str::to_owned);
+    let extends = select(vec![
+        "\"extends\": []",
+        "\"extends\": [\"preset:default\"]",
+        "\"extends\": [\"preset:read-only\", \"group:npm\"]",
+    ])
+    .prop_map(str::to_owned);
+    (fs, net, exec, tools, env, git, limits, lock, mode, extends).prop_map(
+        |(a, b, c, d, e, f, g, h, i, j)| {
+            format!(
+                "{{\"version\": 1, {}}}",
+                [a, b, c, d, e, f, g, h, i, j].join(", ")
+            )
+        },
+    )
 }
 
 fn trusted() -> impl Strategy<Value = Vec<Layer>> {
-    let kinds = select(vec![LayerKind::Preset, LayerKind::Managed, LayerKind::User, LayerKind::Flags]);
+    let kinds = select(vec![
+        LayerKind::Preset,
+        LayerKind::Managed,
+        LayerKind::User,
+        LayerKind::Flags,
+    ]);
     let some = (kinds, document()).prop_map(|(kind, text)| layer(kind, &text));
     prop::collection::vec(some, 0..4)
 }
 
 fn project() -> impl Strategy<Value = Layer> {
-    (select(vec![LayerKind::Project, LayerKind::ProjectLocal]), document()).prop_map(|(kind, text)| layer(kind, &text))
+    (
+        select(vec![LayerKind::Project, LayerKind::ProjectLocal]),
+        document(),
+    )
+        .prop_map(|(kind, text)| layer(kind, &text))
 }
 
 fn options() -> MergeOptions {
-    MergeOptions { unprotect: vec![path("/home/u/.config")], ..MergeOptions::default() }
+    MergeOptions {
+        unprotect: vec![path("/home/u/.config")],
+        ..MergeOptions::default()
+    }
 }
 
 fn effective(layers: &[Layer]) -> Effective {
@@ -77,7 +211,7 @@ fn effective(layers: &[Layer]) -> Effective {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
     fn adding_an_untrusted_layer_never_widens(base in trusted(), extra in project(), other in prop::option::of(project())) {

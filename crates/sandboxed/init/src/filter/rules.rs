@@ -11,6 +11,7 @@ const NAMING: &[(c_long, &str)] = &[
     (SYS_renameat2, "renameat2"),
     (SYS_linkat, "linkat"),
     (SYS_symlinkat, "symlinkat"),
+    (SYS_bind, "bind"),
     (RENAMEAT, "renameat"),
 ];
 
@@ -55,8 +56,32 @@ const WRITING: &[(c_long, &str)] = &[
     (SYS_fallocate, "fallocate"),
 ];
 
-/// Calls that move bytes inside the kernel. While bytes are counted they answer `ENOSYS`, and callers fall back to writing.
-const MOVING: &[c_long] = &[SYS_copy_file_range, SYS_sendfile, SYS_splice];
+/// Calls that move bytes inside the kernel or behind our back. While bytes are counted they answer `ENOSYS`, and
+/// callers fall back to writing.
+const MOVING: &[c_long] = &[SYS_copy_file_range, SYS_sendfile, SYS_splice, SYS_io_setup, SYS_io_submit];
+
+/// Requests that allocate or share blocks without writing: refused while bytes are counted. In order: the three of
+/// preallocation, then clone, clone range and deduplicate.
+const ALLOCATING: [u32; 6] = [0x4030_5828, 0x4030_582a, 0x4030_5839, 0x4004_9409, 0x4020_940d, 0xc018_9436];
+
+/// Changing a mode, and the register it is in. A set-uid file the agent leaves in the workspace belongs to the
+/// invoker on the host, where `nosuid` does not hold.
+const MODES: &[(c_long, u8)] = &[
+    (SYS_fchmod, 1),
+    (SYS_fchmodat, 2),
+    (FCHMODAT2, 2),
+    #[cfg(target_arch = "x86_64")]
+    (SYS_chmod, 1),
+];
+
+/// libc has no name for it on every architecture.
+const FCHMODAT2: c_long = 452;
+
+/// The bits of a mode that lend an identity.
+const LENDING: u32 = 0o6000;
+
+/// The bit of `O_TMPFILE` that is not `O_DIRECTORY`: such a file gets its mode here and its name later.
+const TMPFILE: c_int = O_TMPFILE & !O_DIRECTORY;
 
 const EXECUTING: &[(c_long, &str)] = &[(SYS_execve, "execve"), (SYS_execveat, "execveat")];
 
@@ -133,6 +158,10 @@ pub(super) fn for_agent(spec: FilterSpec) -> Rules {
     set(EXECUTING, &hand_over);
     set(REMOVING, &counted);
     set(WRITING, &counted);
+    if spec.counting {
+        let refused = ALLOCATING.map(|request| when(1, request, Action::Fail(EOPNOTSUPP)));
+        rules.entry(SYS_ioctl).and_modify(|rule| rule.cases.extend(refused));
+    }
     for number in MOVING {
         rules.insert(
             *number,
@@ -145,9 +174,9 @@ pub(super) fn for_agent(spec: FilterSpec) -> Rules {
     }
     // Without counting only opens that can create matter: existing names are held by mounts.
     let flags = if spec.counting {
-        O_CREAT | O_TRUNC | O_WRONLY | O_RDWR
+        O_CREAT | TMPFILE | O_TRUNC | O_WRONLY | O_RDWR
     } else {
-        O_CREAT
+        O_CREAT | TMPFILE
     } as u32;
     rules.insert(SYS_openat, open(2, flags));
     #[cfg(target_arch = "x86_64")]
@@ -194,7 +223,7 @@ fn common(debuggers: bool) -> Rules {
         .chain(ALLOWED_HERE)
         .map(|number| (*number, plain(Action::Allow)))
         .collect();
-    for number in [SYS_mmap, SYS_sched_setaffinity, SYS_bind] {
+    for number in [SYS_mmap, SYS_sched_setaffinity] {
         rules.insert(number, plain(Action::Allow));
     }
     // ENOSYS, so that libraries fall back to calls whose flags are in registers.
@@ -211,6 +240,12 @@ fn common(debuggers: bool) -> Rules {
             otherwise: Action::Allow,
         },
     );
+    for (number, register) in MODES {
+        let lends = Case { register: *register, test: Test::AnyOf(LENDING), action: Action::Fail(EPERM) };
+        rules.insert(*number, Rule { cases: vec![lends], otherwise: Action::Allow });
+    }
+    // Limits of others, init's above all, are not the agent's to change; 0 is the caller itself.
+    rules.insert(SYS_prlimit64, Rule { cases: vec![when(0, 0, Action::Allow)], otherwise: Action::Fail(EPERM) });
     rules.insert(SYS_socket, sockets());
     rules.insert(
         SYS_socketpair,

@@ -5,7 +5,6 @@
 use rustix::fs::{CWD, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
-use std::cell::OnceCell;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 
 /// The longest path the kernel takes, with its NUL.
@@ -21,7 +20,6 @@ const PROC_FILE: usize = 8192;
 #[derive(Debug)]
 pub(super) struct Caller {
     pub(super) tid: u32,
-    memory: OnceCell<OwnedFd>,
 }
 
 /// Where a relative path starts.
@@ -45,37 +43,18 @@ impl Base {
 
 impl Caller {
     pub(super) fn new(tid: u32) -> Self {
-        Self {
-            tid,
-            memory: OnceCell::new(),
-        }
+        Self { tid }
     }
 
     /// Copies memory; fewer bytes than asked for when the rest is not there.
     pub(super) fn read(&self, address: u64, into: &mut [u8]) -> Result<usize, Errno> {
-        if i64::try_from(address).is_err() {
-            return Err(Errno::FAULT);
+        if into.is_empty() {
+            return Ok(0);
         }
-        let memory = match self.memory.get() {
-            Some(memory) => memory,
-            None => {
-                let opened = self.open("mem", OFlags::RDONLY)?;
-                self.memory.get_or_init(|| opened)
-            }
-        };
-        let mut done = 0;
-        while done < into.len() {
-            match rustix::io::pread(memory, &mut into[done..], address + done as u64) {
-                Ok(0) | Err(Errno::IO | Errno::FAULT | Errno::INVAL) => break,
-                Ok(count) => done += count,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
-        if done == 0 && !into.is_empty() {
-            Err(Errno::FAULT)
-        } else {
-            Ok(done)
+        let copied = bastle_sys::guard::read_memory(self.tid, address, into);
+        match copied.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO)) {
+            Ok(0) => Err(Errno::FAULT),
+            other => other,
         }
     }
 

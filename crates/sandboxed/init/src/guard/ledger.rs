@@ -11,6 +11,9 @@ const FILES_REMEMBERED_MOST: usize = 1 << 22;
 /// Sparse files whose size is paid for ahead of their blocks.
 const CREDITS: usize = 4096;
 
+/// What file systems hand out at a time.
+const BLOCK: u64 = 4096;
+
 /// One file, whatever its names are.
 pub(super) type FileId = (u64, u64);
 
@@ -46,12 +49,10 @@ pub(super) struct Ledger {
 impl Extent {
     pub(super) fn of(stat: &rustix::fs::Stat) -> Self {
         let size = u64::try_from(stat.st_size).unwrap_or(0);
-        // The last block is rounded up, so blocks may exceed the size without anything being added.
         let blocks = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
-        Self {
-            size,
-            allocated: blocks.min(size),
-        }
+        // Less than a block is no hole: small files may live in their inode. And the last block is rounded up.
+        let allocated = if size.saturating_sub(blocks) < BLOCK { size } else { blocks };
+        Self { size, allocated }
     }
 
     /// Bytes of the size that have no block yet.
@@ -145,30 +146,24 @@ impl Ledger {
     }
 
     /// How many of `count` bytes may be written at `start` of a file; none left is an error.
-    pub(super) fn may_write(&self, extent: Extent, start: u64, count: u64) -> Result<u64, Over> {
-        let bytes = self
-            .most_bytes
-            .map_or(count, |most| count.min(most.saturating_sub(self.bytes)));
+    pub(super) fn may_write(&self, file: FileId, extent: Extent, start: u64, count: u64) -> Result<u64, Over> {
+        let bytes = self.most_bytes.map_or(count, |most| count.min(most.saturating_sub(self.bytes)));
         if bytes == 0 && count > 0 {
-            return Err(Over {
-                limit: LimitKind::BytesWritten,
-                value: self.most_bytes.unwrap_or_default(),
-            });
+            return Err(Over { limit: LimitKind::BytesWritten, value: self.most_bytes.unwrap_or_default() });
         }
-        let Some(most) = self.most_disk else {
-            return Ok(bytes);
-        };
-        // The size may grow by what is left, counted from the present end: a gap before `start` is part of the growth.
-        let end = extent.size.saturating_add(most.saturating_sub(self.disk));
-        let fits = bytes.min(end.saturating_sub(start));
-        if fits == 0 && count > 0 {
-            Err(Over {
-                limit: LimitKind::Disk,
-                value: most,
-            })
+        let Some(most) = self.most_disk else { return Ok(bytes) };
+        let room = most.saturating_sub(self.disk);
+        // What lies within the size may fill a hole; how much of it does is known afterwards only.
+        let inside = bytes.min(extent.size.saturating_sub(start));
+        let fills = inside.min(extent.hole().saturating_sub(self.credit.get(&file).copied().unwrap_or(0)));
+        let fits = if fills > room {
+            room
         } else {
-            Ok(fits)
-        }
+            // The size grows from its present end: a gap before `start` is part of the growth.
+            let end = extent.size.saturating_add(room - fills);
+            bytes.min(end.saturating_sub(start))
+        };
+        if fits == 0 && count > 0 { Err(Over { limit: LimitKind::Disk, value: most }) } else { Ok(fits) }
     }
 
     /// Whether `grown` bytes may be added to a file.
@@ -191,18 +186,14 @@ impl Ledger {
     pub(super) fn wrote(&mut self, file: FileId, count: u64, before: Extent, after: Extent) {
         self.bytes = self.bytes.saturating_add(count);
         let grown = after.size.saturating_sub(before.size);
+        let blocks = after.allocated.saturating_sub(before.allocated);
+        self.grew(file, grown, grown.saturating_sub(blocks));
         // Filling a hole takes blocks without changing the size; a hole the run made itself is paid for already.
-        let filled = after
-            .allocated
-            .saturating_sub(before.allocated)
-            .saturating_sub(grown);
-        self.disk = self
-            .disk
-            .saturating_add(grown)
-            .saturating_add(self.spend(file, filled));
+        let filled = self.spend(file, blocks.saturating_sub(grown));
+        self.disk = self.disk.saturating_add(filled);
     }
 
-    /// A file's size was set, or blocks were reserved for it, to a growth of `grown`, of which `sparse` bytes have no blocks yet.
+    /// A file grew by `grown`, of which `sparse` bytes have no blocks yet: they are paid for when they get them.
     pub(super) fn grew(&mut self, file: FileId, grown: u64, sparse: u64) {
         self.disk = self.disk.saturating_add(grown);
         if sparse > 0 && (self.credit.len() < CREDITS || self.credit.contains_key(&file)) {

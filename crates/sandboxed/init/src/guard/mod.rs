@@ -16,6 +16,7 @@
 //!
 //! A process that confined itself further (its own Landlock rules or `RLIMIT_FSIZE`) is not held to that by what
 //! init does for it.
+mod binding;
 mod caller;
 mod fifo;
 mod ledger;
@@ -23,6 +24,7 @@ mod names;
 mod naming;
 mod open;
 mod report;
+mod transfer;
 mod walk;
 mod writing;
 
@@ -41,6 +43,8 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+/// Bits of a mode that are honoured. Not set-uid and set-gid: on the host such a file would lend the invoker's identity.
+const MODE_BITS: u32 = 0o1777;
 /// Arguments of a started program that are told.
 const ARGUMENTS: usize = 16;
 /// Bytes of them in all.

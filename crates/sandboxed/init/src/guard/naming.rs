@@ -2,7 +2,7 @@
 use super::caller::Base;
 use super::names::Reach;
 use super::walk::{self, Link, Place, Start, Walk};
-use super::{Call, Done, Guard, Stop};
+use super::{Call, Done, Guard, MODE_BITS, Stop};
 use bastle_sys::seccomp::Answer;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, RenameFlags, Stat};
 use rustix::io::Errno;
@@ -37,6 +37,7 @@ impl Guard {
             "rename" => self.rename(call, (Base::Cwd, a[0]), (Base::Cwd, a[1]), 0),
             "renameat" => self.rename(call, (Base::of(a[0]), a[1]), (Base::of(a[2]), a[3]), 0),
             "renameat2" => self.rename(call, (Base::of(a[0]), a[1]), (Base::of(a[2]), a[3]), a[4] as u32),
+            "bind" => self.bind(call, a[0], a[1], a[2]),
             _ => Err(call.refused()),
         }
     }
@@ -44,7 +45,7 @@ impl Guard {
     fn make_directory(&mut self, call: &Call<'_>, base: Base, path: u64, mode: u64) -> Result<Done, Stop> {
         let place = locate(call, base, path)?;
         self.admit(&place, Reach::Itself)?;
-        let mode = Mode::from_bits_retain(mode as u32 & 0o7777 & !call.caller.umask()?);
+        let mode = Mode::from_bits_retain(mode as u32 & MODE_BITS & !call.caller.umask()?);
         call.confirm()?;
         let made = rustix::fs::mkdirat(&place.dir, place.spelled(), mode);
         self.settle(&place, made)
@@ -60,7 +61,7 @@ impl Guard {
         };
         let place = locate(call, base, path)?;
         self.admit(&place, Reach::Itself)?;
-        let mode = Mode::from_bits_retain(mode & 0o7777 & !call.caller.umask()?);
+        let mode = Mode::from_bits_retain(mode & MODE_BITS & !call.caller.umask()?);
         call.confirm()?;
         let made = rustix::fs::mknodat(&place.dir, place.spelled(), kind, mode, 0);
         self.settle(&place, made)
@@ -246,7 +247,7 @@ impl Guard {
     }
 
     /// Whether a new name may come into being, and a new file with it.
-    fn admit(&self, place: &Place, reach: Reach) -> Result<(), Stop> {
+    pub(super) fn admit(&self, place: &Place, reach: Reach) -> Result<(), Stop> {
         self.admit_name(place, reach)?;
         match self.ledger.may_create() {
             Err(over) if self.trees.hold(&place.path) => {
@@ -270,7 +271,7 @@ impl Guard {
     }
 
     /// Counts what came into being, or passes on why it did not.
-    fn settle(&mut self, place: &Place, made: Result<(), Errno>) -> Result<Done, Stop> {
+    pub(super) fn settle(&mut self, place: &Place, made: Result<(), Errno>) -> Result<Done, Stop> {
         made.map_err(|errno| self.kernel(errno, &place.path))?;
         if self.trees.hold(&place.path) {
             // Gone already or not to be looked at: it came into being all the same.
@@ -285,6 +286,11 @@ impl Guard {
 fn locate(call: &Call<'_>, base: Base, path: u64) -> Result<Place, Stop> {
     let path = call.caller.path(path)?;
     Ok(Walk::new(&call.caller).locate(Start::Caller(base), &path)?)
+}
+
+/// The same for a path that was read already, from the caller's working directory.
+pub(super) fn locate_path(call: &Call<'_>, path: &[u8]) -> Result<Place, Stop> {
+    Ok(Walk::new(&call.caller).locate(Start::Caller(Base::Cwd), path)?)
 }
 
 /// A directory brings along what is below it; a symlink is one to whoever follows it.

@@ -3,7 +3,7 @@
 use super::caller::Base;
 use super::names::Reach;
 use super::walk::{self, Link, Place, Start, Walk};
-use super::{Call, Done, Guard, Stop};
+use super::{Call, Done, Guard, MODE_BITS, Stop};
 use bastle_sys::seccomp::{Answer, CloseOnExec};
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -175,7 +175,7 @@ impl Guard {
                 .may_create()
                 .map_err(|over| over.refuse(&place.path))?;
         }
-        let mode = Mode::from_bits_retain(want.mode & 0o7777 & !call.caller.umask()?);
+        let mode = Mode::from_bits_retain(want.mode & MODE_BITS & !call.caller.umask()?);
         call.confirm()?;
         let flags = want.flags | OFlags::EXCL | OFlags::NOFOLLOW | ALWAYS;
         let fd = rustix::fs::openat(&place.dir, &place.name, flags, mode)
@@ -194,7 +194,7 @@ impl Guard {
         if counted {
             self.ledger.may_create().map_err(|over| over.refuse(&path))?;
         }
-        let mode = Mode::from_bits_retain(want.mode & 0o7777 & !call.caller.umask()?);
+        let mode = Mode::from_bits_retain(want.mode & MODE_BITS & !call.caller.umask()?);
         call.confirm()?;
         let fd = rustix::fs::openat(&dir, ".", want.flags | ALWAYS, mode)
             .map_err(|errno| self.kernel(errno, &path))?;

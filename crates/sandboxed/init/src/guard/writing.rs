@@ -1,14 +1,14 @@
 //! Calls that write bytes or change a size, and shared mappings: counted, then done on a duplicate of the caller's
 //! descriptor, which shares its offset and its flags.
-use super::caller::{Base, Caller};
-use super::ledger::{Extent, FileId};
+use super::caller::Base;
+use super::ledger::{Extent, FileId, Over};
 use super::names::Trees;
+use super::transfer::{Cursor, Position, Request};
 use super::walk::{self, Link, Start, Walk};
 use super::{Call, Done, Guard, Stop};
 use bastle_sys::seccomp::Answer;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, SeekFrom, Stat, StatxFlags};
-use rustix::io::{Errno, ReadWriteFlags};
-use std::io::IoSlice;
+use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 /// Bytes copied at a time.
@@ -17,10 +17,6 @@ const CHUNK: usize = 256 << 10;
 const ALIGNMENT: usize = 4096;
 /// Bytes written in one call before it ends short: other callers wait meanwhile, some 20 ms.
 const MOST: u64 = 64 << 20;
-/// Most parts of a scattered write, as the kernel has it.
-const MAX_PARTS: u64 = 1024;
-const RWF_APPEND: u32 = 0x10;
-const RWF_NOAPPEND: u32 = 0x20;
 
 /// Devices and mounts of the guarded trees.
 #[derive(Debug, Default)]
@@ -29,36 +25,13 @@ pub(super) struct Places {
     mounts: Vec<u64>,
 }
 
-/// Where bytes go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Position {
-    /// At the descriptor's offset, which moves.
-    Offset,
-    /// There.
-    At(u64),
-}
-
-/// Bytes in the caller's memory.
-#[derive(Clone, Copy, Debug)]
-struct Part {
-    address: u64,
-    length: u64,
-}
-
-/// A write as it was asked for.
-#[derive(Debug)]
-struct Request {
-    parts: Vec<Part>,
-    position: Position,
-    flags: u32,
-}
-
 /// A counted file.
 #[derive(Debug)]
 struct File {
     fd: OwnedFd,
     id: FileId,
-    path: Vec<u8>,
+    /// Whether it is one of a guarded tree.
+    counted: bool,
     extent: Extent,
     status: OFlags,
 }
@@ -118,16 +91,15 @@ impl Guard {
         let request = Request::read(call)?;
         self.ledger
             .may_change(&[file.id])
-            .map_err(|over| over.refuse(&file.path))?;
-        call.confirm()?;
-        let mut cursor = Cursor::new(&request.parts);
+            .map_err(|over| file.over(over))?;
+        let mut cursor = Cursor::new(&request);
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.resize(CHUNK + ALIGNMENT, 0);
         let aligned = buffer.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
         let chunk = &mut buffer[aligned..aligned + CHUNK];
         let mut done = 0;
         let stop = loop {
-            match self.write_chunk(&call.caller, &mut file, &request, &mut cursor, done, chunk) {
+            match self.write_chunk(call, &mut file, &request, &mut cursor, done, chunk) {
                 Ok(Some(count)) => done += count,
                 Ok(None) => break None,
                 Err(stop) => break Some(stop),
@@ -149,7 +121,7 @@ impl Guard {
     /// Writes the next bytes; `None` when there are none or the write came out short.
     fn write_chunk(
         &mut self,
-        caller: &Caller,
+        call: &Call<'_>,
         file: &mut File,
         request: &Request,
         cursor: &mut Cursor<'_>,
@@ -160,7 +132,9 @@ impl Guard {
             return Ok(None);
         }
         let room = chunk.len().min(usize::try_from(MOST - done).unwrap_or(0));
-        let wanted = cursor.fill(caller, &mut chunk[..room])?;
+        let wanted = cursor.fill(&call.caller, &mut chunk[..room])?;
+        // The bytes are the caller's only if it is still there.
+        call.confirm()?;
         // Nothing to write is still asked of the kernel once: it may have an error to tell.
         if wanted == 0 && done > 0 {
             return Ok(None);
@@ -168,8 +142,8 @@ impl Guard {
         let start = file.start(request, done)?;
         let allowed = self
             .ledger
-            .may_write(file.extent, start, wanted as u64)
-            .map_err(|over| over.refuse(&file.path))?;
+            .may_write(file.id, file.extent, start, wanted as u64)
+            .map_err(|over| file.over(over))?;
         let bytes = &chunk[..usize::try_from(allowed).unwrap_or(wanted).min(wanted)];
         let count = request.write(file.fd.as_fd(), done, bytes)?;
         let after = Extent::of(&rustix::fs::fstat(&file.fd)?);
@@ -186,18 +160,17 @@ impl Guard {
         }
         let file = self.describe(fd)?;
         let grown = length.saturating_sub(file.extent.size);
-        let counted = self.counts(&file)?;
-        if counted {
+        if file.counted {
             self.ledger
                 .may_change(&[file.id])
-                .map_err(|over| over.refuse(&file.path))?;
+                .map_err(|over| file.over(over))?;
             self.ledger
                 .may_grow(grown)
-                .map_err(|over| over.refuse(&file.path))?;
+                .map_err(|over| file.over(over))?;
         }
         call.confirm()?;
         rustix::fs::ftruncate(&file.fd, length)?;
-        if counted {
+        if file.counted {
             self.ledger.changed(&[file.id]);
             self.ledger.grew(file.id, grown, grown);
         }
@@ -226,18 +199,17 @@ impl Guard {
             // The gap before `offset` stays a hole; it is part of the size all the same.
             beyond + length.saturating_sub(beyond).min(file.extent.hole())
         };
-        let counted = self.counts(&file)?;
-        if counted {
+        if file.counted {
             self.ledger
                 .may_change(&[file.id])
-                .map_err(|over| over.refuse(&file.path))?;
+                .map_err(|over| file.over(over))?;
             self.ledger
                 .may_grow(grown)
-                .map_err(|over| over.refuse(&file.path))?;
+                .map_err(|over| file.over(over))?;
         }
         call.confirm()?;
         rustix::fs::fallocate(&file.fd, mode, offset, length)?;
-        if counted {
+        if file.counted {
             self.ledger.changed(&[file.id]);
             self.ledger.grew(file.id, grown, 0);
         }
@@ -259,11 +231,11 @@ impl Guard {
         }
         self.ledger
             .may_change(&[file.id])
-            .map_err(|over| over.refuse(&file.path))?;
+            .map_err(|over| file.over(over))?;
         let reachable = length.min(file.extent.size.saturating_sub(offset));
         self.ledger
             .map(reachable)
-            .map_err(|over| over.refuse(&file.path))?;
+            .map_err(|over| file.over(over))?;
         self.ledger.changed(&[file.id]);
         go_on
     }
@@ -284,25 +256,19 @@ impl Guard {
             return Ok(None);
         }
         let file = self.describe(call.caller.duplicate(fd)?)?;
-        Ok(if self.counts(&file)? { Some(file) } else { None })
+        Ok(if file.counted { Some(file) } else { None })
     }
 
-    fn describe(&self, fd: OwnedFd) -> Result<File, Errno> {
+    fn describe(&mut self, fd: OwnedFd) -> Result<File, Errno> {
         let stat = rustix::fs::fstat(&fd)?;
         let status = rustix::fs::fcntl_getfl(&fd)?;
-        let path = walk::canonical(fd.as_fd())?;
         Ok(File {
             id: (stat.st_dev, stat.st_ino),
-            path,
+            counted: self.places().hold(&stat, || mount_of(fd.as_fd(), b"")),
             extent: Extent::of(&stat),
             status,
             fd,
         })
-    }
-
-    fn counts(&mut self, file: &File) -> Result<bool, Errno> {
-        let stat = rustix::fs::fstat(&file.fd)?;
-        Ok(self.places().hold(&stat, || mount_of(file.fd.as_fd(), b"")))
     }
 
     fn places(&mut self) -> &Places {
@@ -348,142 +314,17 @@ impl Guard {
 }
 
 impl File {
+    /// Refuses what goes over a limit. Only then is it asked where the file is.
+    fn over(&self, over: Over) -> Stop {
+        over.refuse(&walk::canonical(self.fd.as_fd()).unwrap_or_default())
+    }
+
     /// Where the next bytes will land.
     fn start(&self, request: &Request, done: u64) -> Result<u64, Errno> {
-        let appends = request.flags & RWF_APPEND != 0
-            || (self.status.contains(OFlags::APPEND) && request.flags & RWF_NOAPPEND == 0);
         match request.position {
-            _ if appends => Ok(self.extent.size),
+            _ if request.appends(self.status) => Ok(self.extent.size),
             Position::At(offset) => Ok(offset.saturating_add(done)),
             Position::Offset => rustix::fs::seek(&self.fd, SeekFrom::Current(0)),
         }
-    }
-}
-
-impl Request {
-    fn read(call: &Call<'_>) -> Result<Self, Errno> {
-        let a = call.args;
-        let one = || {
-            vec![Part {
-                address: a[1],
-                length: a[2],
-            }]
-        };
-        let at = |offset: u64| {
-            if i64::try_from(offset).is_ok() {
-                Ok(Position::At(offset))
-            } else {
-                Err(Errno::INVAL)
-            }
-        };
-        let (parts, position, flags) = match call.operation {
-            "write" => (one(), Position::Offset, 0),
-            "pwrite64" => (one(), at(a[3])?, 0),
-            "writev" => (parts(&call.caller, a[1], a[2])?, Position::Offset, 0),
-            "pwritev" => (parts(&call.caller, a[1], a[2])?, at(a[3])?, 0),
-            "pwritev2" if a[3] == u64::MAX => {
-                (parts(&call.caller, a[1], a[2])?, Position::Offset, a[5] as u32)
-            }
-            "pwritev2" => (parts(&call.caller, a[1], a[2])?, at(a[3])?, a[5] as u32),
-            _ => return Err(Errno::NOSYS),
-        };
-        if parts.iter().any(|part| i64::try_from(part.length).is_err()) {
-            return Err(Errno::INVAL);
-        }
-        Ok(Self {
-            parts,
-            position,
-            flags,
-        })
-    }
-
-    fn write(&self, fd: BorrowedFd<'_>, done: u64, bytes: &[u8]) -> Result<usize, Errno> {
-        let flags = ReadWriteFlags::from_bits_retain(self.flags);
-        match self.position {
-            Position::Offset if self.flags == 0 => rustix::io::write(fd, bytes),
-            Position::At(offset) if self.flags == 0 => {
-                rustix::io::pwrite(fd, bytes, offset.saturating_add(done))
-            }
-            Position::Offset => rustix::io::pwritev2(fd, &[IoSlice::new(bytes)], u64::MAX, flags),
-            Position::At(offset) => {
-                rustix::io::pwritev2(fd, &[IoSlice::new(bytes)], offset.saturating_add(done), flags)
-            }
-        }
-    }
-}
-
-/// Copies the list of a scattered write.
-fn parts(caller: &Caller, address: u64, count: u64) -> Result<Vec<Part>, Errno> {
-    if count > MAX_PARTS {
-        return Err(Errno::INVAL);
-    }
-    let mut raw = vec![0_u8; usize::try_from(count).map_err(|_| Errno::INVAL)? * 16];
-    caller.read_exact(address, &mut raw)?;
-    let words: Vec<u64> = raw
-        .as_chunks::<8>()
-        .0
-        .iter()
-        .map(|word| u64::from_ne_bytes(*word))
-        .collect();
-    Ok(words
-        .as_chunks::<2>()
-        .0
-        .iter()
-        .map(|[address, length]| Part {
-            address: *address,
-            length: *length,
-        })
-        .collect())
-}
-
-/// How far a write has come in the caller's memory.
-#[derive(Debug)]
-struct Cursor<'a> {
-    rest: std::slice::Iter<'a, Part>,
-    now: Part,
-    /// No more bytes are wanted.
-    short: bool,
-}
-
-impl<'a> Cursor<'a> {
-    fn new(parts: &'a [Part]) -> Self {
-        Self {
-            rest: parts.iter(),
-            now: Part {
-                address: 0,
-                length: 0,
-            },
-            short: false,
-        }
-    }
-
-    /// Copies the next bytes. Unreadable memory ends the copy; it is an error when nothing came before it.
-    fn fill(&mut self, caller: &Caller, into: &mut [u8]) -> Result<usize, Errno> {
-        let mut have = 0;
-        while have < into.len() {
-            if self.now.length == 0 {
-                match self.rest.next() {
-                    Some(part) => self.now = *part,
-                    None => break,
-                }
-                continue;
-            }
-            let wanted = usize::try_from(self.now.length)
-                .unwrap_or(usize::MAX)
-                .min(into.len() - have);
-            let got = match caller.read(self.now.address, &mut into[have..have + wanted]) {
-                Err(Errno::FAULT) if have > 0 => 0,
-                other => other?,
-            };
-            have += got;
-            self.now.address = self.now.address.saturating_add(got as u64);
-            self.now.length -= got as u64;
-            if got < wanted {
-                self.now.length = 0;
-                self.rest = [].iter();
-                break;
-            }
-        }
-        Ok(have)
     }
 }

@@ -138,7 +138,7 @@ fn removing_moving_doubling_and_inserting_a_line_are_each_found_where_they_happe
 }
 
 /// What somebody can do who may write the files and knows the format, but does not hold the key: every hash is
-/// made to fit again.
+/// made to fit again, in the links and in what checkpoints and the seal say.
 fn forge(lines: &mut [Vec<u8>], from: usize, edit: impl Fn(&mut Value)) {
     let mut previous: Option<(Value, Value)> = None;
     for (index, line) in lines.iter_mut().enumerate().skip(from) {
@@ -147,21 +147,60 @@ fn forge(lines: &mut [Vec<u8>], from: usize, edit: impl Fn(&mut Value)) {
             edit(&mut value);
         }
         if let Some((uid, fingerprint)) = previous {
+            if !value["unmapped"]["bastle"]["head"].is_null() {
+                value["unmapped"]["bastle"]["head"] = fingerprint["value"].clone();
+            }
             value["attestation_list"][0]["prev_event"] =
                 serde_json::json!({ "uid": uid, "fingerprint": fingerprint });
         }
-        let mut own = value["attestation_list"][0]
-            .as_object_mut()
-            .unwrap()
-            .remove("fingerprint")
-            .unwrap();
-        let canonical = serde_json_canonicalizer::to_vec(&value).unwrap();
-        own["value"] = blake3::hash(&canonical).to_hex().to_string().into();
-        value["attestation_list"][0]["fingerprint"] = own.clone();
+        let own = rehash(&mut value);
         previous = Some((value["metadata"]["uid"].clone(), own));
         *line = serde_json_canonicalizer::to_vec(&value).unwrap();
         line.push(b'\n');
     }
+}
+
+/// Gives a record the fingerprint that fits its content.
+fn rehash(value: &mut Value) -> Value {
+    let attestation = value["attestation_list"][0].as_object_mut().unwrap();
+    let mut own = attestation.remove("fingerprint").unwrap();
+    let canonical = serde_json_canonicalizer::to_vec(&value).unwrap();
+    own["value"] = blake3::hash(&canonical).to_hex().to_string().into();
+    value["attestation_list"][0]["fingerprint"] = own.clone();
+    own
+}
+
+#[test]
+fn a_record_changed_together_with_its_own_fingerprint_no_longer_links_to_the_next() {
+    let state = state();
+    sealed(state.path(), &run("a"), 10);
+    let path = log_path(state.path(), &run("a"));
+    let mut forged = lines(&path);
+    forge(&mut forged[..5], 4, |value| value["time"] = 1.into());
+    fs::write(&path, forged.concat()).unwrap();
+    let found = finding(state.path(), "a");
+    assert_eq!((found.line, found.defect), (6, Defect::BrokenLink));
+}
+
+#[test]
+fn a_forger_without_the_key_cannot_make_a_checkpoint_of_an_unsealed_log_fit() {
+    let state = state();
+    let mut writer = AuditWriter::create(state.path(), &run("a")).unwrap();
+    for number in 0..64 {
+        writer.append(&denied(&format!("/{number}"))).unwrap();
+    }
+    drop(writer);
+    let path = log_path(state.path(), &run("a"));
+    let mut forged = lines(&path);
+    forge(&mut forged, 10, |value| value["time"] = 1.into());
+    fs::write(&path, forged.concat()).unwrap();
+    let found = finding(state.path(), "a");
+    assert_eq!((found.line, found.defect), (67, Defect::BadSignature));
+    assert_eq!(
+        report(state.path(), &run("a")).signed,
+        1,
+        "only what a good signature covers counts as signed"
+    );
 }
 
 #[test]

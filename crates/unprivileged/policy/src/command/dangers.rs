@@ -166,14 +166,14 @@ fn guards(name: &str) -> impl Iterator<Item = Guard> {
 
 fn guard_args(guard: &Guard, args: &[Word], found: &mut Vec<Danger>) {
     // A word right after an option may be its value or the sub-command.
-    let mut may_be_sub = true;
+    let mut position = Position::First;
     let mut after_option = false;
     for arg in args {
         let text = arg.text.as_str();
         let option = text.starts_with('-');
         let hit = guard.longs.split(' ').any(|l| is_long(text, l))
             || has_short(text, guard.shorts).is_some()
-            || guard.words.split(' ').any(|w| guard_word(w, text, may_be_sub));
+            || guard.words.split(' ').any(|w| guard_word(w, text, position));
         if hit {
             let reason = format!("`{}`: {}", arg.shown(), guard.why);
             found.push(Danger {
@@ -181,14 +181,23 @@ fn guard_args(guard: &Guard, args: &[Word], found: &mut Vec<Danger>) {
                 reason,
             });
         }
-        may_be_sub &= option || after_option;
+        if !option && !after_option {
+            position = Position::Later;
+        }
         after_option = option;
     }
 }
 
-fn guard_word(wanted: &str, text: &str, may_be_sub: bool) -> bool {
+/// Whether a word may be the sub-command.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Position {
+    First,
+    Later,
+}
+
+fn guard_word(wanted: &str, text: &str, position: Position) -> bool {
     match (wanted.strip_prefix('^'), wanted.strip_suffix('*')) {
-        (Some(sub), _) => may_be_sub && text == sub,
+        (Some(sub), _) => position == Position::First && text == sub,
         (None, Some(prefix)) => text.starts_with(prefix),
         (None, None) => !wanted.is_empty() && text == wanted,
     }

@@ -82,15 +82,15 @@ impl Judge<'_> {
             Weight::Heavy => self.line,
             Weight::Light => part,
         };
-        self.unclear_in(weight, text, part, reason);
+        self.unclear_in(weight, Mention { text, except: "" }, part, reason);
     }
 
     /// The same, with the text in which a restricted program may be named.
-    fn unclear_in(&mut self, weight: Weight, text: &str, part: &str, reason: String) {
+    fn unclear_in(&mut self, weight: Weight, mention: Mention<'_>, part: &str, reason: String) {
         let outcome = if self.default == CommandOutcome::Allow {
-            if self.rules.deny.iter().any(|r| mentions(text, &r.program)) {
+            if self.rules.deny.iter().any(|r| mention.names(&r.program)) {
                 CommandOutcome::Deny
-            } else if weight == Weight::Heavy || self.rules.ask.iter().any(|r| mentions(text, &r.program)) {
+            } else if weight == Weight::Heavy || self.rules.ask.iter().any(|r| mention.names(&r.program)) {
                 CommandOutcome::Ask
             } else {
                 CommandOutcome::Allow
@@ -286,7 +286,7 @@ impl Judge<'_> {
             rules
                 .allow
                 .iter()
-                .filter(|r| width::too_wide(r).is_none() && r.allows(&plain))
+                .filter(|r| r.allows(&plain) && width::too_wide(r).is_none())
         };
         let clean = allowing().find(|r| refused.is_none() && dangers.iter().all(|d| r.names(&d.word)));
         if let Some(rule) = clean {
@@ -298,19 +298,38 @@ impl Judge<'_> {
             );
             return;
         }
-        // What is started is named by the arguments; the program itself has been judged by its own rules.
+        // The program itself has been judged by its own rules; here the question is what else the text names.
+        let except = base(words.first().and_then(Word::known).unwrap_or(""));
         let args = word::shown(words.get(1..).unwrap_or(&[]));
+        let computed = words.iter().any(|w| w.known().is_none());
         if let Some(why) = refused {
             // It acts on what the rest of the line says.
-            self.unclear_in(Weight::Light, self.line, part, why);
+            self.unclear_in(
+                Weight::Light,
+                Mention {
+                    text: self.line,
+                    except,
+                },
+                part,
+                why,
+            );
             return;
         }
         if let Some(danger) = dangers.into_iter().next() {
-            self.unclear_in(Weight::Light, &args, part, danger.reason);
+            let text = if computed { self.line } else { &args };
+            self.unclear_in(Weight::Light, Mention { text, except }, part, danger.reason);
             return;
         }
-        if let Some((text, why)) = self.runs_code(words, part) {
-            self.unclear_in(Weight::Light, &text, part, why);
+        if self.runs_code(words) {
+            // Without a file the code comes from standard input, which any part of the line may feed.
+            let file = words.iter().skip(1).any(|w| !w.text.starts_with('-'));
+            let text = if file { part } else { self.line };
+            let why = format!("`{except}` runs code that is not judged");
+            self.unclear_in(Weight::Light, Mention { text, except }, part, why);
+            return;
+        }
+        if rules.ask.iter().any(|r| r.restricts(words) == Match::Yes) {
+            // A person will be asked: that is an answer, and it has been noted.
             return;
         }
         let shown = word::shown(words.get(..1).unwrap_or(&[]));
@@ -324,16 +343,9 @@ impl Judge<'_> {
     }
 
     /// Code in another language, whose text may name a restricted program.
-    fn runs_code(&self, words: &[Word], part: &str) -> Option<(String, String)> {
-        let name = base(words.first().and_then(Word::known)?);
-        let runs = SHELLS.contains(&name) || width::interpreter(name);
-        if self.default != CommandOutcome::Allow || !runs {
-            return None;
-        }
-        // Without a file the code comes from standard input, which any part of the line may feed.
-        let file = words.iter().skip(1).any(|w| !w.text.starts_with('-'));
-        let text = if file { part } else { self.line };
-        Some((text.to_owned(), format!("`{name}` runs code that is not judged")))
+    fn runs_code(&self, words: &[Word]) -> bool {
+        let name = base(words.first().and_then(Word::known).unwrap_or(""));
+        self.default == CommandOutcome::Allow && (SHELLS.contains(&name) || width::interpreter(name))
     }
 }
 
@@ -353,16 +365,33 @@ fn moves_again(item: &Item) -> bool {
     }
 }
 
-/// Whether a text names a program, also with quotes and backslashes in between.
-fn mentions(text: &str, program: &str) -> bool {
-    let name = base(program);
-    let plain: String = text.chars().filter(|c| !matches!(c, '\\' | '"' | '\'')).collect();
-    let word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
-    plain.match_indices(name).any(|(at, _)| {
-        let before = plain.get(..at).and_then(|t| t.chars().next_back());
-        let after = plain.get(at + name.len()..).and_then(|t| t.chars().next());
-        !before.is_some_and(word) && !after.is_some_and(word)
-    })
+/// A text in which a restricted program may be named.
+#[derive(Clone, Copy)]
+struct Mention<'t> {
+    text: &'t str,
+    /// A program that does not count.
+    except: &'t str,
+}
+
+impl Mention<'_> {
+    /// Whether the text names the program, also with quotes and backslashes in between.
+    fn names(self, program: &str) -> bool {
+        let name = base(program);
+        if name == self.except {
+            return false;
+        }
+        let plain: String = self
+            .text
+            .chars()
+            .filter(|c| !matches!(c, '\\' | '"' | '\''))
+            .collect();
+        let word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+        plain.match_indices(name).any(|(at, _)| {
+            let before = plain.get(..at).and_then(|t| t.chars().next_back());
+            let after = plain.get(at + name.len()..).and_then(|t| t.chars().next());
+            !before.is_some_and(word) && !after.is_some_and(word)
+        })
+    }
 }
 
 fn short(text: &str) -> String {

@@ -2,6 +2,7 @@
 //! the tree: the grammar ends a document at a prefix of its delimiter and does not see backticks in one.
 
 use super::leaves::has_unescaped;
+use std::ops::Range;
 use tree_sitter::Node;
 
 /// Whether the shell sees this here-document as the grammar does.
@@ -15,7 +16,8 @@ fn check(node: Node<'_>, source: &str) -> Option<bool> {
     let body = child(node, &["heredoc_body"])?;
     let end = child(node, &["heredoc_end"])?;
     let (delimiter, expands) = delimiter(source.get(start.byte_range())?)?;
-    let tabs = operator.kind() == "<<-";
+    // `<<-` drops leading tabs.
+    let indent: &[char] = if operator.kind() == "<<-" { &['\t'] } else { &[] };
     let line_end = operator.end_byte() + source.get(operator.end_byte()..)?.find('\n')?;
     // Bodies of two documents opened on one line follow each other; the grammar nests them.
     let line_start = source
@@ -26,14 +28,14 @@ fn check(node: Node<'_>, source: &str) -> Option<bool> {
     if line.matches("<<").count() != 1 {
         return Some(false);
     }
-    let (text_start, text_end, end_start, end_end) = extent(source, line_end + 1, delimiter, tabs)?;
-    if (end.start_byte(), end.end_byte()) != (end_start, end_end) {
+    let extent = extent(source, line_end + 1, delimiter, indent)?;
+    if end.byte_range() != extent.delimiter {
         return Some(false);
     }
-    if body.start_byte() < text_start || body.end_byte() > end_start {
+    if body.start_byte() < extent.text.start || body.end_byte() > extent.delimiter.start {
         return Some(false);
     }
-    Some(!expands || expansions_are_seen(body, source, text_start, text_end))
+    Some(!expands || expansions_are_seen(body, source, extent.text))
 }
 
 fn child<'t>(node: Node<'t>, kinds: &[&str]) -> Option<Node<'t>> {
@@ -53,16 +55,25 @@ fn delimiter(text: &str) -> Option<(&str, bool)> {
     plain.then_some((name, unquoted.is_none()))
 }
 
+/// Where a document lies.
+struct Extent {
+    text: Range<usize>,
+    delimiter: Range<usize>,
+}
+
 /// Where the text and the closing delimiter lie: the first line that is exactly the delimiter.
-fn extent(source: &str, from: usize, delimiter: &str, tabs: bool) -> Option<(usize, usize, usize, usize)> {
+fn extent(source: &str, from: usize, delimiter: &str, indent: &[char]) -> Option<Extent> {
     let mut at = from;
     loop {
         let rest = source.get(at..)?;
         let line = rest.split('\n').next()?;
-        let bare = if tabs { line.trim_start_matches('\t') } else { line };
+        let bare = line.trim_start_matches(indent);
         if bare == delimiter {
             let start = at + (line.len() - bare.len());
-            return Some((from, at, start, at + line.len()));
+            return Some(Extent {
+                text: from..at,
+                delimiter: start..at + line.len(),
+            });
         }
         at += line.len() + 1;
         if at > source.len() {
@@ -72,8 +83,8 @@ fn extent(source: &str, from: usize, delimiter: &str, tabs: bool) -> Option<(usi
 }
 
 /// Every expansion the shell makes in the text must be a node of the tree, where it is walked and judged.
-fn expansions_are_seen(body: Node<'_>, source: &str, start: usize, end: usize) -> bool {
-    let mut at = start;
+fn expansions_are_seen(body: Node<'_>, source: &str, text: Range<usize>) -> bool {
+    let mut at = text.start;
     let mut cursor = body.walk();
     for expansion in body.named_children(&mut cursor) {
         if expansion.kind() == "heredoc_content" {
@@ -87,7 +98,7 @@ fn expansions_are_seen(body: Node<'_>, source: &str, start: usize, end: usize) -
         }
         at = expansion.end_byte();
     }
-    source.get(at..end).is_some_and(literal)
+    source.get(at..text.end).is_some_and(literal)
 }
 
 /// No substitution in this text: `$` may stand alone (prices, anchors), a backtick or `$(`, `${`, `$[` may not.

@@ -21,7 +21,8 @@ pub(super) fn agrees(node: Node<'_>, source: &str) -> bool {
         return false;
     };
     if !node.is_named() {
-        return TOKENS.contains(&node.kind());
+        // The scanner may take a skipped backslash into a token.
+        return text == node.kind() && TOKENS.contains(&text);
     }
     match node.kind() {
         "word" => word(text),

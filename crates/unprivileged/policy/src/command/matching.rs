@@ -119,7 +119,7 @@ impl CommandRule {
             let (mut next_sure, mut next_maybe) = if after_option { (sure, maybe) } else { (0, 0) };
             for (i, pattern) in wanted.iter().enumerate() {
                 let bit = 1u64 << i;
-                if sure & bit != 0 && fixed && self.step(pattern, &arg.text, i + 1 == wanted.len()) {
+                if sure & bit != 0 && fixed && self.step(wanted, i, &arg.text) {
                     next_sure |= bit << 1;
                 }
                 if maybe & bit != 0 && could_match(pattern, &arg.text) {
@@ -139,11 +139,16 @@ impl CommandRule {
         }
     }
 
-    fn step(&self, pattern: &str, text: &str, last: bool) -> bool {
-        glob(pattern, text)
-            || (last
-                && self.tail == Tail::Colon
-                && text.strip_prefix(pattern).is_some_and(|t| t.starts_with(':')))
+    /// Whether a word matches one of the rule's plain words; the last one may go on after a colon.
+    fn step(&self, wanted: &[&String], at: usize, text: &str) -> bool {
+        let Some(pattern) = wanted.get(at) else {
+            return false;
+        };
+        let goes_on = || {
+            text.strip_prefix(pattern.as_str())
+                .is_some_and(|t| t.starts_with(':'))
+        };
+        glob(pattern, text) || (self.tail == Tail::Colon && at + 1 == wanted.len() && goes_on())
     }
 
     fn option_present(&self, option: &str, args: &[Word]) -> Match {

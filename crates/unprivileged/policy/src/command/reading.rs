@@ -174,7 +174,8 @@ fn check(node: Node<'_>, source: &str, outer: Context, depth: usize) -> Result<(
         let gap = source
             .get(at..child.start_byte())
             .ok_or_else(|| disagreement(node, source))?;
-        let touching = previous.is_some_and(|p| is_word(p.kind()) && is_word(child.kind())) && gap.is_empty();
+        let touching =
+            previous.is_some_and(|p| ends_in_word(p.kind()) && is_word(child.kind())) && gap.is_empty();
         if !gap_agrees(gap, inner) || (touching && inner != Context::Glued && inner != Context::Quotes) {
             // The one word the grammar loses: `cmd - <<E`. The walk puts it back.
             if !(node.kind() == "redirected_statement" && lost_dash(gap)) {
@@ -202,6 +203,11 @@ pub(super) fn lost_dash(gap: &str) -> bool {
         && gap.starts_with([' ', '\t'])
         && gap.ends_with([' ', '\t'])
         && gap.trim_matches([' ', '\t']) == "-"
+}
+
+/// A redirection ends in its target: a word that touches it is part of the target.
+fn ends_in_word(kind: &str) -> bool {
+    is_word(kind) || matches!(kind, "file_redirect" | "herestring_redirect")
 }
 
 fn is_word(kind: &str) -> bool {

@@ -44,7 +44,9 @@ pub(super) fn sed(args: &[Word], place: &Place, push: &mut impl FnMut(&str, Stri
         scripts.push(plain.remove(0));
     }
     for script in scripts.into_iter().chain(&owned) {
-        let fine = script.known().is_some_and(|text| SedScript::new(text).is_plain());
+        let fine = script
+            .known()
+            .is_some_and(|text| SedScript::new(text).only_edits());
         if !fine {
             push(
                 &script.text,
@@ -73,7 +75,7 @@ impl<'s> SedScript<'s> {
         }
     }
 
-    fn is_plain(mut self) -> bool {
+    fn only_edits(mut self) -> bool {
         while self.skip(|c| matches!(c, ' ' | '\t' | '\n' | ';' | '}')) {
             if self.command().is_none() {
                 return false;

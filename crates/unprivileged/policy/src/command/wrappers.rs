@@ -94,7 +94,7 @@ fn plain(args: &[Word], spec: &Spec, skip: usize, own: Own) -> Option<Seen> {
     }
     if rest.is_empty() && inner.is_empty() {
         // Nothing is started: the wrapper is judged as a program.
-        return (own == Own::NeedsRule).then(|| Seen { own, inner });
+        return (own == Own::NeedsRule).then_some(Seen { own, inner });
     }
     inner.push(Inner::Argv(rest.to_vec()));
     seen(own, inner)

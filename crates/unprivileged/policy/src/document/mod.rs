@@ -1,6 +1,8 @@
 //! One policy document: what a file says, with the place of every rule, before any layer is merged.
 mod print;
 mod read;
+mod sections;
+mod values;
 
 use crate::host::HostPattern;
 use crate::json::Diagnostic;
@@ -307,7 +309,11 @@ impl<T: PartialEq> PartialEq for At<T> {
 impl<T> At<T> {
     /// A value that stands nowhere in particular, e.g. one from a command-line flag.
     pub fn nowhere(value: T) -> Self {
-        Self { value, line: 0, column: 0 }
+        Self {
+            value,
+            line: 0,
+            column: 0,
+        }
     }
 }
 

@@ -16,8 +16,16 @@ impl Document {
         put(&mut root, "$schema", self.schema.as_ref().map(|s| json!(s)));
         put(&mut root, "version", Some(json!(1)));
         put(&mut root, "extends", list(&self.extends, reference));
-        put(&mut root, "mode", self.mode.as_ref().map(|at| json!(mode(at.value))));
-        put(&mut root, "lock", list(&self.lock, |section| section_name(*section).to_owned()));
+        put(
+            &mut root,
+            "mode",
+            self.mode.as_ref().map(|at| json!(mode(at.value))),
+        );
+        put(
+            &mut root,
+            "lock",
+            list(&self.lock, |section| section_name(*section).to_owned()),
+        );
         if !self.system.is_empty() {
             put(&mut root, "system", Some(json!({ "read": texts(&self.system) })));
         }
@@ -33,7 +41,10 @@ impl Document {
         put(&mut root, "approvals", self.approvals_object());
         put(&mut root, "audit", self.audit_object());
         if !self.tests.is_empty() {
-            let tests = self.tests.iter().map(|at| json!({ "can": at.value.can, "is": decided(at.value.is) }));
+            let tests = self
+                .tests
+                .iter()
+                .map(|at| json!({ "can": at.value.can, "is": decided(at.value.is) }));
             put(&mut root, "tests", Some(Value::Array(tests.collect())));
         }
         root
@@ -55,11 +66,19 @@ impl Document {
             NetDefault::Ask => "ask",
         };
         let ports = |ports: &Vec<At<u16>>| json!(ports.iter().map(|at| at.value).collect::<Vec<_>>());
-        put(&mut net, "default", self.net.default.as_ref().map(|at| json!(default(at.value))));
+        put(
+            &mut net,
+            "default",
+            self.net.default.as_ref().map(|at| json!(default(at.value))),
+        );
         put(&mut net, "allow", self.net.allow.as_deref().map(texts));
         put(&mut net, "ask", list(&self.net.ask, ToString::to_string));
         put(&mut net, "deny", list(&self.net.deny, ToString::to_string));
-        put(&mut net, "ipLiterals", self.net.ip_literals.as_ref().map(|at| json!(at.value)));
+        put(
+            &mut net,
+            "ipLiterals",
+            self.net.ip_literals.as_ref().map(|at| json!(at.value)),
+        );
         put(&mut net, "ports", self.net.ports.as_ref().map(ports));
         put(&mut net, "listen", self.net.listen.as_ref().map(ports));
         filled(net)
@@ -67,10 +86,18 @@ impl Document {
 
     fn env_object(&self) -> Option<Value> {
         let mut env = Map::new();
-        let pass = self.env.pass.as_ref().map(|names| json!(names.iter().map(|at| at.value.as_str()).collect::<Vec<_>>()));
+        let pass = self
+            .env
+            .pass
+            .as_ref()
+            .map(|names| json!(names.iter().map(|at| at.value.as_str()).collect::<Vec<_>>()));
         put(&mut env, "pass", pass);
-        let set: Map<String, Value> =
-            self.env.set.iter().map(|(name, value)| (name.value.as_str().to_owned(), json!(value))).collect();
+        let set: Map<String, Value> = self
+            .env
+            .set
+            .iter()
+            .map(|(name, value)| (name.value.as_str().to_owned(), json!(value)))
+            .collect();
         put(&mut env, "set", filled(set));
         filled(env)
     }
@@ -82,7 +109,11 @@ impl Document {
             put(&mut secret, "name", Some(json!(at.value.name.as_str())));
             put(&mut secret, "from", Some(json!(at.value.from)));
             put(&mut secret, "hosts", Some(json!(hosts)));
-            put(&mut secret, "methods", (!at.value.methods.is_empty()).then(|| json!(at.value.methods)));
+            put(
+                &mut secret,
+                "methods",
+                (!at.value.methods.is_empty()).then(|| json!(at.value.methods)),
+            );
             Value::Object(secret)
         });
         let secrets: Vec<Value> = secrets.collect();
@@ -91,8 +122,16 @@ impl Document {
 
     fn git_object(&self) -> Option<Value> {
         let mut git = Map::new();
-        put(&mut git, "push", self.git.push.as_ref().map(|at| json!(decided(at.value))));
-        put(&mut git, "forcePush", self.git.force_push.as_ref().map(|at| json!(decided(at.value))));
+        put(
+            &mut git,
+            "push",
+            self.git.push.as_ref().map(|at| json!(decided(at.value))),
+        );
+        put(
+            &mut git,
+            "forcePush",
+            self.git.force_push.as_ref().map(|at| json!(decided(at.value))),
+        );
         put(&mut git, "branches", self.git.branches.as_deref().map(texts));
         put(&mut git, "remotes", self.git.remotes.as_deref().map(texts));
         filled(git)
@@ -105,8 +144,12 @@ impl Document {
                 LimitKind::WallTime => json!(show_duration(at.value)),
                 LimitKind::CpuTime => json!(format!("{}s", at.value)),
                 LimitKind::Cpu => cpu(at.value),
-                LimitKind::Memory | LimitKind::Disk | LimitKind::BytesWritten | LimitKind::Output => json!(show_size(at.value)),
-                LimitKind::Pids | LimitKind::OpenFiles | LimitKind::Inodes | LimitKind::Files => json!(at.value),
+                LimitKind::Memory | LimitKind::Disk | LimitKind::BytesWritten | LimitKind::Output => {
+                    json!(show_size(at.value))
+                }
+                LimitKind::Pids | LimitKind::OpenFiles | LimitKind::Inodes | LimitKind::Files => {
+                    json!(at.value)
+                }
             };
             put(&mut limits, kind.name(), Some(shown));
         }
@@ -119,10 +162,26 @@ impl Document {
             OnExceed::Pause => "pause",
             OnExceed::Stop => "stop",
         };
-        put(&mut budget, "usd", self.budget.usd.as_ref().map(|at| json!(at.value)));
-        put(&mut budget, "tokens", self.budget.tokens.as_ref().map(|at| json!(at.value)));
-        put(&mut budget, "turns", self.budget.turns.as_ref().map(|at| json!(at.value)));
-        put(&mut budget, "onExceed", self.budget.on_exceed.as_ref().map(|at| json!(exceed(at.value))));
+        put(
+            &mut budget,
+            "usd",
+            self.budget.usd.as_ref().map(|at| json!(at.value)),
+        );
+        put(
+            &mut budget,
+            "tokens",
+            self.budget.tokens.as_ref().map(|at| json!(at.value)),
+        );
+        put(
+            &mut budget,
+            "turns",
+            self.budget.turns.as_ref().map(|at| json!(at.value)),
+        );
+        put(
+            &mut budget,
+            "onExceed",
+            self.budget.on_exceed.as_ref().map(|at| json!(exceed(at.value))),
+        );
         filled(budget)
     }
 
@@ -132,15 +191,37 @@ impl Document {
             OnTimeout::Deny => "deny",
             OnTimeout::Pause => "pause",
         };
-        put(&mut approvals, "timeout", self.approvals.timeout.as_ref().map(|at| json!(show_duration(at.value))));
-        put(&mut approvals, "onTimeout", self.approvals.on_timeout.as_ref().map(|at| json!(timeout(at.value))));
-        put(&mut approvals, "reviewers", list(&self.approvals.reviewers, Clone::clone));
+        put(
+            &mut approvals,
+            "timeout",
+            self.approvals
+                .timeout
+                .as_ref()
+                .map(|at| json!(show_duration(at.value))),
+        );
+        put(
+            &mut approvals,
+            "onTimeout",
+            self.approvals
+                .on_timeout
+                .as_ref()
+                .map(|at| json!(timeout(at.value))),
+        );
+        put(
+            &mut approvals,
+            "reviewers",
+            list(&self.approvals.reviewers, Clone::clone),
+        );
         filled(approvals)
     }
 
     fn audit_object(&self) -> Option<Value> {
         let mut audit = Map::new();
-        put(&mut audit, "level", self.audit.level.as_ref().map(|at| json!(at.value)));
+        put(
+            &mut audit,
+            "level",
+            self.audit.level.as_ref().map(|at| json!(at.value)),
+        );
         put(&mut audit, "redact", list(&self.audit.redact, Clone::clone));
         filled(audit)
     }
@@ -157,7 +238,11 @@ fn filled(object: Map<String, Value>) -> Option<Value> {
 }
 
 fn texts<T: ToString>(list: &[At<T>]) -> Value {
-    Value::Array(list.iter().map(|at| Value::String(at.value.to_string())).collect())
+    Value::Array(
+        list.iter()
+            .map(|at| Value::String(at.value.to_string()))
+            .collect(),
+    )
 }
 
 fn list<T>(list: &[At<T>], show: impl Fn(&T) -> String) -> Option<Value> {
@@ -189,7 +274,9 @@ fn reference(reference: &Reference) -> String {
         Reference::Preset(name, version) => ("preset", name, version),
         Reference::Group(group) => ("group", &group.name, &group.version),
     };
-    version.map_or(format!("{kind}:{name}"), |version| format!("{kind}:{name}@{version}"))
+    version.map_or(format!("{kind}:{name}"), |version| {
+        format!("{kind}:{name}@{version}")
+    })
 }
 
 fn mode(mode: Mode) -> &'static str {

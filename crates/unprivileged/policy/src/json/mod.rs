@@ -4,8 +4,8 @@
 mod parser;
 mod source;
 
-pub use source::Diagnostic;
 pub(crate) use parser::read;
+pub use source::Diagnostic;
 pub(crate) use source::Source;
 
 /// A range of bytes in the source.

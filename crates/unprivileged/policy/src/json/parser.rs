@@ -46,7 +46,8 @@ impl Parser<'_> {
     }
 
     fn fault_at(&self, start: usize, end: usize, message: impl Into<String>) -> Diagnostic {
-        self.source.diagnostic(Code::PolicySyntax, Span { start, end }, message)
+        self.source
+            .diagnostic(Code::PolicySyntax, Span { start, end }, message)
     }
 
     /// Skips white space and comments.
@@ -252,7 +253,8 @@ impl Parser<'_> {
             }
             other => other,
         };
-        char::from_u32(scalar).ok_or_else(|| self.fault_at(start, start + 6, "a surrogate without its partner"))
+        char::from_u32(scalar)
+            .ok_or_else(|| self.fault_at(start, start + 6, "a surrogate without its partner"))
     }
 
     fn four_digits(&mut self, start: usize) -> Result<u32, Diagnostic> {

@@ -43,7 +43,10 @@ impl<'a> Source<'a> {
 
     /// Line and column of a byte, both from 1.
     pub(crate) fn place(&self, offset: usize) -> (u32, u32) {
-        let line = self.lines.partition_point(|start| *start <= offset).saturating_sub(1);
+        let line = self
+            .lines
+            .partition_point(|start| *start <= offset)
+            .saturating_sub(1);
         let before = self.text.get(self.lines[line]..offset).unwrap_or_default();
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         (count(line + 1), count(before.chars().count() + 1))
@@ -73,13 +76,20 @@ impl<'a> Source<'a> {
         let to = (from + EXCERPT).min(whole.len());
         let (mut excerpt, mut pad) = (String::new(), 0);
         for (i, c) in whole[from..to].iter().enumerate() {
-            let piece = if *c == '\t' { " ".to_owned() } else { shown(&c.to_string()) };
+            let piece = if *c == '\t' {
+                " ".to_owned()
+            } else {
+                shown(&c.to_string())
+            };
             if from + i < at {
                 pad += piece.chars().count();
             }
             excerpt.push_str(&piece);
         }
-        let marked = self.text.get(span.start..span.end.min(end.max(span.start))).unwrap_or_default();
+        let marked = self
+            .text
+            .get(span.start..span.end.min(end.max(span.start)))
+            .unwrap_or_default();
         let carets = marked.chars().count().clamp(1, (to.saturating_sub(at)).max(1));
         let gutter = " ".repeat(line.to_string().len());
         format!(

@@ -2,18 +2,16 @@
 //!
 //! **Trust:** project documents are untrusted. Wherever one could grant, it is kept in a tier of its own that is
 //! combined by taking the stricter answer, so that no content of it can widen anything.
+mod files;
 mod rules;
 mod scalars;
 mod summary;
 
 use crate::commands::CommandTier;
 use crate::decide::{PRIVATE, within};
-use crate::document::{At, Document, Group, Mode, NetDefault, Reference, Section};
+use crate::document::{At, Group, Mode, NetDefault, Reference, Section};
 use crate::effective::{Effective, ExpansionSummary, Inactive, Origin, Request, Sourced};
-use crate::fsmap::{FsMap, Grade, Reach};
 use crate::layers::{Layer, LayerKind, Surroundings};
-use crate::names::NameSet;
-use crate::pathrule::PathRule;
 use crate::presets::{self, GROUPS};
 use crate::text::nearest;
 use bastle_contract::{AbsPath, Code, Fault};
@@ -40,7 +38,10 @@ pub struct MergeOptions {
 
 impl Default for MergeOptions {
     fn default() -> Self {
-        Self { expansion: Expansion::RestrictOnly, unprotect: Vec::new() }
+        Self {
+            expansion: Expansion::RestrictOnly,
+            unprotect: Vec::new(),
+        }
     }
 }
 
@@ -64,7 +65,11 @@ struct Merger<'m> {
 }
 
 /// Merges layers to the effective policy. The order of `layers` does not matter: their kinds have one.
-pub fn merge(layers: &[Layer], surroundings: &Surroundings, options: &MergeOptions) -> Result<Effective, Vec<Fault>> {
+pub fn merge(
+    layers: &[Layer],
+    surroundings: &Surroundings,
+    options: &MergeOptions,
+) -> Result<Effective, Vec<Fault>> {
     let mut faults = Vec::new();
     let mut all = expand(layers, &mut faults);
     if !all.iter().any(|layer| layer.kind == LayerKind::Floor) {
@@ -105,7 +110,13 @@ fn expand(layers: &[Layer], faults: &mut Vec<Fault>) -> Vec<Layer> {
     all
 }
 
-fn extend(layer: &Layer, kind: LayerKind, seen: &mut Vec<String>, all: &mut Vec<Layer>, faults: &mut Vec<Fault>) {
+fn extend(
+    layer: &Layer,
+    kind: LayerKind,
+    seen: &mut Vec<String>,
+    all: &mut Vec<Layer>,
+    faults: &mut Vec<Fault>,
+) {
     for at in &layer.document.extends {
         let (name, version) = match &at.value {
             Reference::Group(group) => {
@@ -121,7 +132,11 @@ fn extend(layer: &Layer, kind: LayerKind, seen: &mut Vec<String>, all: &mut Vec<
                 seen.push(base.name.clone());
                 extend(&base, kind, seen, all, faults);
                 // Extended by the operator a preset grants; extended by a project it narrows like the project itself.
-                let kind = if kind.is_trusted() { LayerKind::Preset } else { kind };
+                let kind = if kind.is_trusted() {
+                    LayerKind::Preset
+                } else {
+                    kind
+                };
                 let fresh = Layer { kind, ..base };
                 if !all.contains(&fresh) {
                     all.push(fresh);
@@ -139,7 +154,11 @@ fn check_group(name: &str, origin: &Origin) -> Option<Fault> {
     if GROUPS.contains(&name) {
         return None;
     }
-    let mut fault = Fault::new(Code::PolicyReference, format!("no group is called {name:?}"), format!("named at {origin}"));
+    let mut fault = Fault::new(
+        Code::PolicyReference,
+        format!("no group is called {name:?}"),
+        format!("named at {origin}"),
+    );
     if let Some(near) = nearest(name, GROUPS.iter().copied()) {
         fault = fault.help(format!("did you mean {near}?"));
     }
@@ -149,17 +168,29 @@ fn check_group(name: &str, origin: &Origin) -> Option<Fault> {
 fn locks(layers: &[Layer]) -> Vec<Sourced<Section>> {
     let trusted = layers.iter().filter(|layer| layer.kind.is_trusted());
     trusted
-        .flat_map(|layer| layer.document.lock.iter().map(|at| Sourced { value: at.value, origin: origin(layer, at) }))
+        .flat_map(|layer| {
+            layer.document.lock.iter().map(|at| Sourced {
+                value: at.value,
+                origin: origin(layer, at),
+            })
+        })
         .collect()
 }
 
 /// Where a value of a layer stands.
 fn origin<T>(layer: &Layer, at: &At<T>) -> Origin {
-    Origin { layer: layer.kind, file: layer.name.clone(), line: at.line }
+    Origin {
+        layer: layer.kind,
+        file: layer.name.clone(),
+        line: at.line,
+    }
 }
 
 fn sourced<T: Clone>(layer: &Layer, at: &At<T>) -> Sourced<T> {
-    Sourced { value: at.value.clone(), origin: origin(layer, at) }
+    Sourced {
+        value: at.value.clone(),
+        origin: origin(layer, at),
+    }
 }
 
 /// Sorted, each value once with its strongest origin: the result does not depend on the order of layers.
@@ -174,16 +205,35 @@ impl Merger<'_> {
     fn role(&self, layer: &Layer, section: Option<Section>) -> Role {
         let locked = section.is_some_and(|section| self.lock_above(layer, section).is_some());
         let trusted = layer.kind.is_trusted() || self.expansion != Expansion::RestrictOnly;
-        if trusted && !locked { Role::Grants } else { Role::Narrows }
+        if trusted && !locked {
+            Role::Grants
+        } else {
+            Role::Narrows
+        }
+    }
+
+    /// The role of the layer a value came from.
+    fn role_of(&self, origin: &Origin, section: Section) -> Role {
+        let from = |layer: &&Layer| layer.kind == origin.layer && layer.name == origin.file;
+        self.layers
+            .iter()
+            .find(from)
+            .map_or(Role::Narrows, |layer| self.role(layer, Some(section)))
     }
 
     fn lock_above(&self, layer: &Layer, section: Section) -> Option<&Sourced<Section>> {
-        self.locks.iter().find(|lock| lock.value == section && lock.origin.layer < layer.kind)
+        self.locks
+            .iter()
+            .find(|lock| lock.value == section && lock.origin.layer < layer.kind)
     }
 
     /// Notes a grant that has no effect: a request of a project, or an inactive rule of the operator's.
     fn refuse(&mut self, layer: &Layer, section: Option<Section>, what: String, line: u32) {
-        let origin = Origin { layer: layer.kind, file: layer.name.clone(), line };
+        let origin = Origin {
+            layer: layer.kind,
+            file: layer.name.clone(),
+            line,
+        };
         match section.and_then(|section| self.lock_above(layer, section)) {
             Some(lock) if layer.kind.is_trusted() => {
                 let reason = format!("{} is locked by {}", section_name(lock.value), lock.origin);
@@ -194,7 +244,11 @@ impl Merger<'_> {
     }
 
     fn layers_with(&self, section: Option<Section>, role: Role) -> Vec<Layer> {
-        self.layers.iter().filter(|layer| self.role(layer, section) == role).cloned().collect()
+        self.layers
+            .iter()
+            .filter(|layer| self.role(layer, section) == role)
+            .cloned()
+            .collect()
     }
 
     fn effective(&mut self, options: &MergeOptions) -> Result<Effective, Vec<Fault>> {
@@ -205,13 +259,21 @@ impl Merger<'_> {
         let groups = self.groups(&net).map_err(|fault| vec![fault])?;
         let git = self.git();
         let exec = self.commands(Section::Exec, &git, |document| &document.exec);
-        let tools = self.commands(Section::Tools, &crate::effective::GitRules::default(), |document| &document.tools);
+        let tools = self.commands(
+            Section::Tools,
+            &crate::effective::GitRules::default(),
+            |document| &document.tools,
+        );
         let env_pass = self.env_pass();
         let (env_set, secrets) = self.trusted_only();
         let mut unprotect = options.unprotect.clone();
         self.lock_unprotect(&mut unprotect);
         let mut effective = Effective {
-            layers: self.layers.iter().map(|layer| (layer.kind, layer.name.clone())).collect(),
+            layers: self
+                .layers
+                .iter()
+                .map(|layer| (layer.kind, layer.name.clone()))
+                .collect(),
             surroundings: self.surroundings.clone(),
             mode: self.mode(),
             locks: self.locks.clone(),
@@ -236,8 +298,13 @@ impl Merger<'_> {
             inactive: Vec::new(),
             summary: ExpansionSummary::Unchanged,
             trees: base.trees(),
-            shared: base.iter().map(|(path, _)| path.clone()).filter(|path| within(path, PRIVATE)).collect(),
+            shared: base
+                .iter()
+                .map(|(path, _)| path.clone())
+                .filter(|path| within(path, PRIVATE))
+                .collect(),
             fs,
+            base,
             hidden,
             protected,
         };
@@ -247,125 +314,57 @@ impl Merger<'_> {
         self.inactive.dedup();
         effective.not_granted = std::mem::take(&mut self.not_granted);
         effective.inactive = std::mem::take(&mut self.inactive);
-        effective.summary = summary::summarise(&effective, &base, &self.layers, self.expansion);
+        effective.summary = summary::summarise(&effective, &self.layers, self.expansion);
         Ok(effective)
     }
 
-    /// The map after narrowing, and before.
-    fn fs(&mut self) -> Result<(FsMap, FsMap), Fault> {
-        let mut base = FsMap::default();
-        for layer in &self.layers_with(Some(Section::Fs), Role::Grants) {
-            self.grant(&mut base, layer, Grade::Read, &layer.document.system, true)?;
-            self.grant(&mut base, layer, Grade::Read, layer.document.fs.read.as_deref().unwrap_or_default(), false)?;
-            self.grant(&mut base, layer, Grade::Write, layer.document.fs.write.as_deref().unwrap_or_default(), false)?;
-        }
-        let mut narrow = base.clone();
-        for layer in &self.layers_with(Some(Section::Fs), Role::Narrows) {
-            if let Some(filter) = self.fs_filter(layer, &base)? {
-                narrow = narrow.narrowed_by(&filter);
-            }
-        }
-        Ok((narrow, base))
-    }
-
-    fn grant(&self, map: &mut FsMap, layer: &Layer, grade: Grade, paths: &[At<PathRule>], system: bool) -> Result<(), Fault> {
-        for at in paths {
-            map.grant(self.resolve(layer, at)?, Reach { grade, system, origin: origin(layer, at) });
-        }
-        Ok(())
-    }
-
-    fn resolve(&self, layer: &Layer, at: &At<PathRule>) -> Result<AbsPath, Fault> {
-        at.value.resolve(self.surroundings).map_err(|why| {
-            Fault::new(Code::PolicySchema, format!("path {} at {} cannot be used", at.value, origin(layer, at)), why)
-        })
-    }
-
-    /// What a narrowing layer leaves over; `None` when it does not speak about grants.
-    fn fs_filter(&mut self, layer: &Layer, base: &FsMap) -> Result<Option<FsMap>, Fault> {
-        let fs = &layer.document.fs;
-        let mut filter = FsMap::default();
-        // Reading alone leaves writing as it was, but only where is read; writing alone leaves all reading as it was.
-        let read_grade = match (&fs.read, &fs.write) {
-            (None, None) => return Ok(None),
-            (Some(_), None) => Grade::Write,
-            (Some(_), Some(_)) => Grade::Read,
-            (None, Some(_)) => {
-                let at = At::nowhere(());
-                filter.grant(AbsPath::root(), Reach { grade: Grade::Read, system: false, origin: origin(layer, &at) });
-                Grade::Read
-            }
-        };
-        let lists = [(&fs.read, read_grade, "read"), (&fs.write, Grade::Write, "write")];
-        for (list, grade, name) in lists {
-            for at in list.as_deref().unwrap_or_default() {
-                let path = self.resolve(layer, at)?;
-                let wanted = if name == "read" { Grade::Read } else { Grade::Write };
-                if base.grade(&path) < wanted {
-                    self.refuse(layer, Some(Section::Fs), format!("fs.{name} {}", at.value), at.line);
-                }
-                filter.grant(path, Reach { grade, system: false, origin: origin(layer, at) });
-            }
-        }
-        // Without the system's programs nothing runs: they stay, for reading.
-        for (path, reach) in base.iter().filter(|(_, reach)| reach.system) {
-            filter.grant(path.clone(), Reach { grade: Grade::Read, ..reach.clone() });
-        }
-        Ok(Some(filter))
-    }
-
-    fn names(&self, list: fn(&Document) -> &Vec<At<PathRule>>) -> (Vec<Sourced<PathRule>>, NameSet) {
-        let all = self.layers.iter().flat_map(|layer| list(&layer.document).iter().map(|at| sourced(layer, at)));
-        let mut rules: Vec<Sourced<PathRule>> = all.collect();
-        // The same rule of the floor and of another layer stays twice: re-opening the floor must not drop the other.
-        rules.sort();
-        rules.dedup_by(|later, first| {
-            later.value == first.value && (later.origin.layer == LayerKind::Floor) == (first.origin.layer == LayerKind::Floor)
-        });
-        let mut set = NameSet::default();
-        let slash = AbsPath::root();
-        for (index, rule) in rules.iter().enumerate() {
-            set.add(rule.value.root(self.surroundings, &slash), &rule.value.below, index);
-        }
-        (rules, set)
-    }
-
-    /// A lock on files also holds against re-opening the floor.
-    fn lock_unprotect(&mut self, unprotect: &mut Vec<AbsPath>) {
-        let lock = self.locks.iter().find(|lock| lock.value == Section::Fs && lock.origin.layer < LayerKind::Flags);
-        if let Some(lock) = lock {
-            let reason = format!("fs is locked by {}", lock.origin);
-            let origin = Origin { layer: LayerKind::Flags, file: "--unprotect".to_owned(), line: 0 };
-            for path in unprotect.drain(..) {
-                let what = format!("--unprotect {path}");
-                self.inactive.push(Inactive { what, origin: origin.clone(), reason: reason.clone() });
-            }
-        }
-        unprotect.sort();
-        unprotect.dedup();
-    }
-
     fn mode(&self) -> Sourced<Mode> {
-        let stated = self.layers.iter().filter_map(|layer| layer.document.mode.as_ref().map(|at| sourced(layer, at)));
-        let built_in = Origin { layer: LayerKind::Floor, file: "built-in".to_owned(), line: 0 };
+        let stated = self
+            .layers
+            .iter()
+            .filter_map(|layer| layer.document.mode.as_ref().map(|at| sourced(layer, at)));
+        let built_in = Origin {
+            layer: LayerKind::Floor,
+            file: "built-in".to_owned(),
+            line: 0,
+        };
         // A weaker mode is a grant: only the operator gives one, and a stricter one anywhere wins.
         let weaker = stated.filter(|s| s.origin.layer.is_trusted() || s.value == Mode::Enforce);
         weaker
             .max_by(|a, b| a.value.cmp(&b.value).then(b.origin.cmp(&a.origin)))
-            .unwrap_or(Sourced { value: Mode::Enforce, origin: built_in })
+            .unwrap_or(Sourced {
+                value: Mode::Enforce,
+                origin: built_in,
+            })
     }
 
     fn net_default(&self) -> Sourced<NetDefault> {
-        let built_in = Origin { layer: LayerKind::Floor, file: "built-in".to_owned(), line: 0 };
+        let built_in = Origin {
+            layer: LayerKind::Floor,
+            file: "built-in".to_owned(),
+            line: 0,
+        };
         let stated = |layer: &Layer| layer.document.net.default.as_ref().map(|at| sourced(layer, at));
-        let grants = self.layers.iter().filter(|layer| self.role(layer, Some(Section::Net)) == Role::Grants);
-        let narrows = self.layers.iter().filter(|layer| self.role(layer, Some(Section::Net)) == Role::Narrows);
+        let grants = self
+            .layers
+            .iter()
+            .filter(|layer| self.role(layer, Some(Section::Net)) == Role::Grants);
+        let narrows = self
+            .layers
+            .iter()
+            .filter(|layer| self.role(layer, Some(Section::Net)) == Role::Narrows);
         let granted = grants.filter_map(stated).min();
-        let denied = narrows.filter_map(stated).filter(|s| s.value == NetDefault::Deny).min();
+        let denied = narrows
+            .filter_map(stated)
+            .filter(|s| s.value == NetDefault::Deny)
+            .min();
         match (granted, denied) {
             (Some(granted), None) => granted,
             (_, Some(denied)) => denied,
-            (None, None) => Sourced { value: NetDefault::Deny, origin: built_in },
+            (None, None) => Sourced {
+                value: NetDefault::Deny,
+                origin: built_in,
+            },
         }
     }
 
@@ -377,7 +376,13 @@ impl Merger<'_> {
                     if let Some(fault) = check_group(name, &rule.origin) {
                         return Err(fault);
                     }
-                    groups.push(Sourced { value: Group { name: name.clone(), version: None }, origin: rule.origin.clone() });
+                    groups.push(Sourced {
+                        value: Group {
+                            name: name.clone(),
+                            version: None,
+                        },
+                        origin: rule.origin.clone(),
+                    });
                 }
             }
         }

@@ -7,6 +7,9 @@ use crate::layers::{Layer, LayerKind};
 use crate::netrule::{NetRule, NetTarget};
 use bastle_contract::EnvName;
 
+/// Variables with their values.
+type Variables = Vec<Sourced<(EnvName, String)>>;
+
 /// Forms of `git push` that rewrite or remove what others have; options count wherever they stand in the line.
 const FORCED: &[&str] = &[
     "git push --force *",
@@ -24,10 +27,15 @@ const FORCED: &[&str] = &[
 impl Merger<'_> {
     /// Network tiers: one that grants, and one per layer that narrows.
     pub(super) fn net(&mut self) -> Vec<NetRules> {
-        let mut base = NetRules { allow: Some(Vec::new()), ..NetRules::default() };
+        let mut base = NetRules {
+            allow: Some(Vec::new()),
+            ..NetRules::default()
+        };
         for layer in &self.layers_with(Some(Section::Net), Role::Grants) {
             let stated = net_rules(layer);
-            base.allow.get_or_insert_default().extend(stated.allow.unwrap_or_default());
+            base.allow
+                .get_or_insert_default()
+                .extend(stated.allow.unwrap_or_default());
             base.ask.extend(stated.ask);
             base.deny.extend(stated.deny);
             if let Some(ports) = stated.ports {
@@ -41,9 +49,18 @@ impl Merger<'_> {
         for layer in &self.layers_with(Some(Section::Net), Role::Narrows) {
             let stated = net_rules(layer);
             for rule in stated.allow.iter().flatten().chain(&group_requests(layer)) {
-                let granted = tiers[0].allow.iter().flatten().any(|own| own.value.covers(&rule.value));
+                let granted = tiers[0]
+                    .allow
+                    .iter()
+                    .flatten()
+                    .any(|own| own.value.covers(&rule.value));
                 if !granted {
-                    self.refuse(layer, Some(Section::Net), format!("net.allow {}", rule.value), rule.origin.line);
+                    self.refuse(
+                        layer,
+                        Some(Section::Net),
+                        format!("net.allow {}", rule.value),
+                        rule.origin.line,
+                    );
                 }
             }
             if stated != NetRules::default() {
@@ -67,14 +84,31 @@ impl Merger<'_> {
     /// Ports that are forwarded into the sandbox.
     pub(super) fn listen(&mut self) -> Vec<Sourced<u16>> {
         let list = |layer: &Layer| -> Option<Vec<Sourced<u16>>> {
-            Some(layer.document.net.listen.as_ref()?.iter().map(|at| sourced(layer, at)).collect())
+            Some(
+                layer
+                    .document
+                    .net
+                    .listen
+                    .as_ref()?
+                    .iter()
+                    .map(|at| sourced(layer, at))
+                    .collect(),
+            )
         };
         let grants = self.layers_with(Some(Section::Net), Role::Grants);
         let mut ports = tidy(grants.iter().filter_map(list).flatten().collect());
         for layer in &self.layers_with(Some(Section::Net), Role::Narrows) {
             let Some(stated) = list(layer) else { continue };
-            for port in stated.iter().filter(|port| !ports.iter().any(|own| own.value == port.value)) {
-                self.refuse(layer, Some(Section::Net), format!("net.listen {}", port.value), port.origin.line);
+            for port in stated
+                .iter()
+                .filter(|port| !ports.iter().any(|own| own.value == port.value))
+            {
+                self.refuse(
+                    layer,
+                    Some(Section::Net),
+                    format!("net.listen {}", port.value),
+                    port.origin.line,
+                );
             }
             ports.retain(|own| stated.iter().any(|port| port.value == own.value));
         }
@@ -82,7 +116,12 @@ impl Merger<'_> {
     }
 
     /// Command or tool tiers: one that grants, and one per layer that narrows.
-    pub(super) fn commands(&mut self, section: Section, git: &GitRules, lists: fn(&Document) -> &CommandLists) -> Vec<CommandTier> {
+    pub(super) fn commands(
+        &mut self,
+        section: Section,
+        git: &GitRules,
+        lists: fn(&Document) -> &CommandLists,
+    ) -> Vec<CommandTier> {
         let (mut allow, mut ask, mut deny) = (None::<Vec<Sourced<String>>>, Vec::new(), Vec::new());
         for layer in &self.layers_with(Some(section), Role::Grants) {
             let (stated_allow, stated_ask, stated_deny) = command_lists(layer, lists(&layer.document));
@@ -92,22 +131,35 @@ impl Merger<'_> {
             ask.extend(stated_ask);
             deny.extend(stated_deny);
         }
+        // A project's word on pushing stands in a tier of its own: beside the operator's rules it could turn a no into an ask.
+        let (mut narrow_ask, mut narrow_deny) = (Vec::new(), Vec::new());
         for (rule, forms) in [(&git.push, &["git push *"][..]), (&git.force_push, FORCED)] {
             let Some(rule) = rule else { continue };
-            let forms = forms.iter().map(|form| Sourced { value: (*form).to_owned(), origin: rule.origin.clone() });
-            match rule.value {
-                Decided::Deny => deny.extend(forms),
-                Decided::Ask => ask.extend(forms),
-                Decided::Allow => {}
+            let forms = forms.iter().map(|form| Sourced {
+                value: (*form).to_owned(),
+                origin: rule.origin.clone(),
+            });
+            match (rule.value, self.role_of(&rule.origin, Section::Git)) {
+                (Decided::Deny, Role::Grants) => deny.extend(forms),
+                (Decided::Deny, Role::Narrows) => narrow_deny.extend(forms),
+                (Decided::Ask, Role::Grants) => ask.extend(forms),
+                (Decided::Ask, Role::Narrows) => narrow_ask.extend(forms),
+                (Decided::Allow, Role::Grants | Role::Narrows) => {}
             }
         }
         let mut tiers = Vec::new();
-        push_tier(&mut tiers, CommandTier::new(allow.map(tidy), tidy(ask), tidy(deny)));
-        let mut narrow: Vec<CommandTier> = Vec::new();
+        push_tier(
+            &mut tiers,
+            CommandTier::new(allow.map(tidy), tidy(ask), tidy(deny)),
+        );
+        let mut narrow: Vec<CommandTier> = vec![CommandTier::new(None, tidy(narrow_ask), tidy(narrow_deny))];
         for layer in &self.layers_with(Some(section), Role::Narrows) {
             let (stated, ask, deny) = command_lists(layer, lists(&layer.document));
             for rule in stated.iter().flatten() {
-                let beyond = tiers[0].allow.as_ref().is_some_and(|own| !own.iter().any(|own| own.value == rule.value));
+                let beyond = tiers[0]
+                    .allow
+                    .as_ref()
+                    .is_some_and(|own| !own.iter().any(|own| own.value == rule.value));
                 if beyond {
                     let what = format!("{}.allow {}", section_name(section), rule.value);
                     self.refuse(layer, Some(section), what, rule.origin.line);
@@ -123,14 +175,31 @@ impl Merger<'_> {
     /// Variables taken from the host: united, then cut down to what each narrowing layer names.
     pub(super) fn env_pass(&mut self) -> Vec<Sourced<EnvName>> {
         let list = |layer: &Layer| -> Option<Vec<Sourced<EnvName>>> {
-            Some(layer.document.env.pass.as_ref()?.iter().map(|at| sourced(layer, at)).collect())
+            Some(
+                layer
+                    .document
+                    .env
+                    .pass
+                    .as_ref()?
+                    .iter()
+                    .map(|at| sourced(layer, at))
+                    .collect(),
+            )
         };
         let grants = self.layers_with(None, Role::Grants);
         let mut names = tidy(grants.iter().filter_map(list).flatten().collect());
         for layer in &self.layers_with(None, Role::Narrows) {
             let Some(stated) = list(layer) else { continue };
-            for name in stated.iter().filter(|name| !names.iter().any(|own| own.value == name.value)) {
-                self.refuse(layer, None, format!("env.pass {}", name.value.as_str()), name.origin.line);
+            for name in stated
+                .iter()
+                .filter(|name| !names.iter().any(|own| own.value == name.value))
+            {
+                self.refuse(
+                    layer,
+                    None,
+                    format!("env.pass {}", name.value.as_str()),
+                    name.origin.line,
+                );
             }
             names.retain(|own| stated.iter().any(|name| name.value == own.value));
         }
@@ -138,16 +207,24 @@ impl Merger<'_> {
     }
 
     /// `env.set` and `secrets` count only from the operator, whatever expansion was allowed.
-    pub(super) fn trusted_only(&mut self) -> (Vec<Sourced<(EnvName, String)>>, Vec<Sourced<Secret>>) {
-        let (mut set, mut secrets): (Vec<Sourced<(EnvName, String)>>, Vec<Sourced<Secret>>) = (Vec::new(), Vec::new());
+    pub(super) fn trusted_only(&mut self) -> (Variables, Vec<Sourced<Secret>>) {
+        let (mut set, mut secrets): (Variables, Vec<Sourced<Secret>>) = (Vec::new(), Vec::new());
         for layer in self.layers.clone() {
             for (name, value) in &layer.document.env.set {
                 if layer.kind.is_trusted() {
                     // A later layer replaces: it stands nearer to the person.
                     set.retain(|own| own.value.0 != name.value);
-                    set.push(Sourced { value: (name.value.clone(), value.clone()), origin: origin(&layer, name) });
+                    set.push(Sourced {
+                        value: (name.value.clone(), value.clone()),
+                        origin: origin(&layer, name),
+                    });
                 } else {
-                    self.refuse(&layer, None, format!("env.set {}", name.value.as_str()), name.line);
+                    self.refuse(
+                        &layer,
+                        None,
+                        format!("env.set {}", name.value.as_str()),
+                        name.line,
+                    );
                 }
             }
             for secret in &layer.document.secrets {
@@ -155,7 +232,12 @@ impl Merger<'_> {
                     secrets.retain(|own| own.value.name != secret.value.name);
                     secrets.push(sourced(&layer, secret));
                 } else {
-                    self.refuse(&layer, None, format!("secrets {}", secret.value.name.as_str()), secret.line);
+                    self.refuse(
+                        &layer,
+                        None,
+                        format!("secrets {}", secret.value.name.as_str()),
+                        secret.line,
+                    );
                 }
             }
         }
@@ -165,14 +247,19 @@ impl Merger<'_> {
     }
 
     pub(super) fn tests(&self) -> Vec<Sourced<TestCase>> {
-        let all = self.layers.iter().flat_map(|layer| layer.document.tests.iter().map(|at| sourced(layer, at)));
+        let all = self
+            .layers
+            .iter()
+            .flat_map(|layer| layer.document.tests.iter().map(|at| sourced(layer, at)));
         all.collect()
     }
 }
 
 fn net_rules(layer: &Layer) -> NetRules {
     let net = &layer.document.net;
-    let list = |rules: &[At<NetRule>]| -> Vec<Sourced<NetRule>> { rules.iter().map(|at| sourced(layer, at)).collect() };
+    let list = |rules: &[At<NetRule>]| -> Vec<Sourced<NetRule>> {
+        rules.iter().map(|at| sourced(layer, at)).collect()
+    };
     let mut allow = net.allow.as_deref().map(list);
     // `extends: group:x` grants the group; in a layer that narrows it counts only beside its own list.
     if layer.kind.is_trusted() || allow.is_some() {
@@ -185,7 +272,10 @@ fn net_rules(layer: &Layer) -> NetRules {
         allow,
         ask: tidy(list(&net.ask)),
         deny: tidy(list(&net.deny)),
-        ports: net.ports.as_ref().map(|ports| ports.iter().map(|at| sourced(layer, at)).collect()),
+        ports: net
+            .ports
+            .as_ref()
+            .map(|ports| ports.iter().map(|at| sourced(layer, at)).collect()),
     }
 }
 
@@ -193,19 +283,41 @@ fn group_requests(layer: &Layer) -> Vec<Sourced<NetRule>> {
     let groups = layer.document.extends.iter().filter_map(|at| match &at.value {
         Reference::Group(group) => {
             let target = NetTarget::Group(group.name.clone());
-            let value = NetRule { methods: Vec::new(), target, port: None, path: None };
-            Some(Sourced { value, origin: Origin { layer: layer.kind, file: layer.name.clone(), line: at.line } })
+            let value = NetRule {
+                methods: Vec::new(),
+                target,
+                port: None,
+                path: None,
+            };
+            Some(Sourced {
+                value,
+                origin: Origin {
+                    layer: layer.kind,
+                    file: layer.name.clone(),
+                    line: at.line,
+                },
+            })
         }
         Reference::Preset(..) => None,
     });
     groups.collect()
 }
 
-type Lists = (Option<Vec<Sourced<String>>>, Vec<Sourced<String>>, Vec<Sourced<String>>);
+type Lists = (
+    Option<Vec<Sourced<String>>>,
+    Vec<Sourced<String>>,
+    Vec<Sourced<String>>,
+);
 
 fn command_lists(layer: &Layer, lists: &CommandLists) -> Lists {
-    let list = |rules: &[At<String>]| -> Vec<Sourced<String>> { rules.iter().map(|at| sourced(layer, at)).collect() };
-    (lists.allow.as_deref().map(list), list(&lists.ask), list(&lists.deny))
+    let list = |rules: &[At<String>]| -> Vec<Sourced<String>> {
+        rules.iter().map(|at| sourced(layer, at)).collect()
+    };
+    (
+        lists.allow.as_deref().map(list),
+        list(&lists.ask),
+        list(&lists.deny),
+    )
 }
 
 /// Whether a layer's numbers are only a starting point.

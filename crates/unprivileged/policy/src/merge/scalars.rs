@@ -17,16 +17,26 @@ impl Merger<'_> {
         get: impl Fn(&Document) -> Option<At<T>>,
         order: Stricter<T>,
     ) -> Option<Sourced<T>> {
-        let stated: Vec<(&Layer, Sourced<T>)> =
-            self.layers.iter().filter_map(|layer| Some((layer, sourced(layer, &get(&layer.document)?)))).collect();
+        let stated: Vec<(&Layer, Sourced<T>)> = self
+            .layers
+            .iter()
+            .filter_map(|layer| Some((layer, sourced(layer, &get(&layer.document)?))))
+            .collect();
         let of = |wanted: fn(&Layer) -> bool, role: Role| {
-            let values = stated.iter().filter(|(layer, _)| wanted(layer) && self.role(layer, section) == role);
-            values.map(|(_, value)| value.clone()).min_by(|a, b| order(&a.value, &b.value).then(a.origin.cmp(&b.origin)))
+            let values = stated
+                .iter()
+                .filter(|(layer, _)| wanted(layer) && self.role(layer, section) == role);
+            values
+                .map(|(_, value)| value.clone())
+                .min_by(|a, b| order(&a.value, &b.value).then(a.origin.cmp(&b.origin)))
         };
-        let granted = of(|layer| !is_default(layer.kind), Role::Grants).or_else(|| of(|layer| is_default(layer.kind), Role::Grants));
+        let granted = of(|layer| !is_default(layer.kind), Role::Grants)
+            .or_else(|| of(|layer| is_default(layer.kind), Role::Grants));
         let narrowed = of(|_| true, Role::Narrows);
         match (granted, narrowed) {
-            (Some(granted), Some(narrowed)) if order(&narrowed.value, &granted.value).is_lt() => Some(narrowed),
+            (Some(granted), Some(narrowed)) if order(&narrowed.value, &granted.value).is_lt() => {
+                Some(narrowed)
+            }
             (Some(granted), _) => Some(granted),
             (None, narrowed) => narrowed,
         }
@@ -34,16 +44,33 @@ impl Merger<'_> {
 
     pub(super) fn limits(&self) -> Vec<(LimitKind, Sourced<u64>)> {
         let find = |kind: LimitKind| {
-            let get = move |document: &Document| document.limits.0.iter().find(|(k, _)| *k == kind).map(|(_, at)| at.clone());
+            let get = move |document: &Document| {
+                document
+                    .limits
+                    .0
+                    .iter()
+                    .find(|(k, _)| *k == kind)
+                    .map(|(_, at)| at.clone())
+            };
             self.strictest(Some(Section::Limits), get, u64::cmp)
         };
-        LimitKind::ALL.into_iter().filter_map(|kind| Some((kind, find(kind)?))).collect()
+        LimitKind::ALL
+            .into_iter()
+            .filter_map(|kind| Some((kind, find(kind)?)))
+            .collect()
     }
 
     pub(super) fn budgets(&self) -> Budgets {
         let texts = |list: fn(&Document) -> &Vec<At<String>>, trusted: bool| -> Vec<Sourced<String>> {
-            let layers = self.layers.iter().filter(|layer| !trusted || layer.kind.is_trusted());
-            tidy(layers.flat_map(|layer| list(&layer.document).iter().map(|at| sourced(layer, at))).collect())
+            let layers = self
+                .layers
+                .iter()
+                .filter(|layer| !trusted || layer.kind.is_trusted());
+            tidy(
+                layers
+                    .flat_map(|layer| list(&layer.document).iter().map(|at| sourced(layer, at)))
+                    .collect(),
+            )
         };
         Budgets {
             usd: self.strictest(None, |d| d.budget.usd.clone(), f64::total_cmp),
@@ -70,11 +97,21 @@ impl Merger<'_> {
             force_push,
         };
         for layer in &self.layers_with(section, Role::Narrows) {
-            let asked = [("push", &layer.document.git.push, &rules.push), ("forcePush", &layer.document.git.force_push, &rules.force_push)];
+            let asked = [
+                ("push", &layer.document.git.push, &rules.push),
+                ("forcePush", &layer.document.git.force_push, &rules.force_push),
+            ];
             for (name, asked, got) in asked {
-                let (Some(asked), Some(got)) = (asked, got) else { continue };
+                let (Some(asked), Some(got)) = (asked, got) else {
+                    continue;
+                };
                 if asked.value > got.value {
-                    self.refuse(layer, section, format!("git.{name} {:?}", asked.value).to_lowercase(), asked.line);
+                    self.refuse(
+                        layer,
+                        section,
+                        format!("git.{name} {:?}", asked.value).to_lowercase(),
+                        asked.line,
+                    );
                 }
             }
         }
@@ -82,10 +119,20 @@ impl Merger<'_> {
     }
 
     /// Names that may be pushed: united, then cut down to what each narrowing layer names too.
-    fn git_list(&mut self, list: fn(&Document) -> &Option<Vec<At<String>>>, name: &str) -> Option<Vec<Sourced<String>>> {
+    fn git_list(
+        &mut self,
+        list: fn(&Document) -> &Option<Vec<At<String>>>,
+        name: &str,
+    ) -> Option<Vec<Sourced<String>>> {
         let section = Some(Section::Git);
         let stated = |layer: &Layer| -> Option<Vec<Sourced<String>>> {
-            Some(list(&layer.document).as_ref()?.iter().map(|at| sourced(layer, at)).collect())
+            Some(
+                list(&layer.document)
+                    .as_ref()?
+                    .iter()
+                    .map(|at| sourced(layer, at))
+                    .collect(),
+            )
         };
         let mut names: Option<Vec<Sourced<String>>> = None;
         for layer in &self.layers_with(section, Role::Grants) {
@@ -101,7 +148,10 @@ impl Merger<'_> {
                 continue;
             };
             let both = narrower_of_both(own, &narrow);
-            for more in narrow.iter().filter(|more| !both.iter().any(|b| b.value == more.value)) {
+            for more in narrow
+                .iter()
+                .filter(|more| !both.iter().any(|b| b.value == more.value))
+            {
                 let Origin { line, .. } = more.origin;
                 self.refuse(layer, section, format!("git.{name} {}", more.value), line);
             }

@@ -10,7 +10,15 @@ use std::collections::BTreeMap;
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Variables that point at the host's proxies: they would name something that is not there, or leak where it is.
-const PROXIES: &[&str] = &["http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy", "rsync_proxy", "socks_proxy"];
+const PROXIES: &[&str] = &[
+    "http_proxy",
+    "https_proxy",
+    "ftp_proxy",
+    "all_proxy",
+    "no_proxy",
+    "rsync_proxy",
+    "socks_proxy",
+];
 
 pub(super) fn build(
     effective: &Effective,
@@ -48,7 +56,11 @@ pub(super) fn build(
             set(name.as_str(), expanded);
         }
     }
-    for (name, value) in request.env.iter().filter(|(name, value)| !is_proxy(name.as_str()) && !value.contains('\0')) {
+    for (name, value) in request
+        .env
+        .iter()
+        .filter(|(name, value)| !is_proxy(name.as_str()) && !value.contains('\0'))
+    {
         set(name.as_str(), value.clone());
     }
     // Last, so that nothing above can say otherwise: the guard against nesting rests on it.
@@ -58,9 +70,18 @@ pub(super) fn build(
         .env_pass
         .iter()
         .map(|name| ("env.pass", name.value.as_str().to_owned(), &name.origin))
-        .chain(effective.env_set.iter().map(|entry| ("env.set", entry.value.0.as_str().to_owned(), &entry.origin)))
+        .chain(
+            effective
+                .env_set
+                .iter()
+                .map(|entry| ("env.set", entry.value.0.as_str().to_owned(), &entry.origin)),
+        )
     {
-        let note = if is_proxy(&rule) { "never set: proxy variables do not cross the fence" } else { "" };
+        let note = if is_proxy(&rule) {
+            "never set: proxy variables do not cross the fence"
+        } else {
+            ""
+        };
         listing.push(PlanLine {
             section: section.to_owned(),
             rule,
@@ -81,10 +102,14 @@ fn is_proxy(name: &str) -> bool {
 fn path(effective: &Effective, fs: &FsFacts) -> String {
     let home = &effective.surroundings.home;
     let granted = effective.fs.iter().filter(|(path, reach)| {
-        reach.grade > Grade::None && path.name() == "bin" && path.is_within(home) && !path.as_str().contains(':')
+        reach.grade > Grade::None
+            && path.name() == "bin"
+            && path.is_within(home)
+            && !path.as_str().contains(':')
     });
     let there = granted.filter(|(path, _)| {
-        fs.paths.get(path).is_some_and(|fact| fact.kind == PathKind::Dir) && effective.hidden_by(path).is_none()
+        fs.paths.get(path).is_some_and(|fact| fact.kind == PathKind::Dir)
+            && effective.hidden_by(path).is_none()
     });
     let mut parts: Vec<&str> = there.map(|(path, _)| path.as_str()).collect();
     parts.push(SYSTEM_PATH);

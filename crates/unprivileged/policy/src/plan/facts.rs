@@ -63,7 +63,10 @@ pub(super) const SHELLS: [&str; 2] = ["/bin/bash", "/bin/sh"];
 #[must_use]
 pub fn needs(effective: &Effective) -> Needs {
     let mut paths: BTreeSet<AbsPath> = BTreeSet::from([effective.surroundings.workspace.clone()]);
-    let visible = effective.fs.iter().filter(|(path, reach)| reach.grade > Grade::None && effective.hidden_by(path).is_none());
+    let visible = effective
+        .fs
+        .iter()
+        .filter(|(path, reach)| reach.grade > Grade::None && effective.hidden_by(path).is_none());
     paths.extend(visible.map(|(path, _)| path.clone()));
     paths.extend(SHELLS.iter().filter_map(|shell| AbsPath::new(*shell).ok()));
     paths.extend(hidden_in_system(effective));
@@ -71,12 +74,23 @@ pub fn needs(effective: &Effective) -> Needs {
     for (root, reach) in effective.fs.iter() {
         let wanted = !reach.system && reach.grade > Grade::None && effective.hidden_by(root).is_none();
         if wanted && !trees.iter().any(|(outer, _, _)| root.is_within(outer)) {
-            let writable = effective.fs.iter().any(|(path, reach)| reach.grade == Grade::Write && path.is_within(root));
-            let protect = if writable { patterns(effective, root, Names::Protected) } else { Vec::new() };
+            let writable = effective
+                .fs
+                .iter()
+                .any(|(path, reach)| reach.grade == Grade::Write && path.is_within(root));
+            let protect = if writable {
+                patterns(effective, root, Names::Protected)
+            } else {
+                Vec::new()
+            };
             trees.push((root.clone(), patterns(effective, root, Names::Hidden), protect));
         }
     }
-    Needs { paths: paths.into_iter().collect(), trees, programs: denied_programs(effective) }
+    Needs {
+        paths: paths.into_iter().collect(),
+        trees,
+        programs: denied_programs(effective),
+    }
 }
 
 /// Which of the two lists.
@@ -106,9 +120,16 @@ pub(super) fn patterns(effective: &Effective, root: &AbsPath, names: Names) -> V
 
 fn below(effective: &Effective, root: &AbsPath, rule: &PathRule, slash: &AbsPath) -> Vec<NamePattern> {
     // `**/x` holds below the outermost granted tree: below an inner root some of its components may be used up.
-    let outer = effective.trees.iter().find(|tree| root.is_within(tree)).unwrap_or(root);
+    let outer = effective
+        .trees
+        .iter()
+        .find(|tree| root.is_within(tree))
+        .unwrap_or(root);
     let anchor = rule.root(&effective.surroundings, slash).unwrap_or(outer);
-    relative_to(root, Some(anchor), &rule.below).into_iter().flatten().collect()
+    relative_to(root, Some(anchor), &rule.below)
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn reopened(effective: &Effective, root: &AbsPath, rule: &PathRule) -> bool {
@@ -116,7 +137,9 @@ fn reopened(effective: &Effective, root: &AbsPath, rule: &PathRule) -> bool {
     let names = below(effective, root, rule, &slash);
     effective.unprotect.iter().any(|open| {
         root.is_within(open)
-            || open.relative_to(root).is_some_and(|rest| !rest.is_empty() && names.iter().any(|name| name.covers(rest.as_bytes())))
+            || open
+                .relative_to(root)
+                .is_some_and(|rest| !rest.is_empty() && names.iter().any(|name| name.covers(rest.as_bytes())))
     })
 }
 
@@ -124,16 +147,26 @@ fn reopened(effective: &Effective, root: &AbsPath, rule: &PathRule) -> bool {
 pub(super) fn hidden_in_system(effective: &Effective) -> Vec<AbsPath> {
     let exact = effective.hide.iter().filter(|rule| !rule.value.is_pattern());
     let paths = exact.filter_map(|rule| rule.value.resolve(&effective.surroundings).ok());
-    paths.filter(|path| effective.fs.find(path).is_some_and(|(_, reach)| reach.system)).collect()
+    paths
+        .filter(|path| effective.fs.find(path).is_some_and(|(_, reach)| reach.system))
+        .collect()
 }
 
 /// Whether a command rule is the bare name of a program.
 pub(super) fn is_program(rule: &str) -> bool {
-    !rule.is_empty() && rule.len() <= 64 && rule.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'+' | b'-'))
+    !rule.is_empty()
+        && rule.len() <= 64
+        && rule
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'+' | b'-'))
 }
 
 fn denied_programs(effective: &Effective) -> Vec<String> {
-    let denied = effective.exec.iter().flat_map(|tier| &tier.deny).map(|rule| &rule.value);
+    let denied = effective
+        .exec
+        .iter()
+        .flat_map(|tier| &tier.deny)
+        .map(|rule| &rule.value);
     let names: BTreeSet<String> = denied.filter(|rule| is_program(rule)).cloned().collect();
     names.into_iter().collect()
 }

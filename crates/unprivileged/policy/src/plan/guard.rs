@@ -2,7 +2,7 @@
 use super::PlanLine;
 use super::facts::{Names, patterns};
 use crate::effective::Effective;
-use bastle_contract::{AbsPath, Code, Fault, Guard, GuardedTree, Guarantee, HostFacts, Mechanism};
+use bastle_contract::{AbsPath, Code, Fault, Guarantee, Guard, GuardedTree, HostFacts, Mechanism};
 
 pub(super) fn build(
     effective: &Effective,
@@ -14,7 +14,11 @@ pub(super) fn build(
     for (typed, root) in writable {
         let hide = patterns(effective, typed, Names::Hidden);
         let protect = patterns(effective, typed, Names::Protected);
-        trees.push(GuardedTree { root: root.clone(), hide, protect });
+        trees.push(GuardedTree {
+            root: root.clone(),
+            hide,
+            protect,
+        });
     }
     if !trees.is_empty() && !host.seccomp_notify {
         return Err(Fault::new(

@@ -21,13 +21,27 @@ pub(super) fn build(
         check_range(*limit, value.value, &value.origin)?;
         let mechanism = match mechanism(*limit, value.value, host) {
             Some(mechanism) => mechanism,
-            None => waived(request, *limit, value.value, &value.origin, "this host offers nothing that holds it")?,
+            None => waived(
+                request,
+                *limit,
+                value.value,
+                &value.origin,
+                "this host offers nothing that holds it",
+            )?,
         };
         listing.push(line(*limit, value.value, &value.origin, mechanism));
-        rules.push(LimitRule { limit: *limit, value: value.value, mechanism });
+        rules.push(LimitRule {
+            limit: *limit,
+            value: value.value,
+            mechanism,
+        });
     }
     if !rules.iter().any(|rule| rule.limit == LimitKind::Disk) {
-        let rule = LimitRule { limit: LimitKind::Disk, value: SCRATCH, mechanism: LimitMechanism::Tmpfs };
+        let rule = LimitRule {
+            limit: LimitKind::Disk,
+            value: SCRATCH,
+            mechanism: LimitMechanism::Tmpfs,
+        };
         listing.push(line(rule.limit, rule.value, &built_in(), rule.mechanism));
         rules.push(rule);
     }
@@ -36,7 +50,11 @@ pub(super) fn build(
 }
 
 /// Limits of the host backend: those that a timer, an rlimit or the relay holds.
-pub(super) fn unfenced(effective: &Effective, request: &LaunchRequest, listing: &mut Vec<PlanLine>) -> Result<Vec<LimitRule>, Fault> {
+pub(super) fn unfenced(
+    effective: &Effective,
+    request: &LaunchRequest,
+    listing: &mut Vec<PlanLine>,
+) -> Result<Vec<LimitRule>, Fault> {
     let mut rules = Vec::new();
     for (limit, value) in &effective.limits {
         check_range(*limit, value.value, &value.origin)?;
@@ -44,11 +62,26 @@ pub(super) fn unfenced(effective: &Effective, request: &LaunchRequest, listing: 
             LimitKind::WallTime => LimitMechanism::Timer,
             LimitKind::CpuTime | LimitKind::OpenFiles => LimitMechanism::Rlimit,
             LimitKind::Output => LimitMechanism::Relay,
-            LimitKind::Cpu | LimitKind::Memory | LimitKind::Pids | LimitKind::Disk | LimitKind::Inodes | LimitKind::Files
-            | LimitKind::BytesWritten => waived(request, *limit, value.value, &value.origin, "the host backend has no fence that holds it")?,
+            LimitKind::Cpu
+            | LimitKind::Memory
+            | LimitKind::Pids
+            | LimitKind::Disk
+            | LimitKind::Inodes
+            | LimitKind::Files
+            | LimitKind::BytesWritten => waived(
+                request,
+                *limit,
+                value.value,
+                &value.origin,
+                "the host backend has no fence that holds it",
+            )?,
         };
         listing.push(line(*limit, value.value, &value.origin, mechanism));
-        rules.push(LimitRule { limit: *limit, value: value.value, mechanism });
+        rules.push(LimitRule {
+            limit: *limit,
+            value: value.value,
+            mechanism,
+        });
     }
     Ok(rules)
 }
@@ -60,18 +93,38 @@ fn check_range(limit: LimitKind, value: u64, origin: &Origin) -> Result<(), Faul
     }
     Err(Fault::new(
         Code::LimitInvalid,
-        format!("limits.{limit} = {} ({origin}) cannot be held", show(limit, value)),
-        format!("it must lie between {} and {}", show(limit, least), show(limit, most)),
+        format!(
+            "limits.{limit} = {} ({origin}) cannot be held",
+            show(limit, value)
+        ),
+        format!(
+            "it must lie between {} and {}",
+            show(limit, least),
+            show(limit, most)
+        ),
     ))
 }
 
-fn waived(request: &LaunchRequest, limit: LimitKind, value: u64, origin: &Origin, why: &str) -> Result<LimitMechanism, Fault> {
+fn waived(
+    request: &LaunchRequest,
+    limit: LimitKind,
+    value: u64,
+    origin: &Origin,
+    why: &str,
+) -> Result<LimitMechanism, Fault> {
     if request.waivers.iter().any(|waiver| waiver.limit == limit) {
         return Ok(LimitMechanism::Waived);
     }
-    Err(Fault::new(Code::LimitUnheld, format!("limits.{limit} = {} ({origin}) cannot be held here", show(limit, value)), why)
-        .help("bastle doctor shows what is missing")
-        .help(format!("to run without it: bastle run --waive {limit} ...")))
+    Err(Fault::new(
+        Code::LimitUnheld,
+        format!(
+            "limits.{limit} = {} ({origin}) cannot be held here",
+            show(limit, value)
+        ),
+        why,
+    )
+    .help("bastle doctor shows what is missing")
+    .help(format!("to run without it: bastle run --waive {limit} ...")))
 }
 
 fn cgroup(host: &HostFacts, controller: Controller) -> Option<LimitMechanism> {
@@ -93,7 +146,9 @@ fn mechanism(limit: LimitKind, value: u64, host: &HostFacts) -> Option<LimitMech
             let whole = value.is_multiple_of(1000) && value / 1000 <= u64::from(host.cpus);
             whole.then_some(LimitMechanism::Affinity)
         }),
-        LimitKind::Memory => Some(cgroup(host, Controller::Memory).unwrap_or(LimitMechanism::RlimitAndWatchdog)),
+        LimitKind::Memory => {
+            Some(cgroup(host, Controller::Memory).unwrap_or(LimitMechanism::RlimitAndWatchdog))
+        }
         LimitKind::Pids => Some(cgroup(host, Controller::Pids).unwrap_or(LimitMechanism::Rlimit)),
         LimitKind::Disk | LimitKind::Inodes => guarded(LimitMechanism::TmpfsAndWriteGuard),
         LimitKind::Files | LimitKind::BytesWritten => guarded(LimitMechanism::WriteGuard),
@@ -121,12 +176,22 @@ fn line(limit: LimitKind, value: u64, origin: &Origin, mechanism: LimitMechanism
         LimitMechanism::Affinity => (Mechanism::Seccomp, "CPU affinity that cannot be changed"),
         LimitMechanism::Tmpfs => (Mechanism::Mount, "private HOME and TMPDIR only"),
         LimitMechanism::WriteGuard => (Mechanism::Guard, ""),
-        LimitMechanism::TmpfsAndWriteGuard => (Mechanism::Guard, "private directories by tmpfs, the workspace by the write guard"),
+        LimitMechanism::TmpfsAndWriteGuard => (
+            Mechanism::Guard,
+            "private directories by tmpfs, the workspace by the write guard",
+        ),
         LimitMechanism::Relay => (Mechanism::Namespace, "the relay to the terminal"),
-        LimitMechanism::Timer => (Mechanism::Namespace, "a timer, then everything in the run is killed"),
+        LimitMechanism::Timer => (
+            Mechanism::Namespace,
+            "a timer, then everything in the run is killed",
+        ),
         LimitMechanism::Waived => (Mechanism::Advisory, "WAIVED: nothing holds this limit"),
     };
-    let probe = if mechanism == LimitMechanism::Waived { None } else { limit_probe(limit) };
+    let probe = if mechanism == LimitMechanism::Waived {
+        None
+    } else {
+        limit_probe(limit)
+    };
     PlanLine {
         section: "limits".to_owned(),
         rule: format!("{limit} {}", show(limit, value)),

@@ -78,11 +78,16 @@ pub fn plan(grant: Grant, host: &HostFacts, fs: &FsFacts) -> Result<Planned, Fau
     let (request, effective) = grant.into_parts();
     match request.backend {
         BackendKind::Native => native(request, &effective, host, fs),
-        BackendKind::Host => unfenced(request, &effective, host, fs),
+        BackendKind::Host => unfenced(request, &effective, fs),
     }
 }
 
-fn native(request: LaunchRequest, effective: &Effective, host: &HostFacts, fs: &FsFacts) -> Result<Planned, Fault> {
+fn native(
+    request: LaunchRequest,
+    effective: &Effective,
+    host: &HostFacts,
+    fs: &FsFacts,
+) -> Result<Planned, Fault> {
     if host.landlock_abi < LANDLOCK_ABI {
         return Err(Fault::new(
             Code::FenceLandlock,
@@ -98,14 +103,28 @@ fn native(request: LaunchRequest, effective: &Effective, host: &HostFacts, fs: &
     let env = environment::build(effective, &request, fs, &mut listing);
     advisory(effective, &mut listing);
     let mut guarantees = FENCE.to_vec();
-    if mounts.mounts.iter().any(|mount| mount.kind == bastle_contract::MountKind::Mask) {
+    if mounts
+        .mounts
+        .iter()
+        .any(|mount| mount.kind == bastle_contract::MountKind::Mask)
+    {
         guarantees.push(Guarantee::SecretsHidden);
     }
-    if guard.trees.iter().any(|tree| !tree.hide.is_empty() || !tree.protect.is_empty()) {
+    if guard
+        .trees
+        .iter()
+        .any(|tree| !tree.hide.is_empty() || !tree.protect.is_empty())
+    {
         guarantees.push(Guarantee::NamesGuarded);
     }
-    guarantees.extend(limits.iter().filter(|rule| rule.mechanism != LimitMechanism::Waived).filter_map(|rule| limit_probe(rule.limit)));
-    let counted = |m: LimitMechanism| matches!(m, LimitMechanism::WriteGuard | LimitMechanism::TmpfsAndWriteGuard);
+    guarantees.extend(
+        limits
+            .iter()
+            .filter(|rule| rule.mechanism != LimitMechanism::Waived)
+            .filter_map(|rule| limit_probe(rule.limit)),
+    );
+    let counted =
+        |m: LimitMechanism| matches!(m, LimitMechanism::WriteGuard | LimitMechanism::TmpfsAndWriteGuard);
     if limits.iter().any(|rule| counted(rule.mechanism)) {
         guarantees.push(Guarantee::WritesCounted);
     }
@@ -133,7 +152,7 @@ fn native(request: LaunchRequest, effective: &Effective, host: &HostFacts, fs: &
 }
 
 /// The host backend: limits that need no fence, and nothing that claims to be one.
-fn unfenced(request: LaunchRequest, effective: &Effective, host: &HostFacts, fs: &FsFacts) -> Result<Planned, Fault> {
+fn unfenced(request: LaunchRequest, effective: &Effective, fs: &FsFacts) -> Result<Planned, Fault> {
     let mut listing = Vec::new();
     let limits = limits::unfenced(effective, &request, &mut listing)?;
     let env = environment::build(effective, &request, fs, &mut listing);
@@ -144,7 +163,7 @@ fn unfenced(request: LaunchRequest, effective: &Effective, host: &HostFacts, fs:
         backend: BackendKind::Host,
         mounts: Vec::new(),
         landlock: Vec::new(),
-        landlock_abi: host.landlock_abi.min(0),
+        landlock_abi: 0,
         guard: bastle_contract::Guard::default(),
         network: Network::None,
         limits,
@@ -162,12 +181,21 @@ fn unfenced(request: LaunchRequest, effective: &Effective, host: &HostFacts, fs:
 fn checked(plan: LaunchPlan, listing: Vec<PlanLine>) -> Result<Planned, Fault> {
     match plan.check() {
         Ok(()) => Ok(Planned { plan, listing }),
-        Err(bastle_contract::PlanError::Limit { limit, value, least, most }) => Err(Fault::new(
+        Err(bastle_contract::PlanError::Limit {
+            limit,
+            value,
+            least,
+            most,
+        }) => Err(Fault::new(
             Code::LimitInvalid,
             format!("limit {limit} = {value} cannot be held"),
             format!("it lies outside {least} to {most}"),
         )),
-        Err(why) => Err(Fault::new(Code::FenceStep, "the policy compiles to a plan that nobody can execute", why.to_string())),
+        Err(why) => Err(Fault::new(
+            Code::FenceStep,
+            "the policy compiles to a plan that nobody can execute",
+            why.to_string(),
+        )),
     }
 }
 
@@ -187,16 +215,31 @@ fn limit_probe(limit: LimitKind) -> Option<Guarantee> {
 fn advisory(effective: &Effective, listing: &mut Vec<PlanLine>) {
     for (section, tiers) in [("exec", &effective.exec), ("tools", &effective.tools)] {
         for tier in tiers {
-            let lists = [("allow", tier.allow.as_deref().unwrap_or_default()), ("ask", &tier.ask), ("deny", &tier.deny)];
-            for (name, rule) in lists.iter().flat_map(|(name, list)| list.iter().map(move |rule| (name, rule))) {
+            let lists = [
+                ("allow", tier.allow.as_deref().unwrap_or_default()),
+                ("ask", &tier.ask),
+                ("deny", &tier.deny),
+            ];
+            for (name, rule) in lists
+                .iter()
+                .flat_map(|(name, list)| list.iter().map(move |rule| (name, rule)))
+            {
                 let program = section == "exec" && *name == "deny" && facts::is_program(&rule.value);
                 listing.push(PlanLine {
                     section: format!("{section}.{name}"),
                     rule: rule.value.clone(),
                     origin: rule.origin.clone(),
-                    mechanism: if program { Mechanism::Shim } else { Mechanism::Advisory },
+                    mechanism: if program {
+                        Mechanism::Shim
+                    } else {
+                        Mechanism::Advisory
+                    },
                     probe: None,
-                    note: if program { "the program file is covered; a copy of it is not".to_owned() } else { String::new() },
+                    note: if program {
+                        "the program file is covered; a copy of it is not".to_owned()
+                    } else {
+                        String::new()
+                    },
                 });
             }
         }
@@ -223,5 +266,9 @@ fn advisory(effective: &Effective, listing: &mut Vec<PlanLine>) {
 
 /// The origin of what bastle adds by itself.
 fn built_in() -> Origin {
-    Origin { layer: LayerKind::Floor, file: "built-in".to_owned(), line: 0 }
+    Origin {
+        layer: LayerKind::Floor,
+        file: "built-in".to_owned(),
+        line: 0,
+    }
 }

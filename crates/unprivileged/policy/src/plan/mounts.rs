@@ -34,14 +34,26 @@ pub(super) fn build(
     fs: &FsFacts,
     listing: &mut Vec<PlanLine>,
 ) -> Result<Root, Fault> {
-    let mut builder = Builder { effective, fs, mounts: BTreeMap::new(), writable: Vec::new(), listing };
+    let mut builder = Builder {
+        effective,
+        fs,
+        mounts: BTreeMap::new(),
+        writable: Vec::new(),
+        listing,
+    };
     builder.workspace()?;
     for (at, target) in &fs.root_links {
-        builder.mounts.insert(at.clone(), MountKind::Symlink { target: target.clone() });
+        builder.mounts.insert(
+            at.clone(),
+            MountKind::Symlink {
+                target: target.clone(),
+            },
+        );
     }
     for (path, reach) in effective.fs.iter().filter(|(_, reach)| reach.grade > Grade::None) {
         builder.bind(path, reach)?;
     }
+    builder.drop_redundant();
     builder.own()?;
     builder.protect();
     builder.hide();
@@ -49,16 +61,33 @@ pub(super) fn build(
     let mut landlock = landlock(&builder.mounts)?;
     if builder.shown_by(cwd).is_none() {
         // Granted only in part, the directory is made for the grants below it; it must be there and can be listed.
-        if !builder.mounts.iter().any(|(at, kind)| at.is_within(cwd) && matches!(kind, MountKind::Bind { .. })) {
+        if !builder
+            .mounts
+            .iter()
+            .any(|(at, kind)| at.is_within(cwd) && matches!(kind, MountKind::Bind { .. }))
+        {
             let what = format!("the policy leaves the working directory {cwd} out");
-            return Err(Fault::new(Code::WorkspaceInvalid, what, "nothing at or below it is granted")
-                .help("bastle policy show --origin names the layer; add the directory to its fs.read"));
+            return Err(
+                Fault::new(Code::WorkspaceInvalid, what, "nothing at or below it is granted")
+                    .help("bastle policy show --origin names the layer; add the directory to its fs.read"),
+            );
         }
-        landlock.push(LandlockRule { path: cwd.clone(), access: Access::ReadOnly });
+        landlock.push(LandlockRule {
+            path: cwd.clone(),
+            access: Access::ReadOnly,
+        });
         landlock.sort_by(|a, b| a.path.cmp(&b.path));
     }
-    let mounts = builder.mounts.into_iter().map(|(at, kind)| Mount { at, kind }).collect();
-    Ok(Root { mounts, landlock, writable: builder.writable })
+    let mounts = builder
+        .mounts
+        .into_iter()
+        .map(|(at, kind)| Mount { at, kind })
+        .collect();
+    Ok(Root {
+        mounts,
+        landlock,
+        writable: builder.writable,
+    })
 }
 
 fn constant(path: &str) -> Result<AbsPath, Fault> {
@@ -67,20 +96,30 @@ fn constant(path: &str) -> Result<AbsPath, Fault> {
 
 impl Builder<'_> {
     fn fact(&self, path: &AbsPath) -> PathFact {
-        let missing = || PathFact { resolved: path.clone(), kind: PathKind::Missing };
+        let missing = || PathFact {
+            resolved: path.clone(),
+            kind: PathKind::Missing,
+        };
         self.fs.paths.get(path).cloned().unwrap_or_else(missing)
     }
 
     fn workspace(&self) -> Result<(), Fault> {
         let workspace = &self.effective.surroundings.workspace;
         let fault = |why: &str| {
-            Err(Fault::new(Code::WorkspaceInvalid, format!("workspace {workspace} cannot be used"), why)
-                .help("start in a project directory, or name one with --workspace-dir"))
+            Err(Fault::new(
+                Code::WorkspaceInvalid,
+                format!("workspace {workspace} cannot be used"),
+                why,
+            )
+            .help("start in a project directory, or name one with --workspace-dir"))
         };
         if self.effective.surroundings.home.is_within(workspace) {
             return fault("it is the home directory or contains it; that is never handed over whole");
         }
-        const WHOLE: &[&str] = &["/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/var", "/opt", "/home", "/root", "/tmp", "/srv", "/mnt"];
+        const WHOLE: &[&str] = &[
+            "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/var", "/opt", "/home", "/root", "/tmp",
+            "/srv", "/mnt",
+        ];
         if WHOLE.contains(&workspace.as_str()) || never(workspace) {
             return fault("it is a directory of the system; that is never handed over whole");
         }
@@ -116,18 +155,27 @@ impl Builder<'_> {
         };
         if fact.kind == PathKind::Missing {
             if reach.origin.layer == LayerKind::Flags {
-                return Err(Fault::new(Code::FsRead, format!("{path} is granted on the command line and does not exist"), "")
-                    .help("check the spelling, or create it first"));
+                return Err(Fault::new(
+                    Code::FsRead,
+                    format!("{path} is granted on the command line and does not exist"),
+                    "",
+                )
+                .help("check the spelling, or create it first"));
             }
             self.line(section, path, &reach.origin, probe, "not on this host: skipped");
             return Ok(());
         }
-        let hidden = self.effective.hidden_by(path).or_else(|| self.effective.hidden_by(&fact.resolved));
+        let hidden = self
+            .effective
+            .hidden_by(path)
+            .or_else(|| self.effective.hidden_by(&fact.resolved));
         if let Some(rule) = hidden {
             let note = format!("not shown: {} hides it ({})", rule.value, rule.origin);
             if reach.origin.layer == LayerKind::Flags {
-                return Err(Fault::new(Code::FsFloor, format!("{path} cannot be granted"), note)
-                    .help(format!("bastle run --unprotect {path} ... if you mean it")));
+                return Err(
+                    Fault::new(Code::FsFloor, format!("{path} cannot be granted"), note)
+                        .help(format!("bastle run --unprotect {path} ... if you mean it")),
+                );
             }
             self.line(section, path, &reach.origin, probe, &note);
             return Ok(());
@@ -138,8 +186,12 @@ impl Builder<'_> {
             Grade::Write if !protected => Access::ReadWrite,
             Grade::Write | Grade::Read | Grade::None => Access::ReadOnly,
         };
-        self.place(path, &fact.resolved, access, !reach.system);
-        let note = if reach.grade == Grade::Write && protected { "protected: read-only" } else { "" };
+        self.place(path, &fact.resolved, access, reach);
+        let note = if reach.grade == Grade::Write && protected {
+            "protected: read-only"
+        } else {
+            ""
+        };
         self.line(section, path, &reach.origin, probe, note);
         Ok(())
     }
@@ -153,19 +205,28 @@ impl Builder<'_> {
             } else {
                 format!("{} belongs to the kernel or to running services", resolved)
             };
-            return Err(Fault::new(Code::WorkspaceInvalid, format!("{path} ({}) is never handed over whole", reach.origin), why)
-                .help("name the directories that are needed"));
+            return Err(Fault::new(
+                Code::WorkspaceInvalid,
+                format!("{path} ({}) is never handed over whole", reach.origin),
+                why,
+            )
+            .help("name the directories that are needed"));
         }
         if resolved == path {
             return Ok(());
         }
-        // Whoever can write the directory can turn the name into a link: it then grants only what is granted anyway.
-        let parent = path.parent().map_or(Grade::None, |parent| self.effective.fs.grade(&parent));
-        let theirs = !reach.origin.layer.is_trusted() || parent == Grade::Write;
+        // Who can write the directory can turn the name into a link, and who names a path the operator did not type chose
+        // it: either link shows only what is granted anyway. The map before narrowing tells what the operator typed.
+        let base = &self.effective.base;
+        let parent = path.parent().map_or(Grade::None, |parent| base.grade(&parent));
+        let theirs = !reach.origin.layer.is_trusted() || !base.names(path) || parent == Grade::Write;
         if theirs && self.effective.fs.grade(resolved) < reach.grade {
             return Err(Fault::new(
                 Code::FsRead,
-                format!("{path} ({}) is a symlink that leads out of what is granted", reach.origin),
+                format!(
+                    "{path} ({}) is a symlink that leads out of what is granted",
+                    reach.origin
+                ),
                 format!("it leads to {resolved}"),
             )
             .help("remove the link, or grant its target by name"));
@@ -186,10 +247,14 @@ impl Builder<'_> {
         None
     }
 
-    fn place(&mut self, path: &AbsPath, resolved: &AbsPath, access: Access, owned: bool) {
+    fn place(&mut self, path: &AbsPath, resolved: &AbsPath, access: Access, reach: &Reach) {
         let inner = self.shown_by(resolved).is_none_or(|(_, outer)| outer != access);
         if inner {
-            let kind = MountKind::Bind { source: resolved.clone(), access, owned };
+            let kind = MountKind::Bind {
+                source: resolved.clone(),
+                access,
+                owned: !reach.system,
+            };
             self.mounts.insert(resolved.clone(), kind);
         }
         if access == Access::ReadWrite {
@@ -201,8 +266,30 @@ impl Builder<'_> {
         // The typed name leads there, unless something mounted already shows it or a link stands above it.
         let free = !self.mounts.contains_key(path) && self.shown_by(path).is_none() && !self.below_link(path);
         if path != resolved && free {
-            self.mounts.insert(path.clone(), MountKind::Symlink { target: resolved.to_string() });
+            self.mounts.insert(
+                path.clone(),
+                MountKind::Symlink {
+                    target: resolved.to_string(),
+                },
+            );
         }
+    }
+
+    /// A bind inside another that shows the same with the same access adds nothing.
+    fn drop_redundant(&mut self) {
+        let outer = |at: &AbsPath| {
+            at.parent()
+                .and_then(|parent| self.shown_by(&parent))
+                .map(|(_, access)| access)
+        };
+        let redundant: Vec<AbsPath> = self
+            .mounts
+            .iter()
+            .filter(|(at, kind)| matches!(kind, MountKind::Bind { access, .. } if outer(at) == Some(*access)))
+            .map(|(at, _)| at.clone())
+            .collect();
+        self.mounts.retain(|at, _| !redundant.contains(at));
+        self.writable.retain(|(_, root)| !redundant.contains(root));
     }
 
     fn below_link(&self, path: &AbsPath) -> bool {
@@ -221,13 +308,23 @@ impl Builder<'_> {
         // With the whole of /etc granted, a made file could stand on a name that is not there.
         if self.shown_by(&etc).is_none() {
             for place in MADE {
-                self.mounts.insert(constant(place)?, MountKind::File { contents: self.made(place) });
+                self.mounts.insert(
+                    constant(place)?,
+                    MountKind::File {
+                        contents: self.made(place),
+                    },
+                );
             }
         }
         let workspace = self.effective.surroundings.workspace.clone();
         let alias = constant("/workspace")?;
         if !workspace.is_within(&alias) {
-            self.add_own(alias, MountKind::Symlink { target: workspace.to_string() });
+            self.add_own(
+                alias,
+                MountKind::Symlink {
+                    target: workspace.to_string(),
+                },
+            );
         }
         Ok(())
     }
@@ -255,9 +352,16 @@ impl Builder<'_> {
         for path in &self.fs.protected {
             let reopened = self.reopened(path) && self.effective.protected_by(path).is_none();
             if !reopened && matches!(self.shown_by(path), Some((_, Access::ReadWrite))) {
-                let kind = MountKind::Bind { source: path.clone(), access: Access::ReadOnly, owned: true };
+                let kind = MountKind::Bind {
+                    source: path.clone(),
+                    access: Access::ReadOnly,
+                    owned: true,
+                };
                 self.mounts.insert(path.clone(), kind);
-                let origin = self.effective.protected_by(path).map_or_else(built_in, |rule| rule.origin.clone());
+                let origin = self
+                    .effective
+                    .protected_by(path)
+                    .map_or_else(built_in, |rule| rule.origin.clone());
                 self.line("fs.protect", path, &origin, Guarantee::WritesConfined, "");
             }
         }
@@ -269,15 +373,22 @@ impl Builder<'_> {
 
     /// Covers over existing hidden names, and nothing mounted below a cover.
     fn hide(&mut self) {
-        let system = hidden_in_system(self.effective).into_iter().map(|path| (self.fact(&path), path));
-        let found = system.filter(|(fact, _)| fact.kind != PathKind::Missing).map(|(fact, _)| fact.resolved);
+        let system = hidden_in_system(self.effective)
+            .into_iter()
+            .map(|path| (self.fact(&path), path));
+        let found = system
+            .filter(|(fact, _)| fact.kind != PathKind::Missing)
+            .map(|(fact, _)| fact.resolved);
         let mut hidden: Vec<AbsPath> = found.chain(self.fs.hidden.iter().cloned()).collect();
         hidden.sort();
         hidden.dedup();
         for path in hidden {
             let reopened = self.reopened(&path) && self.effective.hidden_by(&path).is_none();
             if !reopened && self.shown_by(&path).is_some() {
-                let origin = self.effective.hidden_by(&path).map_or_else(built_in, |rule| rule.origin.clone());
+                let origin = self
+                    .effective
+                    .hidden_by(&path)
+                    .map_or_else(built_in, |rule| rule.origin.clone());
                 self.cover(&path);
                 self.line("fs.hide", &path, &origin, Guarantee::SecretsHidden, "");
             }
@@ -301,12 +412,23 @@ impl Builder<'_> {
 }
 
 fn never(path: &AbsPath) -> bool {
-    path.as_str() == "/" || NEVER.iter().any(|never| path.as_str().strip_prefix(never).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+    path.as_str() == "/"
+        || NEVER.iter().any(|never| {
+            path.as_str()
+                .strip_prefix(never)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
 }
 
 /// The shell of the agent's account.
 pub(super) fn shell(fs: &FsFacts) -> &'static str {
-    let exists = |shell: &&str| AbsPath::new(*shell).is_ok_and(|path| fs.paths.get(&path).is_some_and(|fact| fact.kind == PathKind::File));
+    let exists = |shell: &&str| {
+        AbsPath::new(*shell).is_ok_and(|path| {
+            fs.paths
+                .get(&path)
+                .is_some_and(|fact| fact.kind == PathKind::File)
+        })
+    };
     SHELLS.into_iter().find(exists).unwrap_or("/bin/sh")
 }
 
@@ -316,7 +438,15 @@ fn landlock(mounts: &BTreeMap<AbsPath, MountKind>) -> Result<Vec<LandlockRule>, 
     for place in ["/proc", "/dev", "/etc"] {
         rules.insert(constant(place)?, Access::ReadOnly);
     }
-    for place in ["/dev/shm", "/dev/pts", "/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx"] {
+    for place in [
+        "/dev/shm",
+        "/dev/pts",
+        "/dev/null",
+        "/dev/zero",
+        "/dev/full",
+        "/dev/tty",
+        "/dev/ptmx",
+    ] {
         rules.insert(constant(place)?, Access::ReadWrite);
     }
     for (at, kind) in mounts {
@@ -327,8 +457,15 @@ fn landlock(mounts: &BTreeMap<AbsPath, MountKind>) -> Result<Vec<LandlockRule>, 
             MountKind::Scratch { .. } => {
                 rules.insert(at.clone(), Access::ReadWrite);
             }
-            MountKind::Proc | MountKind::Dev | MountKind::Symlink { .. } | MountKind::File { .. } | MountKind::Mask => {}
+            MountKind::Proc
+            | MountKind::Dev
+            | MountKind::Symlink { .. }
+            | MountKind::File { .. }
+            | MountKind::Mask => {}
         }
     }
-    Ok(rules.into_iter().map(|(path, access)| LandlockRule { path, access }).collect())
+    Ok(rules
+        .into_iter()
+        .map(|(path, access)| LandlockRule { path, access })
+        .collect())
 }

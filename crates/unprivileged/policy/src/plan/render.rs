@@ -19,31 +19,62 @@ pub struct Rendered {
 /// Renders a plan; `baseline` is the policy of the preset alone, to show what the other layers changed.
 #[must_use]
 pub fn render_dry_run(effective: &Effective, planned: &Planned, baseline: Option<&Effective>) -> Rendered {
-    Rendered { text: text(effective, planned, baseline), json: document(effective, planned, baseline) }
+    Rendered {
+        text: text(effective, planned, baseline),
+        json: document(effective, planned, baseline),
+    }
 }
 
 fn text(effective: &Effective, planned: &Planned, baseline: Option<&Effective>) -> String {
     let plan = &planned.plan;
     let mut lines = vec![
         effective.headline(),
-        format!("plan for {} on {} · policy {} · nothing was executed", shown(plan.run.as_str()), plan.backend, plan.policy),
+        format!(
+            "plan for {} on {} · policy {} · nothing was executed",
+            shown(plan.run.as_str()),
+            plan.backend,
+            plan.policy
+        ),
         String::new(),
-        format!("{:<12} {:<44} {:<10} {:<22} {}", "SECTION", "RULE", "HELD BY", "PROVEN BY", "ORIGIN"),
+        format!(
+            "{:<12} {:<44} {:<10} {:<22} {}",
+            "SECTION", "RULE", "HELD BY", "PROVEN BY", "ORIGIN"
+        ),
     ];
     // A preset names paths of many systems: those of other systems are no news to a person.
     let news = |line: &&PlanLine| !(line.section == "system.read" && line.note.contains("skipped"));
     for line in planned.listing.iter().filter(news) {
-        let PlanLine { section, rule, origin, mechanism, probe, note } = line;
+        let PlanLine {
+            section,
+            rule,
+            origin,
+            mechanism,
+            probe,
+            note,
+        } = line;
         let probe = probe.map_or("-", |probe| probe.name());
-        let note = if note.is_empty() { String::new() } else { format!("  ({note})") };
-        lines.push(shown(&format!("{section:<12} {rule:<44} {:<10} {probe:<22} {origin}{note}", mechanism.name())));
+        let note = if note.is_empty() {
+            String::new()
+        } else {
+            format!("  ({note})")
+        };
+        lines.push(shown(&format!(
+            "{section:<12} {rule:<44} {:<10} {probe:<22} {origin}{note}",
+            mechanism.name()
+        )));
     }
     lines.push(String::new());
     for request in &effective.not_granted {
-        lines.push(shown(&format!("requested, not granted: {} ({})", request.what, request.origin)));
+        lines.push(shown(&format!(
+            "requested, not granted: {} ({})",
+            request.what, request.origin
+        )));
     }
     for inactive in &effective.inactive {
-        lines.push(shown(&format!("inactive: {} ({}): {}", inactive.what, inactive.origin, inactive.reason)));
+        lines.push(shown(&format!(
+            "inactive: {} ({}): {}",
+            inactive.what, inactive.origin, inactive.reason
+        )));
     }
     if let Some(baseline) = baseline {
         for line in diff(baseline, effective) {
@@ -55,7 +86,12 @@ fn text(effective: &Effective, planned: &Planned, baseline: Option<&Effective>) 
         lines.push(format!("WAIVED: limits.{} is not held", waiver.limit));
     }
     let score = score(effective, plan.backend);
-    lines.push(format!("score {}.{} {}", score.tenths / 10, score.tenths % 10, score.word));
+    lines.push(format!(
+        "score {}.{} {}",
+        score.tenths / 10,
+        score.tenths % 10,
+        score.word
+    ));
     lines.push(String::new());
     lines.join("\n")
 }
@@ -75,7 +111,11 @@ fn document(effective: &Effective, planned: &Planned, baseline: Option<&Effectiv
             })
         })
         .collect();
-    let layers: Vec<Value> = effective.layers.iter().map(|(kind, name)| json!({ "layer": kind.name(), "name": name })).collect();
+    let layers: Vec<Value> = effective
+        .layers
+        .iter()
+        .map(|(kind, name)| json!({ "layer": kind.name(), "name": name }))
+        .collect();
     json!({
         "schema": "bastle.plan/v1",
         "headline": effective.headline(),
@@ -94,8 +134,18 @@ fn document(effective: &Effective, planned: &Planned, baseline: Option<&Effectiv
 }
 
 /// Variables named by the policy or the command line may hold anything: only bastle's own values are shown.
-const SHOWN: &[&str] =
-    &["PATH", "HOME", "TMPDIR", "USER", "LOGNAME", "SHELL", "LANG", "TERM", "AGENT_IN_SANDBOX", "BASTLE_SESSION"];
+const SHOWN: &[&str] = &[
+    "PATH",
+    "HOME",
+    "TMPDIR",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "TERM",
+    "AGENT_IN_SANDBOX",
+    "BASTLE_SESSION",
+];
 
 fn redacted(plan: &LaunchPlan) -> Value {
     let mut plan = plan.clone();

@@ -1,9 +1,11 @@
 //! Shared by the integration tests: a home, a workspace, and layers from text.
 #![allow(dead_code)]
+pub(crate) mod launch;
+
 use bastle_contract::AbsPath;
 use bastle_policy::{
-    Decision, Effective, Expansion, Layer, LayerKind, MergeOptions, Outcome, Query, Surroundings, decide, floor, merge, parse,
-    preset,
+    Decision, Effective, Expansion, Layer, LayerKind, MergeOptions, Outcome, Query, Surroundings, decide,
+    floor, merge, parse, preset,
 };
 
 pub(crate) fn path(text: &str) -> AbsPath {
@@ -11,7 +13,10 @@ pub(crate) fn path(text: &str) -> AbsPath {
 }
 
 pub(crate) fn surroundings() -> Surroundings {
-    Surroundings { home: path("/home/u"), workspace: path("/home/u/w") }
+    Surroundings {
+        home: path("/home/u"),
+        workspace: path("/home/u/w"),
+    }
 }
 
 pub(crate) fn layer(kind: LayerKind, text: &str) -> Layer {
@@ -25,7 +30,15 @@ pub(crate) fn merged(layers: &[Layer]) -> Effective {
 }
 
 pub(crate) fn expanded(layers: &[Layer]) -> Effective {
-    merge(layers, &surroundings(), &MergeOptions { expansion: Expansion::Allowed, unprotect: Vec::new() }).unwrap()
+    merge(
+        layers,
+        &surroundings(),
+        &MergeOptions {
+            expansion: Expansion::Allowed,
+            unprotect: Vec::new(),
+        },
+    )
+    .unwrap()
 }
 
 /// The floor, preset `default`, and these.

@@ -1,0 +1,179 @@
+//! The command line as it is typed. Values are checked by the verbs, which know what they mean.
+use crate::commands::{
+    audit::AuditArgs, bench::BenchArgs, can_i::CanIArgs, completions::CompletionsArgs, demo::DemoArgs,
+    doctor::DoctorArgs, explain::ExplainArgs, man::ManArgs, policy::PolicyArgs, run_args::RunArgs,
+    version::VersionArgs, why::WhyArgs,
+};
+use crate::render;
+use bastle_contract::{Code, ExitCode, Fault};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use std::ffi::{OsStr, OsString};
+
+const AFTER: &str = "\
+Examples:
+  bastle run -- claude                 run an agent inside the fence
+  bastle can-i write ./src/main.rs     ask the policy (exit 0 allow, 1 deny, 10 ask)
+  bastle why                           explain the last denial
+  bastle doctor                        what this host can enforce
+
+Exit codes: 0 ok, 1 failed or denied, 2 usage, 3 not found, 10 would ask.
+`run` gives the command's own code; 124 timeout, 125 bastle failed, 126 and 127 not executed.";
+
+/// Run AI coding agents inside a kernel-enforced fence.
+#[derive(Debug, Parser)]
+#[command(name = "bastle", version, after_help = AFTER, disable_help_subcommand = false, subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    /// When to use colour
+    #[arg(long, global = true, value_enum, default_value = "auto", value_name = "WHEN")]
+    pub(crate) color: ColorWhen,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// When to use colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ColorWhen {
+    /// On a terminal, unless NO_COLOR or TERM=dumb says otherwise.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "one value per process")]
+pub(crate) enum Command {
+    /// Run a command inside the fence
+    Run(RunArgs),
+    /// Watch a scripted agent work, attack and fail, in a throw-away project
+    Demo(DemoArgs),
+    /// Show what this host can enforce, and how to fix what it cannot
+    Doctor(DoctorArgs),
+    /// Show, check and compare policies
+    Policy(PolicyArgs),
+    /// Ask whether the policy allows something (exit 0 allow, 1 deny, 10 ask)
+    CanI(CanIArgs),
+    /// Explain a denial or a decision
+    Why(WhyArgs),
+    /// List, show, verify and export audit logs
+    Audit(AuditArgs),
+    /// Explain an error code
+    Explain(ExplainArgs),
+    /// Print shell completions
+    Completions(CompletionsArgs),
+    /// Print the manual page, or write all of them
+    Man(ManArgs),
+    /// Print the version
+    Version(VersionArgs),
+    #[command(name = "__bench-policy", hide = true)]
+    BenchPolicy(BenchArgs),
+}
+
+/// What came of reading the arguments.
+pub(crate) enum Parsed {
+    /// A verb.
+    Command(Cli),
+    /// Nothing to do: help, version or a usage error was told.
+    Ended(u8),
+}
+
+/// Reads the arguments. Usage errors end with 2, those of `run` with 125: there, 2 would be the agent's own code.
+pub(crate) fn parse(words: Vec<OsString>) -> Parsed {
+    let mut command = Cli::command().color(color_of(&words));
+    let read = command.try_get_matches_from_mut(&words).and_then(|matches| Cli::from_arg_matches(&matches));
+    let error = match read {
+        Ok(cli) => return Parsed::Command(cli),
+        Err(error) => error,
+    };
+    let told = if error.use_stderr() && asks_json(&words) {
+        let text = error.to_string();
+        let what = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        let fault = Fault::new(Code::UsageArgument, what, "").help("bastle help");
+        eprintln!("{}", render::fault_json(&fault));
+        Ok(())
+    } else {
+        error.print()
+    };
+    match (error.exit_code(), told) {
+        (0, Ok(())) => Parsed::Ended(0),
+        (0, Err(_)) => Parsed::Ended(1),
+        _ if verb(&words).is_some_and(|verb| verb == "run") => Parsed::Ended(ExitCode::Failed as u8),
+        _ => Parsed::Ended(2),
+    }
+}
+
+/// The words before `--`, without the program's name.
+fn own_words(words: &[OsString]) -> impl Iterator<Item = &OsStr> {
+    words.iter().skip(1).map(OsString::as_os_str).take_while(|word| *word != "--")
+}
+
+fn asks_json(words: &[OsString]) -> bool {
+    own_words(words).any(|word| word == "--json")
+}
+
+/// The first word that is no option of the program itself.
+fn verb(words: &[OsString]) -> Option<&OsStr> {
+    let mut words = own_words(words);
+    while let Some(word) = words.next() {
+        if word == "--color" {
+            words.next()?;
+        } else if !word.as_encoded_bytes().starts_with(b"-") {
+            return Some(word);
+        }
+    }
+    None
+}
+
+/// Help and usage errors are painted before the arguments are read, so the choice is looked up by hand.
+fn color_of(words: &[OsString]) -> clap::ColorChoice {
+    let mut words = own_words(words);
+    while let Some(word) = words.next() {
+        let value = match word.to_str() {
+            Some("--color") => words.next().and_then(OsStr::to_str),
+            Some(word) => word.strip_prefix("--color="),
+            None => None,
+        };
+        match value {
+            Some("always") => return clap::ColorChoice::Always,
+            Some("never") => return clap::ColorChoice::Never,
+            Some(_) | None => {}
+        }
+    }
+    clap::ColorChoice::Auto
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        std::iter::once("bastle").chain(line.split(' ')).map(OsString::from).collect()
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_wrong_use_of_run_never_looks_like_an_exit_code_of_the_agent() {
+        let code = |line: &str| match parse(words(line)) {
+            Parsed::Ended(code) => Some(code),
+            Parsed::Command(_) => None,
+        };
+        assert_eq!(code("run --no-such-flag -- true"), Some(125));
+        assert_eq!(code("--color never run --no-such-flag"), Some(125));
+        assert_eq!(code("explain --no-such-flag run"), Some(2));
+        assert_eq!(code("rnu"), Some(2));
+    }
+
+    #[test]
+    fn what_stands_behind_the_two_dashes_belongs_to_the_agent() {
+        assert!(!asks_json(&words("run -- tool --json")));
+        assert_eq!(verb(&words("--color always can-i")), Some(OsStr::new("can-i")));
+        assert_eq!(color_of(&words("run -- x --color=always")), clap::ColorChoice::Auto);
+    }
+}

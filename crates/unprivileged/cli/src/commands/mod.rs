@@ -1,0 +1,38 @@
+//! The verbs. Each reads its arguments, asks the library crates and returns an exit code.
+pub(crate) mod ask;
+pub(crate) mod audit;
+pub(crate) mod bench;
+pub(crate) mod can_i;
+pub(crate) mod completions;
+pub(crate) mod demo;
+pub(crate) mod doctor;
+pub(crate) mod explain;
+pub(crate) mod host;
+pub(crate) mod man;
+pub(crate) mod policy;
+pub(crate) mod run;
+pub(crate) mod run_args;
+pub(crate) mod run_voice;
+pub(crate) mod runs;
+pub(crate) mod source;
+pub(crate) mod version;
+pub(crate) mod why;
+
+use crate::args::Command;
+use crate::context::Format;
+
+/// Whether a verb was asked for JSON; its errors then are JSON too.
+pub(crate) fn format_of(command: &Command) -> Format {
+    let json = match command {
+        Command::Policy(args) => args.json(),
+        Command::CanI(args) => args.json,
+        Command::Why(args) => args.json,
+        Command::Audit(args) => args.json(),
+        Command::Explain(args) => args.json,
+        Command::Version(args) => args.json,
+        // These three report by themselves; the others have no JSON.
+        Command::Run(_) | Command::Demo(_) | Command::Doctor(_) => false,
+        Command::Completions(_) | Command::Man(_) | Command::BenchPolicy(_) => false,
+    };
+    if json { Format::Json } else { Format::Human }
+}

@@ -1,0 +1,427 @@
+//! What may be typed after `bastle run`, and what it means. The operator's own word: trusted, but checked.
+//!
+//! Flags that speak about policy become one `agent-permissions` document, so that a flag and a file are read,
+//! checked and explained by the same code. Every long flag has a variable `BASTLE_<FLAG>` (a flag that repeats
+//! takes one value from it), except those that give protection up: they are for the command line alone.
+use bastle_contract::{AbsPath, Argv, Code, EnvName, Fault, LimitKind, RunId, Stdio, Waiver};
+use bastle_control::Sources;
+use bastle_policy::SandboxMode;
+use clap::builder::FalseyValueParser;
+use serde_json::{Map, Value, json};
+use std::ffi::OsString;
+use std::path::{Component, Path, PathBuf};
+
+/// Runs a command inside the fence.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(after_help = "\
+Examples:
+  bastle run -- claude                       fence an agent in this project
+  bastle run --preset dev -- cargo test      toolchains of the home directory readable
+  bastle run --rw ../shared --timeout 30m -- make
+  bastle run --dry-run-policy -- claude      show the plan, execute nothing
+
+Exit codes: the command's own; 124 timeout; 125 bastle failed (also wrong use and bad policy);
+126 cannot be executed; 127 not found; 128+N killed by signal N; 77 denials with --fail-on-deny.")]
+pub struct RunArgs {
+    /// Policy to start from; see `bastle policy presets`
+    #[arg(long, value_name = "NAME[@VERSION]", env = "BASTLE_PRESET", help_heading = "Policy")]
+    pub preset: Option<String>,
+    /// Policy file, taken as your own word (repeatable)
+    #[arg(long, value_name = "FILE", env = "BASTLE_POLICY", help_heading = "Policy")]
+    pub policy: Vec<PathBuf>,
+    /// read-only | workspace-write | danger-full-access (refused: see --backend host)
+    #[arg(long, value_name = "MODE", env = "BASTLE_SANDBOX", help_heading = "Policy")]
+    pub sandbox: Option<String>,
+    /// Network: only `none` in this build
+    #[arg(long, value_name = "REACH", env = "BASTLE_NET", help_heading = "Policy")]
+    pub net: Option<String>,
+    /// Path the agent may read (repeatable)
+    #[arg(long, value_name = "PATH", env = "BASTLE_RO", help_heading = "Policy")]
+    pub ro: Vec<PathBuf>,
+    /// Path the agent may read and write (repeatable)
+    #[arg(long, value_name = "PATH", env = "BASTLE_RW", help_heading = "Policy")]
+    pub rw: Vec<PathBuf>,
+    /// Path or pattern the agent never sees (repeatable)
+    #[arg(long, value_name = "PATH", env = "BASTLE_HIDE", help_heading = "Policy")]
+    pub hide: Vec<String>,
+    /// Re-open a path of the hard floor (repeatable; command line only)
+    #[arg(long, value_name = "PATH", help_heading = "Policy")]
+    pub unprotect: Vec<PathBuf>,
+    /// Let the project's own policy file widen the policy (command line only)
+    #[arg(long, help_heading = "Policy")]
+    pub allow_user_expansion: bool,
+    /// Show what would be enforced, execute nothing
+    #[arg(long, env = "BASTLE_DRY_RUN_POLICY", value_parser = FalseyValueParser::new(), help_heading = "Policy")]
+    pub dry_run_policy: bool,
+
+    /// Variable for the agent; without a value yours is taken (repeatable)
+    #[arg(short, long, value_name = "NAME[=VALUE]", env = "BASTLE_ENV", hide_env_values = true, help_heading = "Environment")]
+    pub env: Vec<String>,
+    /// File of NAME=VALUE lines (repeatable)
+    #[arg(long, value_name = "FILE", env = "BASTLE_ENV_FILE", help_heading = "Environment")]
+    pub env_file: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+
+    /// How the workspace is handed over: only `in-place` in this build
+    #[arg(long, value_name = "MODE", env = "BASTLE_WORKSPACE", help_heading = "Run")]
+    pub workspace: Option<String>,
+    /// The project (default: the git root above the current directory, else the current directory)
+    #[arg(long, value_name = "DIR", env = "BASTLE_WORKSPACE_DIR", help_heading = "Run")]
+    pub workspace_dir: Option<PathBuf>,
+    /// auto | native | host; auto is native, never host
+    #[arg(long, value_name = "KIND", env = "BASTLE_BACKEND", help_heading = "Run")]
+    pub backend: Option<String>,
+    /// Consent to run without a fence; only with --backend host (command line only)
+    #[arg(long, help_heading = "Run")]
+    pub i_understand_this_is_not_a_fence: bool,
+    /// Name of the run
+    #[arg(long, value_name = "NAME", env = "BASTLE_NAME", help_heading = "Run")]
+    pub name: Option<String>,
+    /// Accepted for habit: standard input is always connected
+    #[arg(short, long, env = "BASTLE_INTERACTIVE", value_parser = FalseyValueParser::new(), help_heading = "Run")]
+    pub interactive: bool,
+    /// Give the agent a terminal of its own (default when input and output are one)
+    #[arg(short, long, env = "BASTLE_TTY", value_parser = FalseyValueParser::new(), help_heading = "Run")]
+    pub tty: bool,
+    /// Never give it a terminal
+    #[arg(short = 'T', long, env = "BASTLE_NO_TTY", value_parser = FalseyValueParser::new(), help_heading = "Run")]
+    pub no_tty: bool,
+    /// Refuse debugging calls between the agent's own processes
+    #[arg(long, env = "BASTLE_NO_DEBUGGERS", value_parser = FalseyValueParser::new(), help_heading = "Run")]
+    pub no_debuggers: bool,
+    /// Exit 77 when anything was denied
+    #[arg(long, env = "BASTLE_FAIL_ON_DENY", value_parser = FalseyValueParser::new(), help_heading = "Run")]
+    pub fail_on_deny: bool,
+    /// Say nothing but errors
+    #[arg(short, long, env = "BASTLE_QUIET", value_parser = FalseyValueParser::new(), help_heading = "Output")]
+    pub quiet: bool,
+    /// One JSON object (bastle.run/v1) on standard output; the agent's output goes to standard error
+    #[arg(long, env = "BASTLE_JSON", value_parser = FalseyValueParser::new(), help_heading = "Output")]
+    pub json: bool,
+
+    /// What to run; the first word that is no option ends the options
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+/// Limits, in the units of policy files.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct LimitArgs {
+    /// Processors, e.g. 2 or 1.5
+    #[arg(long, value_name = "N", env = "BASTLE_CPU", help_heading = "Limits")]
+    pub cpu: Option<f64>,
+    /// Memory of the whole run, e.g. 4G
+    #[arg(long, value_name = "SIZE", env = "BASTLE_MEM", help_heading = "Limits")]
+    pub mem: Option<String>,
+    /// Processes and threads at once
+    #[arg(long, value_name = "N", env = "BASTLE_PIDS", help_heading = "Limits")]
+    pub pids: Option<u64>,
+    /// Bytes added to the workspace, and size of the private HOME and TMPDIR, e.g. 10G
+    #[arg(long, value_name = "SIZE", env = "BASTLE_DISK", help_heading = "Limits")]
+    pub disk: Option<String>,
+    /// Wall time, e.g. 30m; then everything in the run is killed
+    #[arg(long, value_name = "TIME", env = "BASTLE_TIMEOUT", help_heading = "Limits")]
+    pub timeout: Option<String>,
+    /// Distinct workspace files created, changed or removed
+    #[arg(long, value_name = "N", env = "BASTLE_MAX_FILES", help_heading = "Limits")]
+    pub max_files: Option<u64>,
+    /// Files and directories created
+    #[arg(long, value_name = "N", env = "BASTLE_MAX_INODES", help_heading = "Limits")]
+    pub max_inodes: Option<u64>,
+    /// Bytes written to workspace files in all
+    #[arg(long, value_name = "SIZE", env = "BASTLE_MAX_WRITTEN", help_heading = "Limits")]
+    pub max_written: Option<String>,
+    /// Output passed on; the rest is discarded
+    #[arg(long, value_name = "SIZE", env = "BASTLE_MAX_OUTPUT", help_heading = "Limits")]
+    pub max_output: Option<String>,
+    /// Open descriptors of one process
+    #[arg(long, value_name = "N", env = "BASTLE_OPEN_FILES", help_heading = "Limits")]
+    pub open_files: Option<u64>,
+    /// Give a limit up that this host cannot hold (repeatable)
+    #[arg(long, value_name = "LIMIT", env = "BASTLE_WAIVE", help_heading = "Limits")]
+    pub waive: Vec<String>,
+}
+
+/// Which backend was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backend {
+    /// The fence.
+    Native,
+    /// None, with consent.
+    Host,
+}
+
+impl RunArgs {
+    /// What these flags say about policy.
+    pub(crate) fn sources(&self, here: &Path, home: &AbsPath) -> Result<Sources, Vec<Fault>> {
+        self.check_words().map_err(|fault| vec![fault])?;
+        let preset = self.chosen_preset().map_err(|fault| vec![fault])?;
+        let unprotect = self.unprotect.iter().map(|path| absolute(path, here, home)).collect::<Result<_, _>>();
+        let document = self.document(here, home).map_err(|fault| vec![fault])?;
+        let flags = document.map(|text| bastle_policy::parse("command line", text.as_bytes())).transpose()?;
+        Ok(Sources {
+            preset,
+            files: self.policy.clone(),
+            flags,
+            expand: self.allow_user_expansion,
+            unprotect: unprotect.map_err(|fault| vec![fault])?,
+        })
+    }
+
+    /// Values that this build does not have are refused by name, never ignored.
+    fn check_words(&self) -> Result<(), Fault> {
+        match self.net.as_deref() {
+            None | Some("none") => {}
+            Some(other) => {
+                let what = format!("--net {other} is not available");
+                let why = "this build has no egress proxy: every run is offline";
+                return Err(Fault::new(Code::NetNone, what, why).help("leave --net out, or say --net none"));
+            }
+        }
+        match self.workspace.as_deref() {
+            None | Some("in-place") => Ok(()),
+            Some(other) => {
+                let what = format!("--workspace {other} is not available");
+                let why = "this build hands the project over in place; copies and worktrees are not part of it";
+                Err(usage(what, why).help("work on a copy of your own: git worktree add ../copy && bastle run --workspace-dir ../copy -- CMD"))
+            }
+        }
+    }
+
+    fn chosen_preset(&self) -> Result<Option<String>, Fault> {
+        let Some(word) = &self.sandbox else { return Ok(self.preset.clone()) };
+        let meant = bastle_policy::sandbox_preset(SandboxMode::parse(word)?)?;
+        match &self.preset {
+            Some(preset) if preset.split('@').next() != Some(meant) => {
+                let what = format!("--sandbox {word} and --preset {preset} contradict each other");
+                Err(usage(what, format!("--sandbox {word} stands for --preset {meant}")).help("name one of them"))
+            }
+            Some(preset) => Ok(Some(preset.clone())),
+            None => Ok(Some(meant.to_owned())),
+        }
+    }
+
+    /// The flags as a policy document, or `None` when they say nothing.
+    fn document(&self, here: &Path, home: &AbsPath) -> Result<Option<String>, Fault> {
+        let mut fs = Map::new();
+        // The path itself and, where it is a symlink, the place it leads to: one without the other is a dead end.
+        let existing = |paths: &[PathBuf]| -> Result<Vec<Value>, Fault> {
+            let mut found = Vec::new();
+            for path in paths {
+                let typed = absolute(path, here, home)?;
+                let real = std::fs::canonicalize(typed.as_path())
+                    .map_err(|error| usage(format!("cannot grant {}", path.display()), error.to_string()))?;
+                let real = AbsPath::from_path(&real).map_err(|error| usage("unusable path", error.to_string()))?;
+                for path in [typed, real] {
+                    let value = Value::String(path.to_string());
+                    if !found.contains(&value) {
+                        found.push(value);
+                    }
+                }
+            }
+            Ok(found)
+        };
+        if !self.ro.is_empty() {
+            fs.insert("read".to_owned(), Value::Array(existing(&self.ro)?));
+        }
+        if !self.rw.is_empty() {
+            fs.insert("write".to_owned(), Value::Array(existing(&self.rw)?));
+        }
+        if !self.hide.is_empty() {
+            let hidden = self.hide.iter().map(|path| pattern(path, here, home)).collect::<Result<Vec<_>, _>>()?;
+            fs.insert("hide".to_owned(), json!(hidden));
+        }
+        let limits = self.limits.document();
+        if fs.is_empty() && limits.is_empty() {
+            return Ok(None);
+        }
+        let mut document = Map::from_iter([("version".to_owned(), json!(1))]);
+        for (key, section) in [("fs", fs), ("limits", limits)] {
+            if !section.is_empty() {
+                document.insert(key.to_owned(), Value::Object(section));
+            }
+        }
+        // One value per line, so that a message points at the flag's own value.
+        serde_json::to_string_pretty(&Value::Object(document)).map(Some).map_err(|error| usage("unusable flags", error.to_string()))
+    }
+
+    /// Where the run is to be enforced.
+    pub(crate) fn chosen_backend(&self) -> Result<Backend, Fault> {
+        let consent = self.i_understand_this_is_not_a_fence;
+        match self.backend.as_deref() {
+            None | Some("auto" | "native") if !consent => Ok(Backend::Native),
+            None | Some("auto" | "native") => Err(usage(
+                "--i-understand-this-is-not-a-fence belongs to --backend host",
+                "the native backend is a fence, and auto never chooses another",
+            )),
+            Some("host") if consent => Ok(Backend::Host),
+            Some("host") => Err(Fault::new(
+                Code::HostSoft,
+                "--backend host is not a fence",
+                "nothing is enforced by the kernel; it needs your consent on the command line",
+            )
+            .help("bastle run --backend host --i-understand-this-is-not-a-fence -- CMD")),
+            Some(other) => Err(Fault::new(Code::FenceBackend, format!("there is no backend {other:?}"), "this build has native and host")
+                .help("leave --backend out: native is the default")),
+        }
+    }
+
+    /// Terminal or pipes.
+    pub(crate) fn stdio(&self) -> Result<Stdio, Fault> {
+        match (self.tty, self.no_tty) {
+            (true, true) => Err(usage("-t and -T contradict each other", "one asks for a terminal, the other refuses it")),
+            (false, true) => Ok(Stdio::Pipes),
+            (true, false) => Ok(match bastle_control::choose_stdio() {
+                Stdio::Pipes => Stdio::Pty { rows: 24, cols: 80 },
+                pty @ Stdio::Pty { .. } => pty,
+            }),
+            (false, false) => Ok(bastle_control::choose_stdio()),
+        }
+    }
+
+    /// The name of the run.
+    pub(crate) fn run_id(&self) -> Result<RunId, Fault> {
+        match &self.name {
+            Some(name) => RunId::try_from(name.clone()).map_err(|error| usage("--name cannot be used", error.to_string())),
+            None => bastle_control::new_run_id(),
+        }
+    }
+
+    /// The command line of the agent.
+    pub(crate) fn argv(&self) -> Result<Argv, Fault> {
+        let word = |word: &OsString| {
+            word.clone().into_string().map_err(|word| usage(format!("argument {word:?} is not UTF-8"), "records and policies hold text"))
+        };
+        let words = self.command.iter().map(word).collect::<Result<Vec<_>, _>>()?;
+        Argv::try_from(words).map_err(|error| usage("the command cannot be used", error.to_string()))
+    }
+
+    /// Limits given up by name.
+    pub(crate) fn waivers(&self) -> Result<Vec<Waiver>, Fault> {
+        let waiver = |name: &String| match LimitKind::ALL.iter().find(|kind| kind.name().eq_ignore_ascii_case(name)) {
+            Some(limit) => Ok(Waiver { limit: *limit }),
+            None => {
+                let names: Vec<&str> = LimitKind::ALL.iter().map(|kind| kind.name()).collect();
+                Err(usage(format!("--waive {name}: there is no such limit"), "").help(format!("limits: {}", names.join(", "))))
+            }
+        };
+        self.limits.waive.iter().map(waiver).collect()
+    }
+
+    /// Variables of `--env-file`, then of `--env`: the later wins.
+    pub(crate) fn variables(&self) -> Result<Vec<(EnvName, String)>, Fault> {
+        let mut found: Vec<(EnvName, String)> = Vec::new();
+        let mut add = |name: EnvName, value: String| {
+            found.retain(|(known, _)| *known != name);
+            found.push((name, value));
+        };
+        for file in &self.env_file {
+            for (number, line) in env_lines(file)?.lines().enumerate() {
+                let line = line.trim_end_matches('\r');
+                if line.trim().is_empty() || line.trim_start().starts_with('#') {
+                    continue;
+                }
+                let at = || format!("{}:{}", file.display(), number + 1);
+                let (name, value) = variable(line.trim_start()).map_err(|why| refused(&at(), &why))?;
+                add(name, value);
+            }
+        }
+        for text in &self.env {
+            let (name, value) = variable(text).map_err(|why| refused("--env", &why))?;
+            add(name, value);
+        }
+        Ok(found)
+    }
+}
+
+impl LimitArgs {
+    fn document(&self) -> Map<String, Value> {
+        let texts = [
+            ("memory", &self.mem),
+            ("disk", &self.disk),
+            ("timeout", &self.timeout),
+            ("bytesWritten", &self.max_written),
+            ("output", &self.max_output),
+        ];
+        let numbers =
+            [("pids", self.pids), ("files", self.max_files), ("inodes", self.max_inodes), ("openFiles", self.open_files)];
+        let texts = texts.into_iter().filter_map(|(key, value)| Some((key, Value::String(value.clone()?))));
+        let numbers = numbers.into_iter().filter_map(|(key, value)| Some((key, json!(value?))));
+        let cpu = self.cpu.map(|cpu| ("cpu", json!(cpu)));
+        texts.chain(numbers).chain(cpu).map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+}
+
+/// Largest file of variables: people write far less, and it is read into memory.
+const MOST_ENV: u64 = 1 << 20;
+
+fn env_lines(path: &Path) -> Result<String, Fault> {
+    use std::io::Read;
+    use std::os::unix::fs::OpenOptionsExt;
+    let fault = |why: String| Fault::new(Code::UsageEnv, format!("cannot read the variables of {}", path.display()), why);
+    // Without O_NONBLOCK opening a FIFO would wait for a writer for ever.
+    let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
+    let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|error| fault(error.to_string()))?;
+    if !file.metadata().is_ok_and(|meta| meta.is_file()) {
+        return Err(fault("it is not a regular file".to_owned()));
+    }
+    let mut text = String::new();
+    file.take(MOST_ENV + 1).read_to_string(&mut text).map_err(|error| fault(error.to_string()))?;
+    if text.len() as u64 > MOST_ENV {
+        return Err(fault(format!("it is larger than {MOST_ENV} bytes")));
+    }
+    Ok(text)
+}
+
+/// `NAME=VALUE`, or `NAME` for the value it has here.
+fn variable(text: &str) -> Result<(EnvName, String), String> {
+    let (name, value) = match text.split_once('=') {
+        Some((name, value)) => (name, Some(value.to_owned())),
+        None => (text, None),
+    };
+    let known = EnvName::try_from(name.to_owned()).map_err(|error| error.to_string())?;
+    let value = match value {
+        Some(value) => value,
+        None => std::env::var(name).map_err(|_| format!("{name} has no value here, and none was given"))?,
+    };
+    if value.contains('\0') {
+        return Err(format!("the value of {name} contains a NUL byte"));
+    }
+    Ok((known, value))
+}
+
+fn refused(place: &str, why: &str) -> Fault {
+    Fault::new(Code::UsageEnv, format!("{place}: variable refused"), why).help("write NAME=VALUE, one per line in a file")
+}
+
+/// The absolute path a person meant, by its words alone.
+fn absolute(path: &Path, here: &Path, home: &AbsPath) -> Result<AbsPath, Fault> {
+    let whole = match path.strip_prefix("~") {
+        Ok(below) => home.as_path().join(below),
+        Err(_) => here.join(path),
+    };
+    let mut clean = PathBuf::from("/");
+    for component in whole.components() {
+        match component {
+            Component::Normal(part) => clean.push(part),
+            Component::ParentDir => drop(clean.pop()),
+            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+        }
+    }
+    AbsPath::from_path(&clean).map_err(|error| usage("unusable path", error.to_string()))
+}
+
+/// `**/x` holds everywhere; anything else is a path or pattern relative to the current directory.
+fn pattern(text: &str, here: &Path, home: &AbsPath) -> Result<String, Fault> {
+    if text.starts_with("**/") {
+        return Ok(text.to_owned());
+    }
+    absolute(Path::new(text), here, home).map(|path| path.to_string())
+}
+
+/// A wrong use of the command line.
+pub(crate) fn usage(what: impl Into<String>, why: impl Into<String>) -> Fault {
+    Fault::new(Code::UsageArgument, what, why)
+}

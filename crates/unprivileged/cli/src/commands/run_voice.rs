@@ -1,0 +1,306 @@
+//! What a person reads on standard error while a run lives. Text of events comes from the agent: shown escaped.
+use crate::render::{Letters, Paint, Style, bytes, duration_ms};
+use bastle_audit::sanitize;
+use bastle_contract::{
+    CapabilityStatement, Code, DenialKind, Denied, LaunchPlan, LimitHit, LimitKind, LimitMechanism, Stdio, Verdict,
+};
+use bastle_control::{Loaded, Place, Receipt, Voice};
+use bastle_policy::LayerKind;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Denials that are told in full; after these only their number is.
+const TOLD: u64 = 20;
+/// Directories for which no grant is ever proposed.
+const NEVER_PROPOSED: &[&str] =
+    &["/", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/var", "/home", "/root", "/boot", "/proc", "/sys", "/dev", "/run", "/tmp", "/opt"];
+
+/// What is said and how loudly.
+pub(crate) struct RunVoice<'a> {
+    style: Style,
+    quiet: bool,
+    place: &'a Place,
+    loaded: &'a Loaded,
+    begun: Instant,
+    raw: bool,
+    run: String,
+    program: String,
+    denials: u64,
+    /// What the probes found; kept for the JSON receipt.
+    pub(crate) statement: Option<CapabilityStatement>,
+    /// Denials, for the JSON receipt: the first few.
+    pub(crate) denied: Vec<(String, Denied)>,
+}
+
+/// How loudly a voice speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loudness {
+    /// First output, denials, receipt.
+    Normal,
+    /// Nothing.
+    Quiet,
+}
+
+impl<'a> RunVoice<'a> {
+    pub(crate) fn new(style: Style, loudness: Loudness, place: &'a Place, loaded: &'a Loaded) -> Self {
+        Self {
+            style,
+            quiet: loudness == Loudness::Quiet,
+            place,
+            loaded,
+            begun: Instant::now(),
+            raw: false,
+            run: String::new(),
+            program: String::new(),
+            denials: 0,
+            statement: None,
+            denied: Vec::new(),
+        }
+    }
+
+    /// Says lines, with the line ends the terminal needs right now.
+    fn say(&self, lines: &[String]) {
+        let end = if self.raw { "\r\n" } else { "\n" };
+        let text: String = lines.iter().flat_map(|line| [fit(self.style, line), end.to_owned()]).collect();
+        // Nobody may be reading: a run does not end for that.
+        drop(std::io::stderr().lock().write_all(text.as_bytes()));
+    }
+
+    /// The path of the run's audit log.
+    fn log(&self) -> PathBuf {
+        self.place.state.join("audit").join(&self.run).join("log.jsonl")
+    }
+
+    /// The last lines of a run.
+    pub(crate) fn receipt(&mut self, receipt: &Receipt) {
+        self.raw = false;
+        if self.quiet {
+            return;
+        }
+        let lines = receipt_lines(self.style, &self.run, receipt);
+        self.say(&lines);
+    }
+}
+
+impl Voice for RunVoice<'_> {
+    fn proven(&mut self, plan: &LaunchPlan, statement: &CapabilityStatement) {
+        self.run = plan.run.to_string();
+        self.program = plan.argv.as_slice().join(" ");
+        self.statement = Some(statement.clone());
+        if !self.quiet {
+            self.say(&first_lines(self, plan, statement));
+        }
+        self.raw = matches!(plan.stdio, Stdio::Pty { .. });
+    }
+
+    fn denied(&mut self, id: &str, denied: &Denied) {
+        self.denials += 1;
+        if self.denials <= TOLD {
+            self.denied.push((id.to_owned(), denied.clone()));
+        }
+        if self.quiet {
+            return;
+        }
+        match self.denials {
+            0..=TOLD => self.say(&denial_lines(self, id, denied)),
+            // One word that it goes on; the number stands in the receipt.
+            n if n == TOLD + 1 => {
+                let line = format!("{} more denials follow; they are recorded, not shown: bastle audit show {}", self.style.cross(), self.run);
+                self.say(&[line]);
+            }
+            _ => {}
+        }
+    }
+
+    fn limit(&mut self, hit: &LimitHit) {
+        if self.quiet {
+            return;
+        }
+        let code = limit_code(hit.limit);
+        let first = format!("{} limit {} = {} reached    {code}", self.style.cross(), hit.limit, amount(hit.limit, hit.value));
+        self.say(&[first, format!("   ╰─ {}", sanitize(&hit.effect)), format!("  help: {}", code.info().fix)]);
+    }
+}
+
+/// What is true of the fence, said once before the agent starts.
+fn first_lines(voice: &RunVoice<'_>, plan: &LaunchPlan, statement: &CapabilityStatement) -> Vec<String> {
+    let style = voice.style;
+    let effective = &voice.loaded.effective;
+    let preset = voice.loaded.layers.iter().find(|layer| layer.kind == LayerKind::Preset).map_or("-", |layer| layer.name.as_str());
+    let held = statement.probes.iter().filter(|probe| probe.verdict == Verdict::Held).count();
+    let mut lines = vec![
+        format!("bastle {}  fence: {}   net: none   preset: {}", env!("CARGO_PKG_VERSION"), sanitize(&statement.fence), sanitize(preset)),
+        format!("  {}   workspace: in-place {}", sanitize(&effective.headline()), sanitize(voice.place.workspace.as_str())),
+        format!(
+            "  {} {held} probes held, fence up in {} ms   run {}   audit {}",
+            style.tick(),
+            voice.begun.elapsed().as_millis(),
+            plan.run,
+            sanitize(&voice.log().display().to_string())
+        ),
+    ];
+    for rule in plan.limits.iter().filter(|rule| rule.mechanism == LimitMechanism::Waived) {
+        lines.push(format!("  {} waived: limit {} = {} is not held", style.paint(Paint::Warn, "!"), rule.limit, amount(rule.limit, rule.value)));
+    }
+    for request in &effective.not_granted {
+        let place = request.origin.to_string();
+        lines.push(format!("  {} requested, not granted: {} ({})", style.paint(Paint::Warn, "!"), sanitize(&request.what), sanitize(&place)));
+    }
+    if effective.mode.value != bastle_policy::Mode::Enforce {
+        lines.push(format!("  {} mode {:?} has no effect in this build: everything is enforced", style.paint(Paint::Warn, "!"), effective.mode.value));
+    }
+    lines
+}
+
+fn denial_lines(voice: &RunVoice<'_>, id: &str, denied: &Denied) -> Vec<String> {
+    let code = denial_code(denied);
+    let word = match denied.kind {
+        DenialKind::Write | DenialKind::Hidden | DenialKind::Protected | DenialKind::Limit => "write",
+        DenialKind::Syscall => "call",
+        DenialKind::Exec => "exec",
+    };
+    let mechanism = match denied.kind {
+        DenialKind::Write => "kernel",
+        DenialKind::Hidden | DenialKind::Protected | DenialKind::Limit => "write guard",
+        DenialKind::Syscall => "system-call filter",
+        DenialKind::Exec => "covered program",
+    };
+    let target = if denied.target.is_empty() { &denied.operation } else { &denied.target };
+    let mut lines = vec![
+        format!("{} denied {word} {}    {code} · {}", voice.style.cross(), sanitize(target), sanitize(id)),
+        format!("   ╭─ {} › {}({})   {}", voice.run, sanitize(&denied.comm), denied.pid, sanitize(&denied.operation)),
+        format!("   ╰─ {} → {}   enforced: {mechanism}", sanitize(&denied.rule), sanitize(&denied.errno)),
+    ];
+    for (index, help) in denial_help(denied, id, &voice.program).into_iter().enumerate() {
+        lines.push(format!("  {} {help}", if index == 0 { "help:" } else { "     " }));
+    }
+    lines
+}
+
+/// The code under which a denial is explained.
+pub(crate) fn denial_code(denied: &Denied) -> Code {
+    match denied.kind {
+        DenialKind::Write => Code::FsWrite,
+        DenialKind::Hidden => Code::FsHidden,
+        DenialKind::Protected => Code::FsProtected,
+        DenialKind::Syscall => Code::SysDenied,
+        DenialKind::Exec => Code::ExecDenied,
+        DenialKind::Limit => {
+            let named = |kind: &&LimitKind| denied.rule.starts_with(&format!("limits.{} ", kind.name()));
+            LimitKind::ALL.iter().find(named).map_or(Code::LimitDisk, |kind| limit_code(*kind))
+        }
+    }
+}
+
+fn limit_code(limit: LimitKind) -> Code {
+    match limit {
+        LimitKind::WallTime | LimitKind::CpuTime | LimitKind::Cpu => Code::LimitTime,
+        LimitKind::Memory => Code::LimitMemory,
+        LimitKind::Pids => Code::LimitPids,
+        LimitKind::Disk => Code::LimitDisk,
+        LimitKind::Inodes | LimitKind::Files => Code::LimitFiles,
+        LimitKind::BytesWritten => Code::LimitBytes,
+        LimitKind::Output => Code::LimitOutput,
+        LimitKind::OpenFiles => Code::LimitOpenFiles,
+    }
+}
+
+/// What a person can do, as commands to paste. Nothing is proposed that would open a system directory.
+fn denial_help(denied: &Denied, id: &str, program: &str) -> Vec<String> {
+    let why = format!("bastle why {id}");
+    let target = quoted(&denied.target);
+    match denied.kind {
+        DenialKind::Write => {
+            let path = Path::new(&denied.target);
+            let place = if path.exists() { Some(path) } else { path.parent() };
+            let fitting = place.and_then(Path::to_str).filter(|place| place.starts_with('/') && !NEVER_PROPOSED.contains(place) && !place.starts_with("/etc/") && !place.starts_with("/usr/"));
+            match fitting {
+                Some(place) => vec![format!("bastle run --rw {} -- {}", quoted(place), sanitize(program)), why],
+                None => vec!["no grant is proposed for a system directory".to_owned(), why],
+            }
+        }
+        DenialKind::Hidden => vec![format!("bastle policy show --origin   (which layer hides {})", sanitize(&denied.rule)), why],
+        DenialKind::Protected => vec![
+            "make this change yourself after the run: a program outside would execute it".to_owned(),
+            format!("bastle run --unprotect {target} -- {}   (if you mean it)", sanitize(program)),
+            why,
+        ],
+        DenialKind::Syscall => vec!["no setting opens this call".to_owned(), why],
+        DenialKind::Exec => vec!["bastle policy show --origin   (which layer denies it)".to_owned(), why],
+        DenialKind::Limit => vec![denial_code(denied).info().fix.to_owned(), why],
+    }
+}
+
+/// A word as a shell reads it back, on one line.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
+    let clean = sanitize(word);
+    if !clean.is_empty() && clean.chars().all(plain) { clean } else { format!("'{}'", clean.replace('\'', "'\\''")) }
+}
+
+/// The receipt in lines.
+fn receipt_lines(style: Style, run: &str, receipt: &Receipt) -> Vec<String> {
+    let Receipt { code, fault: _, killed, usage, denials, limits, discarded, records } = receipt;
+    let run = if run.is_empty() { "run" } else { run };
+    let mut parts = vec![format!("{run} finished {code} in {}", duration_ms(usage.wall_ms)), format!("cpu {}", duration_ms(usage.cpu_ms))];
+    if usage.peak_memory > 0 {
+        parts.push(format!("peak {}", bytes(usage.peak_memory)));
+    }
+    parts.push(count(usage.created, "file created", "files created"));
+    parts.push(format!("{denials} denied"));
+    parts.push(count(limits.len() as u64, "limit", "limits"));
+    if *discarded > 0 {
+        parts.push(format!("{} of output discarded", bytes(*discarded)));
+    }
+    if let Some(why) = killed {
+        parts.push(format!("killed: {}", sanitize(why)));
+    }
+    parts.push(format!("audit {} sealed ({records} records)", style.tick()));
+    let mut lines = vec![parts.join(" · ")];
+    if *denials > 0 {
+        lines.push("  note: reads outside the policy are not reported: the kernel answers ENOENT".to_owned());
+        lines.push("  next: bastle why   ·   bastle audit show @last".to_owned());
+    }
+    lines
+}
+
+fn count(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
+/// A limit's value as people write it.
+pub(crate) fn amount(limit: LimitKind, value: u64) -> String {
+    match limit {
+        LimitKind::WallTime => duration_ms(value),
+        LimitKind::CpuTime => format!("{value}s"),
+        LimitKind::Cpu => format!("{}.{:03}", value / 1000, value % 1000),
+        LimitKind::Memory | LimitKind::Disk | LimitKind::BytesWritten | LimitKind::Output => bytes(value),
+        LimitKind::Pids | LimitKind::OpenFiles | LimitKind::Inodes | LimitKind::Files => value.to_string(),
+    }
+}
+
+/// Marks of this crate's lines and of other crates' texts, in ASCII where that is all there is.
+pub(crate) fn fit(style: Style, text: &str) -> String {
+    let stand_in = |c: char| match c {
+        '⊂' => "<",
+        '−' | '─' => "-",
+        '·' | '│' => "|",
+        '╭' | '╰' => "+",
+        '›' => ">",
+        '→' => "->",
+        '✓' => "ok",
+        '✗' => "x",
+        _ => "",
+    };
+    match style.letters() {
+        Letters::Unicode => text.to_owned(),
+        Letters::Ascii => {
+            let letter = |c: char| match stand_in(c) {
+                "" => c.to_string(),
+                other => other.to_owned(),
+            };
+            text.chars().map(letter).collect()
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Limits, environment and the dry run of a plan.
+#![allow(clippy::unwrap_used, clippy::panic)]
+mod common;
+
+use LayerKind::{Project, User};
+use bastle_contract::{
+    Access, CgroupFacts, CgroupFlavour, Code, Controller, EnvName, HostFacts, LimitKind, LimitMechanism,
+    Waiver,
+};
+use bastle_policy::{LaunchRequest, LayerKind, plan, preset, render_dry_run};
+use common::launch::{at, disk, grant, host, is_bind, planned, request};
+use common::{merged, path, with_default};
+use std::collections::BTreeMap;
+
+fn limited(
+    text: &str,
+    host: &HostFacts,
+    waivers: &[LimitKind],
+) -> Result<BTreeMap<LimitKind, LimitMechanism>, Code> {
+    let policy = merged(&with_default(&[(User, text)]));
+    let waivers = waivers.iter().map(|limit| Waiver { limit: *limit }).collect();
+    let grant = grant(
+        &policy,
+        LaunchRequest {
+            waivers,
+            ..request(&["ls"])
+        },
+    );
+    let planned = plan(grant, host, &disk(&policy, &[])).map_err(|f| f.code)?;
+    Ok(planned
+        .plan
+        .limits
+        .iter()
+        .map(|rule| (rule.limit, rule.mechanism))
+        .collect())
+}
+
+#[test]
+fn every_limit_has_something_that_holds_it_or_stops_the_launch() {
+    let all = r#"{"version": 1, "limits": {"timeout": "1m", "cpuTime": "1m", "cpu": 2, "memory": "1G", "pids": 9, "openFiles": 99, "disk": "1G",
+        "inodes": 99, "files": 9, "bytesWritten": "1M", "output": "1M"}}"#;
+    let bare = limited(all, &host(), &[]).unwrap();
+    assert_eq!(bare[&LimitKind::Cpu], LimitMechanism::Affinity);
+    assert_eq!(bare[&LimitKind::Memory], LimitMechanism::RlimitAndWatchdog);
+    assert_eq!(bare[&LimitKind::Pids], LimitMechanism::Rlimit);
+    assert_eq!(bare[&LimitKind::Disk], LimitMechanism::TmpfsAndWriteGuard);
+    assert_eq!(bare.len(), LimitKind::ALL.len());
+    let controllers = [Controller::Cpu, Controller::Memory, Controller::Pids]
+        .map(|c| (c, path("/sys/fs/cgroup/x")))
+        .to_vec();
+    let cgroups = HostFacts {
+        cgroup: CgroupFacts {
+            flavour: CgroupFlavour::V2,
+            controllers,
+            unified: None,
+        },
+        ..host()
+    };
+    let v2 = limited(all, &cgroups, &[]).unwrap();
+    for kind in [LimitKind::Cpu, LimitKind::Memory, LimitKind::Pids] {
+        assert_eq!(v2[&kind], LimitMechanism::CgroupV2, "{kind}");
+    }
+    assert_eq!(
+        limited(r#"{"version": 1}"#, &host(), &[]).unwrap()[&LimitKind::Disk],
+        LimitMechanism::Tmpfs,
+        "scratch is always limited"
+    );
+}
+
+#[test]
+fn a_limit_that_cannot_be_held_stops_the_launch_unless_it_is_waived_by_name() {
+    for bad in [r#"{"cpu": 1.5}"#, r#"{"cpu": 64}"#] {
+        let text = format!(r#"{{"version": 1, "limits": {bad}}}"#);
+        assert_eq!(limited(&text, &host(), &[]), Err(Code::LimitUnheld), "{bad}");
+        assert_eq!(
+            limited(&text, &host(), &[LimitKind::Memory]),
+            Err(Code::LimitUnheld),
+            "another waiver does not help"
+        );
+        assert_eq!(
+            limited(&text, &host(), &[LimitKind::Cpu]).unwrap()[&LimitKind::Cpu],
+            LimitMechanism::Waived
+        );
+    }
+    for bad in [
+        r#"{"pids": 1}"#,
+        r#"{"memory": "1K"}"#,
+        r#"{"timeout": "0s"}"#,
+        r#"{"timeout": "400d"}"#,
+        r#"{"openFiles": 1}"#,
+    ] {
+        let text = format!(r#"{{"version": 1, "limits": {bad}}}"#);
+        assert_eq!(limited(&text, &host(), &[]), Err(Code::LimitInvalid), "{bad}");
+    }
+}
+
+#[test]
+fn a_host_without_the_fences_parts_is_refused() {
+    let policy = merged(&with_default(&[]));
+    let fs = disk(&policy, &[]);
+    let old = HostFacts {
+        landlock_abi: 5,
+        ..host()
+    };
+    assert_eq!(
+        plan(grant(&policy, request(&["ls"])), &old, &fs)
+            .map(|_| ())
+            .unwrap_err()
+            .code,
+        Code::FenceLandlock
+    );
+    let deaf = HostFacts {
+        seccomp_notify: false,
+        ..host()
+    };
+    assert_eq!(
+        plan(grant(&policy, request(&["ls"])), &deaf, &fs)
+            .map(|_| ())
+            .unwrap_err()
+            .code,
+        Code::FenceStep
+    );
+}
+
+#[test]
+fn only_named_variables_cross_the_fence_and_proxies_never_do() {
+    let text = r#"{"version": 1, "env": {"pass": ["HTTPS_PROXY", "FOO", "AGENT_IN_SANDBOX"], "set": {"RUSTUP_HOME": "~/.rustup", "no_proxy": "x"}}}"#;
+    let policy = merged(&with_default(&[(User, text)]));
+    let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+    let host_env = vec![
+        pair("HTTPS_PROXY", "p"),
+        pair("FOO", "1"),
+        pair("SECRET", "s"),
+        pair("LD_PRELOAD", "x"),
+        pair("LANG", "de"),
+        pair("AGENT_IN_SANDBOX", "0"),
+    ];
+    let env = vec![
+        (EnvName::try_from("FOO".to_owned()).unwrap(), "2".to_owned()),
+        (
+            EnvName::try_from("BASTLE_SESSION".to_owned()).unwrap(),
+            "forged".to_owned(),
+        ),
+    ];
+    let planned = plan(
+        grant(
+            &policy,
+            LaunchRequest {
+                host_env,
+                env,
+                ..request(&["ls"])
+            },
+        ),
+        &host(),
+        &disk(&policy, &[]),
+    )
+    .unwrap();
+    let env: BTreeMap<&str, &str> = planned
+        .plan
+        .env
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
+    let names: Vec<&str> = env.keys().copied().collect();
+    assert_eq!(
+        names,
+        [
+            "AGENT_IN_SANDBOX",
+            "BASTLE_SESSION",
+            "FOO",
+            "HOME",
+            "LANG",
+            "LOGNAME",
+            "PATH",
+            "RUSTUP_HOME",
+            "SHELL",
+            "TMPDIR",
+            "USER"
+        ]
+    );
+    assert_eq!(
+        (env["FOO"], env["LANG"], env["RUSTUP_HOME"]),
+        ("2", "de", "/home/u/.rustup")
+    );
+    assert_eq!(
+        (
+            env["AGENT_IN_SANDBOX"],
+            env["BASTLE_SESSION"],
+            env["HOME"],
+            env["SHELL"]
+        ),
+        ("1", "calm-otter", "/home/agent", "/bin/sh")
+    );
+}
+
+#[test]
+fn toolchains_of_the_dev_preset_come_first_in_the_path() {
+    let policy = merged(&[preset("dev").unwrap()]);
+    let planned = planned(
+        &policy,
+        &disk(
+            &policy,
+            &[
+                "/home/u/.cargo/bin",
+                "/home/u/.rustup",
+                "/home/u/go",
+                "/home/u/go/bin",
+            ],
+        ),
+    )
+    .unwrap();
+    let path = &planned
+        .plan
+        .env
+        .iter()
+        .find(|(name, _)| name.as_str() == "PATH")
+        .unwrap()
+        .1;
+    assert!(
+        path.starts_with("/home/u/.cargo/bin:/home/u/go/bin:/usr/local/sbin"),
+        "{path}"
+    );
+    assert!(is_bind(at(&planned, "/home/u/.rustup"), Access::ReadOnly));
+    assert_eq!(
+        at(&planned, "/home/u/go/bin"),
+        None,
+        "already shown by its parent"
+    );
+}
+
+#[test]
+fn a_dry_run_names_every_rule_and_shows_no_secret() {
+    let text = r#"{"version": 1, "env": {"set": {"API": "hunter2"}}, "secrets": [{"name": "GH", "from": "file:/keys/gh", "hosts": ["x.com"]}], "net": {"allow": ["x.com"]}}"#;
+    let policy = merged(&with_default(&[
+        (User, text),
+        (Project, r#"{"version": 1, "fs": {"read": [".", "/srv"]}}"#),
+    ]));
+    let planned = planned(&policy, &disk(&policy, &[])).unwrap();
+    let baseline = merged(&with_default(&[]));
+    let rendered = render_dry_run(&policy, &planned, Some(&baseline));
+    let json = rendered.json.to_string();
+    for secret in ["hunter2", "/keys/gh"] {
+        assert!(
+            !rendered.text.contains(secret) && !json.contains(secret),
+            "{secret}"
+        );
+    }
+    for expected in [
+        "fs.write",
+        "user.json:1",
+        "requested, not granted: fs.read /srv",
+        "nothing gets out",
+        "score ",
+        "+ env.set added API",
+    ] {
+        assert!(
+            rendered.text.contains(expected),
+            "{expected} in\n{}",
+            rendered.text
+        );
+    }
+    assert_eq!(rendered.json["schema"], "bastle.plan/v1");
+    assert_eq!(rendered.json["digest"], policy.digest().as_str());
+}
