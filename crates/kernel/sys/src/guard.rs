@@ -15,15 +15,7 @@ pub fn read_memory(tid: u32, address: u64, into: &mut [u8]) -> io::Result<usize>
     };
     // SAFETY: the kernel writes at most `iov_len` bytes to `local`, which is `into`, borrowed for the whole call;
     // `remote` is an address in the other process and is never followed here.
-    let ret = unsafe {
-        libc::process_vm_readv(
-            tid.cast_signed(),
-            &raw const local,
-            1,
-            &raw const remote,
-            1,
-            0,
-        )
-    };
+    let ret =
+        unsafe { libc::process_vm_readv(tid.cast_signed(), &raw const local, 1, &raw const remote, 1, 0) };
     super::check(ret as libc::c_long).map(|count| count as usize)
 }

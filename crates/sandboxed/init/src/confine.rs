@@ -81,7 +81,7 @@ pub(crate) fn limits(plan: &LaunchPlan) -> Result<(), Fault> {
             (LimitKind::Memory, LimitMechanism::RlimitAndWatchdog) => set(Resource::Data, rule.value)?,
             (LimitKind::Cpu, LimitMechanism::Affinity) => pin(rule.value / 1000)?,
             // One file cannot be larger than all of them.
-            (LimitKind::Disk, _) => set(Resource::Fsize, rule.value)?,
+            (LimitKind::Disk, LimitMechanism::TmpfsAndWriteGuard) => set(Resource::Fsize, rule.value)?,
             _ => {}
         }
     }

@@ -70,6 +70,14 @@ pub struct LimitRule {
     pub mechanism: LimitMechanism,
 }
 
+impl LimitMechanism {
+    /// Whether the write guard must see every writing call for it.
+    #[must_use]
+    pub fn counts_writes(self) -> bool {
+        matches!(self, Self::WriteGuard | Self::TmpfsAndWriteGuard)
+    }
+}
+
 impl LimitKind {
     /// Every kind, in the order they are shown.
     pub const ALL: [Self; 11] = [

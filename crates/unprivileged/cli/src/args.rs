@@ -21,10 +21,17 @@ Exit codes: 0 ok, 1 failed or denied, 2 usage, 3 not found, 10 would ask.
 
 /// Run AI coding agents inside a kernel-enforced fence.
 #[derive(Debug, Parser)]
-#[command(name = "bastle", version, after_help = AFTER, disable_help_subcommand = false, subcommand_required = true, arg_required_else_help = true)]
+#[command(name = "bastle", version, after_help = AFTER, subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Cli {
-    /// When to use colour
-    #[arg(long, global = true, value_enum, default_value = "auto", value_name = "WHEN")]
+    /// When to use colour: auto, always or never
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value = "auto",
+        value_name = "WHEN",
+        hide_possible_values = true
+    )]
     pub(crate) color: ColorWhen,
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -83,16 +90,23 @@ pub(crate) enum Parsed {
 /// Reads the arguments. Usage errors end with 2, those of `run` with 125: there, 2 would be the agent's own code.
 pub(crate) fn parse(words: Vec<OsString>) -> Parsed {
     let mut command = Cli::command().color(color_of(&words));
-    let read = command.try_get_matches_from_mut(&words).and_then(|matches| Cli::from_arg_matches(&matches));
+    let read = command
+        .try_get_matches_from_mut(&words)
+        .and_then(|matches| Cli::from_arg_matches(&matches));
     let error = match read {
         Ok(cli) => return Parsed::Command(cli),
         Err(error) => error,
     };
     let told = if error.use_stderr() && asks_json(&words) {
         let text = error.to_string();
-        let what = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        let what = text
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .trim_start_matches("error: ")
+            .to_owned();
         let fault = Fault::new(Code::UsageArgument, what, "").help("bastle help");
-        eprintln!("{}", render::fault_json(&fault));
+        eprintln!("{}", render::json(&render::fault_json(&fault)));
         Ok(())
     } else {
         error.print()
@@ -107,7 +121,11 @@ pub(crate) fn parse(words: Vec<OsString>) -> Parsed {
 
 /// The words before `--`, without the program's name.
 fn own_words(words: &[OsString]) -> impl Iterator<Item = &OsStr> {
-    words.iter().skip(1).map(OsString::as_os_str).take_while(|word| *word != "--")
+    words
+        .iter()
+        .skip(1)
+        .map(OsString::as_os_str)
+        .take_while(|word| *word != "--")
 }
 
 fn asks_json(words: &[OsString]) -> bool {
@@ -150,7 +168,10 @@ mod tests {
     use super::*;
 
     fn words(line: &str) -> Vec<OsString> {
-        std::iter::once("bastle").chain(line.split(' ')).map(OsString::from).collect()
+        std::iter::once("bastle")
+            .chain(line.split(' '))
+            .map(OsString::from)
+            .collect()
     }
 
     #[test]
@@ -174,6 +195,9 @@ mod tests {
     fn what_stands_behind_the_two_dashes_belongs_to_the_agent() {
         assert!(!asks_json(&words("run -- tool --json")));
         assert_eq!(verb(&words("--color always can-i")), Some(OsStr::new("can-i")));
-        assert_eq!(color_of(&words("run -- x --color=always")), clap::ColorChoice::Auto);
+        assert_eq!(
+            color_of(&words("run -- x --color=always")),
+            clap::ColorChoice::Auto
+        );
     }
 }

@@ -61,7 +61,7 @@ impl Context {
 
     /// Writes one JSON object to standard output.
     pub(crate) fn print_json(&self, value: &serde_json::Value) -> Result<(), Failed> {
-        self.print(&format!("{value}\n"))
+        self.print(&format!("{}\n", render::json(value)))
     }
 
     /// Writes a line for people to standard error.
@@ -77,7 +77,7 @@ impl Context {
         for fault in faults {
             match format {
                 Format::Human => self.note(&render::fault(fault, self.err)),
-                Format::Json => self.note(&render::fault_json(fault).to_string()),
+                Format::Json => self.note(&render::json(&render::fault_json(fault))),
             }
         }
     }

@@ -59,6 +59,8 @@ fn path_fact(path: &AbsPath) -> Result<PathFact, Fault> {
 /// What a search keeps in mind.
 struct Search<'a> {
     tree: &'a TreeNeed,
+    /// The tree's root with symlinks resolved: what is mounted, and where.
+    root: AbsPath,
     facts: &'a mut FsFacts,
     /// Files with more than one link: how many were seen here, of how many.
     linked: BTreeMap<(u64, u64), (u64, u64, Vec<AbsPath>)>,
@@ -67,13 +69,14 @@ struct Search<'a> {
 /// Finds every existing name that the tree's patterns hide or protect, and files that have a link outside it.
 fn search(tree: &TreeNeed, facts: &mut FsFacts) -> Result<(), Fault> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let root = match rustix::fs::open(tree.0.as_path(), flags, Mode::empty()) {
+    let resolved = path_fact(&tree.0)?.resolved;
+    let root = match rustix::fs::open(resolved.as_path(), flags, Mode::empty()) {
         Ok(root) => root,
         // A single file was granted, or a place that does not exist: the planner says so.
         Err(Errno::NOTDIR | Errno::NOENT | Errno::LOOP) => return Ok(()),
         Err(error) => return Err(unusable(tree.0.as_str(), &error.to_string())),
     };
-    let mut search = Search { tree, facts, linked: BTreeMap::new() };
+    let mut search = Search { tree, root: resolved, facts, linked: BTreeMap::new() };
     walk(&mut search, root, "", 0)?;
     let Search { linked, facts, .. } = search;
     let elsewhere: Vec<AbsPath> = linked.into_values().filter(|(seen, links, _)| seen < links).flat_map(|(_, _, paths)| paths).collect();
@@ -105,7 +108,7 @@ fn walk(search: &mut Search<'_>, directory: OwnedFd, relative: &str, depth: usiz
 }
 
 fn visit(search: &mut Search<'_>, directory: &OwnedFd, relative: &str, name: &std::ffi::CStr, kind: FileType, depth: usize) -> Result<(), Fault> {
-    let (root, hide, protect) = search.tree;
+    let (_, hide, protect) = search.tree;
     let below = [relative.as_bytes(), name.to_bytes()].concat();
     let hidden = hide.iter().any(|pattern| pattern.matches(&below));
     let protected = protect.iter().any(|pattern| pattern.matches(&below));
@@ -116,7 +119,7 @@ fn visit(search: &mut Search<'_>, directory: &OwnedFd, relative: &str, name: &st
         Err(_) => String::from_utf8_lossy(&below).into_owned(),
     };
     if hidden || protected {
-        let path = root.join(&text).map_err(|error| unusable(&text, &error.to_string()))?;
+        let path = search.root.join(&text).map_err(|error| unusable(&text, &error.to_string()))?;
         // A symlink is not followed: covering its target is the business of the target's own name.
         if kind != FileType::Symlink {
             if hidden { search.facts.hidden.push(path) } else { search.facts.protected.push(path) }
@@ -136,7 +139,7 @@ fn visit(search: &mut Search<'_>, directory: &OwnedFd, relative: &str, name: &st
         FileType::RegularFile => {
             let Ok(stat) = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
             if stat.st_nlink > 1
-                && let Ok(path) = root.join(&text)
+                && let Ok(path) = search.root.join(&text)
             {
                 let seen = search.linked.entry((stat.st_dev, stat.st_ino)).or_insert((0, stat.st_nlink as u64, Vec::new()));
                 seen.0 += 1;

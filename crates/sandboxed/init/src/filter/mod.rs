@@ -25,15 +25,9 @@ pub(crate) struct FilterSpec {
 impl FilterSpec {
     /// Reads it off the plan.
     pub(crate) fn of(plan: &LaunchPlan) -> Self {
-        let by_guard = [
-            LimitKind::Disk,
-            LimitKind::Inodes,
-            LimitKind::Files,
-            LimitKind::BytesWritten,
-        ];
         Self {
             debuggers: plan.debuggers,
-            counting: by_guard.iter().any(|kind| plan.limit(*kind).is_some()),
+            counting: plan.limits.iter().any(|rule| rule.mechanism.counts_writes()),
             pinned: plan
                 .limit(LimitKind::Cpu)
                 .is_some_and(|rule| rule.mechanism == LimitMechanism::Affinity),

@@ -28,7 +28,11 @@ impl Guard {
             libc::AF_UNIX if length > 2 && bytes[2] != 0 => self.bind_path(call, &socket, &bytes[2..]),
             libc::AF_UNIX => {
                 call.confirm()?;
-                let address = if length == 2 { SocketAddrUnix::new_unnamed() } else { SocketAddrUnix::new_abstract_name(&bytes[3..])? };
+                let address = if length == 2 {
+                    SocketAddrUnix::new_unnamed()
+                } else {
+                    SocketAddrUnix::new_abstract_name(&bytes[3..])?
+                };
                 done(rustix::net::bind(&socket, &address))
             }
             libc::AF_INET if length >= 16 => {
@@ -41,12 +45,20 @@ impl Guard {
                 call.confirm()?;
                 let mut octets = [0; 16];
                 octets.copy_from_slice(&bytes[8..24]);
-                let address = SocketAddrV6::new(Ipv6Addr::from(octets), port(bytes), word(bytes, 4).to_be(), word(bytes, 24));
+                let address = SocketAddrV6::new(
+                    Ipv6Addr::from(octets),
+                    port(bytes),
+                    word(bytes, 4).to_be(),
+                    word(bytes, 24),
+                );
                 done(rustix::net::bind(&socket, &address))
             }
             libc::AF_NETLINK if length >= 12 => {
                 call.confirm()?;
-                done(rustix::net::bind(&socket, &SocketAddrNetlink::new(word(bytes, 4), word(bytes, 8))))
+                done(rustix::net::bind(
+                    &socket,
+                    &SocketAddrNetlink::new(word(bytes, 4), word(bytes, 8)),
+                ))
             }
             _ => Err(Errno::AFNOSUPPORT.into()),
         }

@@ -51,7 +51,11 @@ impl Extent {
         let size = u64::try_from(stat.st_size).unwrap_or(0);
         let blocks = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
         // Less than a block is no hole: small files may live in their inode. And the last block is rounded up.
-        let allocated = if size.saturating_sub(blocks) < BLOCK { size } else { blocks };
+        let allocated = if size.saturating_sub(blocks) < BLOCK {
+            size
+        } else {
+            blocks
+        };
         Self { size, allocated }
     }
 
@@ -146,16 +150,33 @@ impl Ledger {
     }
 
     /// How many of `count` bytes may be written at `start` of a file; none left is an error.
-    pub(super) fn may_write(&self, file: FileId, extent: Extent, start: u64, count: u64) -> Result<u64, Over> {
-        let bytes = self.most_bytes.map_or(count, |most| count.min(most.saturating_sub(self.bytes)));
+    pub(super) fn may_write(
+        &self,
+        file: FileId,
+        extent: Extent,
+        start: u64,
+        count: u64,
+    ) -> Result<u64, Over> {
+        let bytes = self
+            .most_bytes
+            .map_or(count, |most| count.min(most.saturating_sub(self.bytes)));
         if bytes == 0 && count > 0 {
-            return Err(Over { limit: LimitKind::BytesWritten, value: self.most_bytes.unwrap_or_default() });
+            return Err(Over {
+                limit: LimitKind::BytesWritten,
+                value: self.most_bytes.unwrap_or_default(),
+            });
         }
-        let Some(most) = self.most_disk else { return Ok(bytes) };
+        let Some(most) = self.most_disk else {
+            return Ok(bytes);
+        };
         let room = most.saturating_sub(self.disk);
         // What lies within the size may fill a hole; how much of it does is known afterwards only.
         let inside = bytes.min(extent.size.saturating_sub(start));
-        let fills = inside.min(extent.hole().saturating_sub(self.credit.get(&file).copied().unwrap_or(0)));
+        let fills = inside.min(
+            extent
+                .hole()
+                .saturating_sub(self.credit.get(&file).copied().unwrap_or(0)),
+        );
         let fits = if fills > room {
             room
         } else {
@@ -163,7 +184,14 @@ impl Ledger {
             let end = extent.size.saturating_add(room - fills);
             bytes.min(end.saturating_sub(start))
         };
-        if fits == 0 && count > 0 { Err(Over { limit: LimitKind::Disk, value: most }) } else { Ok(fits) }
+        if fits == 0 && count > 0 {
+            Err(Over {
+                limit: LimitKind::Disk,
+                value: most,
+            })
+        } else {
+            Ok(fits)
+        }
     }
 
     /// Whether `grown` bytes may be added to a file.

@@ -164,9 +164,7 @@ impl Guard {
             self.ledger
                 .may_change(&[file.id])
                 .map_err(|over| file.over(over))?;
-            self.ledger
-                .may_grow(grown)
-                .map_err(|over| file.over(over))?;
+            self.ledger.may_grow(grown).map_err(|over| file.over(over))?;
         }
         call.confirm()?;
         rustix::fs::ftruncate(&file.fd, length)?;
@@ -203,9 +201,7 @@ impl Guard {
             self.ledger
                 .may_change(&[file.id])
                 .map_err(|over| file.over(over))?;
-            self.ledger
-                .may_grow(grown)
-                .map_err(|over| file.over(over))?;
+            self.ledger.may_grow(grown).map_err(|over| file.over(over))?;
         }
         call.confirm()?;
         rustix::fs::fallocate(&file.fd, mode, offset, length)?;
@@ -233,9 +229,7 @@ impl Guard {
             .may_change(&[file.id])
             .map_err(|over| file.over(over))?;
         let reachable = length.min(file.extent.size.saturating_sub(offset));
-        self.ledger
-            .map(reachable)
-            .map_err(|over| file.over(over))?;
+        self.ledger.map(reachable).map_err(|over| file.over(over))?;
         self.ledger.changed(&[file.id]);
         go_on
     }

@@ -15,7 +15,11 @@ pub(super) fn probe(handover: &Handover, baseline: &Baseline, results: &mut Vec<
             LimitMechanism::CgroupV1 | LimitMechanism::CgroupV2 => cgroup(handover, baseline, rule, results),
             LimitMechanism::Rlimit | LimitMechanism::RlimitAndWatchdog => by_rlimit(rule, &control, results),
             LimitMechanism::Affinity => affinity(rule, results),
-            LimitMechanism::Tmpfs | LimitMechanism::TmpfsAndWriteGuard => tmpfs(rule, results),
+            LimitMechanism::Tmpfs => tmpfs(rule, results),
+            LimitMechanism::TmpfsAndWriteGuard => {
+                tmpfs(rule, results);
+                counted(results);
+            }
             LimitMechanism::WriteGuard => counted(results),
             LimitMechanism::Relay | LimitMechanism::Timer | LimitMechanism::Waived => {}
         }

@@ -76,11 +76,19 @@ pub(crate) fn answer(query: Query, effective: &Effective) -> Answer {
                     Query::Read(path) | Query::Write(path) => Some(path),
                     Query::Exec(_) | Query::Net(_) | Query::Tool(_) => None,
                 };
-                return Answer { query, decision: behind, resolved };
+                return Answer {
+                    query,
+                    decision: behind,
+                    resolved,
+                };
             }
         }
     }
-    Answer { query, decision, resolved: None }
+    Answer {
+        query,
+        decision,
+        resolved: None,
+    }
 }
 
 /// Where a path leads when its symlinks are followed; `None` when nowhere else. What does not exist yet is judged
@@ -105,7 +113,11 @@ fn followed(path: &AbsPath) -> Option<AbsPath> {
 fn quoted(words: &[String]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
     let quote = |word: &String| {
-        if !word.is_empty() && word.chars().all(plain) { word.clone() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+        if !word.is_empty() && word.chars().all(plain) {
+            word.clone()
+        } else {
+            format!("'{}'", word.replace('\'', "'\\''"))
+        }
     };
     words.iter().map(quote).collect::<Vec<_>>().join(" ")
 }

@@ -64,9 +64,18 @@ fn line(answer: &Answer, cx: &Context) -> String {
         Some((rule, origin)) => format!("rule {rule} ({origin})"),
         None => decision.reason.clone(),
     };
-    let held = if decision.enforced { format!("enforced by {}", decision.mechanism) } else { "advisory".to_owned() };
+    let held = if decision.enforced {
+        format!("enforced by {}", decision.mechanism)
+    } else {
+        "advisory".to_owned()
+    };
     let dot = cx.out.dot();
-    let mut line = format!("{mark} {} {} {dot} {} {dot} {held}", cx.out.paint(paint, decision.outcome.name()), clean(&answer.query.to_string()), clean(&rule));
+    let mut line = format!(
+        "{mark} {} {} {dot} {} {dot} {held}",
+        cx.out.paint(paint, decision.outcome.name()),
+        clean(&answer.query.to_string()),
+        clean(&rule)
+    );
     if let Some(code) = decision.code {
         line.push_str(&format!(" {dot} {code}"));
     }

@@ -5,7 +5,9 @@ use clap::CommandFactory;
 
 /// Arguments of `completions`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  bastle completions bash > ~/.local/share/bash-completion/completions/bastle\n  bastle completions fish > ~/.config/fish/completions/bastle.fish")]
+#[command(
+    after_help = "Examples:\n  bastle completions bash > ~/.local/share/bash-completion/completions/bastle\n  bastle completions fish > ~/.config/fish/completions/bastle.fish"
+)]
 pub(crate) struct CompletionsArgs {
     /// The shell
     #[arg(value_enum)]

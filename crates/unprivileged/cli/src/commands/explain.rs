@@ -53,7 +53,11 @@ fn find(text: &str) -> Result<Code, Failed> {
     if let Some(code) = Code::parse(text) {
         return Ok(code);
     }
-    let mut fault = Fault::new(Code::UsageArgument, format!("no code is called {}", clean(&short(text))), "");
+    let mut fault = Fault::new(
+        Code::UsageArgument,
+        format!("no code is called {}", clean(&short(text))),
+        "",
+    );
     if let Some(near) = nearest(text) {
         fault = fault.help(format!("did you mean {near}? bastle explain {near}"));
     }
@@ -66,7 +70,12 @@ fn short(text: &str) -> String {
 
 /// The code with the fewest differing letters; missing dashes and a missing prefix do not count.
 fn nearest(text: &str) -> Option<&'static str> {
-    let letters = |text: &str| text.bytes().filter(u8::is_ascii_alphanumeric).map(|b| b.to_ascii_uppercase()).collect::<Vec<u8>>();
+    let letters = |text: &str| {
+        text.bytes()
+            .filter(u8::is_ascii_alphanumeric)
+            .map(|b| b.to_ascii_uppercase())
+            .collect::<Vec<u8>>()
+    };
     let wanted = letters(text);
     if wanted.len() > 32 || wanted.is_empty() {
         return None;
@@ -75,7 +84,10 @@ fn nearest(text: &str) -> Option<&'static str> {
         let whole = letters(code.info().code);
         differences(&wanted, &whole).min(differences(&wanted, &whole[3..]))
     };
-    let (best, code) = Code::ALL.iter().map(|code| (distance(code), code)).min_by_key(|(d, _)| *d)?;
+    let (best, code) = Code::ALL
+        .iter()
+        .map(|code| (distance(code), code))
+        .min_by_key(|(d, _)| *d)?;
     (best <= 3).then(|| code.info().code)
 }
 

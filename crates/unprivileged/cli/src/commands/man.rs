@@ -16,12 +16,16 @@ pub(crate) struct ManArgs {
 
 /// Prints or writes the pages.
 pub(crate) fn run(args: &ManArgs, cx: &Context) -> Ended {
-    let failed = |what: String, error: std::io::Error| Failed::from(Fault::new(Code::UsageArgument, what, error.to_string())).exit(1);
+    let failed = |what: String, error: std::io::Error| {
+        Failed::from(Fault::new(Code::UsageArgument, what, error.to_string())).exit(1)
+    };
     let command = Cli::command();
     match &args.dir {
         None => {
             let mut page = Vec::new();
-            clap_mangen::Man::new(command).render(&mut page).map_err(|error| failed("cannot make the manual page".to_owned(), error))?;
+            clap_mangen::Man::new(command)
+                .render(&mut page)
+                .map_err(|error| failed("cannot make the manual page".to_owned(), error))?;
             cx.print(&String::from_utf8_lossy(&page))?;
         }
         Some(dir) => {

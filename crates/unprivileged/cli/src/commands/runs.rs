@@ -33,7 +33,12 @@ pub(crate) fn find(state: &Path, name: &str) -> Result<RunId, Fault> {
         (Some(only), None) => Ok(only.run.clone()),
         (Some(first), Some(second)) => {
             let why = format!("{} and {} begin so", first.run, second.run);
-            Err(Fault::new(Code::UsageArgument, format!("{} names more than one run", shown(name)), why).help("bastle audit ls"))
+            Err(Fault::new(
+                Code::UsageArgument,
+                format!("{} names more than one run", shown(name)),
+                why,
+            )
+            .help("bastle audit ls"))
         }
         // A log without an entry in the index is still somebody's question: verifying it finds what is wrong.
         (None, _) => match RunId::try_from(name.to_owned()) {
@@ -48,9 +53,15 @@ fn none() -> Fault {
 }
 
 fn unknown(name: &str, runs: &[RunEntry]) -> Fault {
-    let mut fault = Fault::new(Code::AuditMissing, format!("no run is called {}", shown(name)), "");
+    let mut fault = Fault::new(
+        Code::AuditMissing,
+        format!("no run is called {}", shown(name)),
+        "",
+    );
     let words = name.split('-').next().unwrap_or_default();
-    let near = runs.iter().find(|entry| !words.is_empty() && entry.run.as_str().starts_with(words));
+    let near = runs
+        .iter()
+        .find(|entry| !words.is_empty() && entry.run.as_str().starts_with(words));
     if let Some(near) = near {
         fault = fault.help(format!("did you mean {}?", near.run));
     }

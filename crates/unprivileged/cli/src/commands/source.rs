@@ -9,13 +9,23 @@ use std::path::{Component, Path, PathBuf};
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct PolicySource {
     /// Start from this built-in preset [default: default]
-    #[arg(long, value_name = "NAME[@VERSION]", env = "BASTLE_PRESET", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "NAME[@VERSION]",
+        env = "BASTLE_PRESET",
+        hide_env_values = true
+    )]
     pub(crate) preset: Option<String>,
     /// Add a policy file as your own word; may be repeated
     #[arg(long, value_name = "FILE", env = "BASTLE_POLICY", hide_env_values = true)]
     pub(crate) policy: Vec<PathBuf>,
     /// The project directory [default: the git root above the current directory]
-    #[arg(long, value_name = "DIR", env = "BASTLE_WORKSPACE_DIR", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "BASTLE_WORKSPACE_DIR",
+        hide_env_values = true
+    )]
     pub(crate) workspace_dir: Option<PathBuf>,
     /// Let the project's own file grant what your layers do not
     #[arg(long)]
@@ -44,7 +54,11 @@ impl PolicySource {
         let preset = self.preset.as_deref().unwrap_or("default");
         let mut layers = bastle_policy::default_layers(preset).map_err(|fault| vec![fault])?;
         layers.extend(more);
-        let expansion = if self.allow_user_expansion { Expansion::Allowed } else { Expansion::RestrictOnly };
+        let expansion = if self.allow_user_expansion {
+            Expansion::Allowed
+        } else {
+            Expansion::RestrictOnly
+        };
         let unprotect = self.opened().map_err(|fault| vec![fault])?;
         let surroundings = self.surroundings().map_err(|fault| vec![fault])?;
         bastle_policy::merge(&layers, &surroundings, &MergeOptions { expansion, unprotect })
@@ -57,9 +71,15 @@ impl PolicySource {
     /// What `~/` and `./` mean. A document can be checked anywhere, also where no agent would be let in.
     fn surroundings(&self) -> Result<Surroundings, Fault> {
         match Place::find(self.workspace_dir.as_deref()) {
-            Ok(place) => Ok(Surroundings { home: place.home, workspace: place.workspace }),
+            Ok(place) => Ok(Surroundings {
+                home: place.home,
+                workspace: place.workspace,
+            }),
             Err(fault) if self.workspace_dir.is_some() => Err(fault),
-            Err(_) => Ok(Surroundings { home: absolute(Path::new("~"))?, workspace: absolute(Path::new("."))? }),
+            Err(_) => Ok(Surroundings {
+                home: absolute(Path::new("~"))?,
+                workspace: absolute(Path::new("."))?,
+            }),
         }
     }
 }
@@ -75,7 +95,13 @@ pub(crate) fn kind_of(file: &Path) -> LayerKind {
 
 /// A path as typed, made absolute and lexically clean. Symlinks stay: a rule is about the name that was written.
 pub(crate) fn absolute(path: &Path) -> Result<AbsPath, Fault> {
-    let fault = |why: String| Fault::new(Code::UsageArgument, format!("path {} cannot be used", path.display()), why);
+    let fault = |why: String| {
+        Fault::new(
+            Code::UsageArgument,
+            format!("path {} cannot be used", path.display()),
+            why,
+        )
+    };
     let path = match path.strip_prefix("~") {
         Ok(rest) => home()?.join(rest),
         Err(_) => std::path::absolute(path).map_err(|error| fault(error.to_string()))?,
@@ -100,13 +126,23 @@ fn home() -> Result<PathBuf, Fault> {
 }
 
 fn raw_home() -> Result<PathBuf, Fault> {
-    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
-    home.ok_or_else(|| Fault::new(Code::StateDir, "the home directory is unknown", "HOME is not set to an absolute path"))
+    let home = std::env::var_os("HOME")
+        .map(PathBuf::from)
+        .filter(|home| home.is_absolute());
+    home.ok_or_else(|| {
+        Fault::new(
+            Code::StateDir,
+            "the home directory is unknown",
+            "HOME is not set to an absolute path",
+        )
+    })
 }
 
 /// Where audit logs are. Needs no workspace, unlike [`Place::find`].
 pub(crate) fn state_dir() -> Result<PathBuf, Fault> {
-    let set = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let set = std::env::var_os("XDG_STATE_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute());
     let base = match set {
         Some(base) => base,
         None => raw_home()?.join(".local/state"),
@@ -129,7 +165,10 @@ mod tests {
     #[test]
     fn only_the_names_of_project_files_are_untrusted_by_default() {
         assert_eq!(kind_of(Path::new("a/agent-permissions.json")), LayerKind::Project);
-        assert_eq!(kind_of(Path::new("agent-permissions.local.json")), LayerKind::ProjectLocal);
+        assert_eq!(
+            kind_of(Path::new("agent-permissions.local.json")),
+            LayerKind::ProjectLocal
+        );
         assert_eq!(kind_of(Path::new("mine.json")), LayerKind::User);
     }
 }

@@ -17,7 +17,9 @@ pub(crate) fn run(args: &VersionArgs, cx: &Context) -> Ended {
     let kernel = uname.release().to_string_lossy();
     let (version, arch) = (env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
     if args.json {
-        cx.print_json(&json!({ "schema": "bastle.version/v1", "version": version, "kernel": kernel, "arch": arch }))?;
+        cx.print_json(
+            &json!({ "schema": "bastle.version/v1", "version": version, "kernel": kernel, "arch": arch }),
+        )?;
     } else {
         cx.print(&format!("bastle {version}\nkernel {} {arch}\n", clean(&kernel)))?;
     }

@@ -1,9 +1,10 @@
 //! `bastle why`: the last denial, a recorded denial by its id, or the decision on a path, URL or command.
 use super::ask::{self, Kind};
+use super::run_voice::denial_code;
 use super::runs;
 use super::source::{PolicySource, absolute, state_dir};
 use crate::context::{Context, Ended, Failed};
-use crate::render::{Paint, ago, clean, clean_lines, denial_code, now_ms, timestamp};
+use crate::render::{Paint, ago, clean, clean_lines, now_ms, timestamp};
 use bastle_audit::{AuditEvent, Payload, Record};
 use bastle_contract::{Code, Denied, Digest, Fault, RunId};
 use bastle_policy::{Effective, Query, explain};
@@ -56,7 +57,8 @@ pub(crate) fn run(args: WhyArgs, cx: &Context) -> Ended {
 }
 
 fn is_id(text: &str) -> bool {
-    text.strip_prefix("d_").is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_alphanumeric()))
+    text.strip_prefix("d_")
+        .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_alphanumeric()))
 }
 
 fn decisions(args: &WhyArgs, words: &[String], cx: &Context) -> Ended {
@@ -68,16 +70,25 @@ fn decisions(args: &WhyArgs, words: &[String], cx: &Context) -> Ended {
         }
         Some(_) | None => guessed(words, &effective)?,
     };
-    let answers: Vec<_> = queries.into_iter().map(|query| ask::answer(query, &effective)).collect();
+    let answers: Vec<_> = queries
+        .into_iter()
+        .map(|query| ask::answer(query, &effective))
+        .collect();
     if args.json {
         let decisions: Vec<Value> = answers.iter().map(ask::Answer::json).collect();
         cx.print_json(&json!({ "schema": "bastle.why/v1", "denial": null, "decisions": decisions }))?;
         return Ok(0);
     }
     for answer in &answers {
-        cx.print(&format!("{}\n", clean_lines(&explain(&answer.decision, &answer.query))))?;
+        cx.print(&format!(
+            "{}\n",
+            clean_lines(&explain(&answer.decision, &answer.query))
+        ))?;
         if let Some(resolved) = &answer.resolved {
-            cx.print(&format!("  note: it is a symlink that leads to {}\n", clean(resolved.as_str())))?;
+            cx.print(&format!(
+                "  note: it is a symlink that leads to {}\n",
+                clean(resolved.as_str())
+            ))?;
         }
     }
     Ok(0)
@@ -101,7 +112,10 @@ fn denial(args: &WhyArgs, id: Option<&str>, cx: &Context) -> Ended {
     let state = state_dir()?;
     let runs = match &args.run {
         Some(name) => vec![runs::find(&state, name)?],
-        None => runs::newest_first(&state)?.into_iter().map(|entry| entry.run).collect(),
+        None => runs::newest_first(&state)?
+            .into_iter()
+            .map(|entry| entry.run)
+            .collect(),
     };
     for run in &runs {
         if let Some(found) = search(&state, run, id)? {
@@ -113,7 +127,9 @@ fn denial(args: &WhyArgs, id: Option<&str>, cx: &Context) -> Ended {
         None => "nothing was denied in any recorded run".to_owned(),
     };
     let why = "reads outside the policy are not recorded: the kernel answers ENOENT and tells bastle nothing";
-    Err(Fault::new(Code::AuditMissing, what, why).help("bastle why PATH, URL or COMMAND explains what the policy says about it").into())
+    Err(Fault::new(Code::AuditMissing, what, why)
+        .help("bastle why PATH, URL or COMMAND explains what the policy says about it")
+        .into())
 }
 
 /// The last denial of a run, or the one with this id.
@@ -137,7 +153,12 @@ fn search(state: &Path, run: &RunId, id: Option<&str>) -> Result<Option<Recorded
             Some(_) | None => {}
         }
     }
-    Ok(found.map(|(record, denied)| Recorded { run: run.clone(), record, denied, policy }))
+    Ok(found.map(|(record, denied)| Recorded {
+        run: run.clone(),
+        record,
+        denied,
+        policy,
+    }))
 }
 
 /// What today's policy says about the denied attempt, if it is the policy that was held then.
@@ -146,16 +167,24 @@ fn today(args: &WhyArgs, found: &Recorded) -> Option<ask::Answer> {
     if found.policy.as_ref() != Some(&effective.digest()) {
         return None;
     }
-    let path = absolute(Path::new(&found.denied.target)).ok().filter(|_| found.denied.target.starts_with('/'))?;
+    let path = absolute(Path::new(&found.denied.target))
+        .ok()
+        .filter(|_| found.denied.target.starts_with('/'))?;
     Some(ask::answer(Query::Write(path), &effective))
 }
 
 fn show(args: &WhyArgs, found: &Recorded, cx: &Context) -> Ended {
-    let Recorded { run, record, denied, .. } = found;
+    let Recorded {
+        run, record, denied, ..
+    } = found;
     let code = denial_code(denied);
     let today = match denied.kind {
-        bastle_contract::DenialKind::Write | bastle_contract::DenialKind::Hidden | bastle_contract::DenialKind::Protected => today(args, found),
-        bastle_contract::DenialKind::Syscall | bastle_contract::DenialKind::Exec | bastle_contract::DenialKind::Limit => None,
+        bastle_contract::DenialKind::Write
+        | bastle_contract::DenialKind::Hidden
+        | bastle_contract::DenialKind::Protected => today(args, found),
+        bastle_contract::DenialKind::Syscall
+        | bastle_contract::DenialKind::Exec
+        | bastle_contract::DenialKind::Limit => None,
     };
     if args.json {
         let denial = json!({
@@ -167,7 +196,11 @@ fn show(args: &WhyArgs, found: &Recorded, cx: &Context) -> Ended {
         return Ok(0);
     }
     let style = cx.out;
-    let (top, side, foot) = (style.pick("╭─", ",-"), style.pick("│", "|"), style.pick("╰─", "`-"));
+    let (top, side, foot) = (
+        style.pick("╭─", ",-"),
+        style.pick("│", "|"),
+        style.pick("╰─", "`-"),
+    );
     let arrow = style.pick("→", "->");
     let mut text = format!(
         "{} denied {} {}   {} {} {}\n",
@@ -178,12 +211,32 @@ fn show(args: &WhyArgs, found: &Recorded, cx: &Context) -> Ended {
         style.dot(),
         clean(record.uid())
     );
-    text.push_str(&format!("   {top} {run}, {}({})   {}\n", clean(&denied.comm), denied.pid, ago(record.time_ms(), now_ms())));
-    text.push_str(&format!("   {side}  {} {arrow} the agent saw {}\n", clean(&denied.operation), clean(&denied.errno)));
-    text.push_str(&format!("   {foot} {}: {}\n", code.info().title, clean(&denied.rule)));
+    text.push_str(&format!(
+        "   {top} {run}, {}({})   {}\n",
+        clean(&denied.comm),
+        denied.pid,
+        ago(record.time_ms(), now_ms())
+    ));
+    text.push_str(&format!(
+        "   {side}  {} {arrow} the agent saw {}\n",
+        clean(&denied.operation),
+        clean(&denied.errno)
+    ));
+    text.push_str(&format!(
+        "   {foot} {}: {}\n",
+        code.info().title,
+        clean(&denied.rule)
+    ));
     match &today {
-        Some(answer) => text.push_str(&format!("\n{}\n", clean_lines(&explain(&answer.decision, &answer.query)))),
-        None => text.push_str(&format!("  {} {}\n", style.paint(Paint::Accent, "help:"), code.info().fix)),
+        Some(answer) => text.push_str(&format!(
+            "\n{}\n",
+            clean_lines(&explain(&answer.decision, &answer.query))
+        )),
+        None => text.push_str(&format!(
+            "  {} {}\n",
+            style.paint(Paint::Accent, "help:"),
+            code.info().fix
+        )),
     }
     cx.print(&text)?;
     Ok(0)

@@ -7,7 +7,10 @@ use serde_json::{Value, json};
 pub(crate) fn fault(fault: &Fault, style: Style) -> String {
     let code = fault.code.info().code;
     let head = style.paint(Paint::Bad, &format!("error[{code}]"));
-    let mut lines = vec![format!("{head}: {}", style.paint(Paint::Bold, &clean(&fault.what)))];
+    let mut lines = vec![format!(
+        "{head}: {}",
+        style.paint(Paint::Bold, &clean(&fault.what))
+    )];
     let why = fault.why.trim_end();
     if why.trim_start().starts_with("-->") {
         // A place in a file: the excerpt with its caret stands as it is, with a column to spare on the left.
@@ -50,7 +53,9 @@ mod tests {
     #[test]
     fn a_fault_names_code_cause_help_and_where_to_read_more() {
         let shown = fault(
-            &Fault::new(Code::LimitUnheld, "limit memory cannot be held", "no cgroup").help("bastle doctor").help("--waive memory"),
+            &Fault::new(Code::LimitUnheld, "limit memory cannot be held", "no cgroup")
+                .help("bastle doctor")
+                .help("--waive memory"),
             Style::PLAIN,
         );
         let expected = "error[BST-LIM-009]: limit memory cannot be held\n  note: no cgroup\n  help: bastle doctor\n        --waive memory\n  more: bastle explain BST-LIM-009";
@@ -59,14 +64,29 @@ mod tests {
 
     #[test]
     fn a_place_in_a_file_is_shown_as_an_excerpt_with_its_caret() {
-        let shown = fault(&Fault::new(Code::PolicySchema, "unknown key", " --> a.json:1:3\n  |\n1 | {\"x\n  |   ^\n"), Style::PLAIN);
-        assert!(shown.contains("\n  --> a.json:1:3\n   |\n 1 | {\"x\n   |   ^\n"), "{shown}");
+        let shown = fault(
+            &Fault::new(
+                Code::PolicySchema,
+                "unknown key",
+                " --> a.json:1:3\n  |\n1 | {\"x\n  |   ^\n",
+            ),
+            Style::PLAIN,
+        );
+        assert!(
+            shown.contains("\n  --> a.json:1:3\n   |\n 1 | {\"x\n   |   ^\n"),
+            "{shown}"
+        );
     }
 
     #[test]
     fn escape_sequences_in_a_fault_never_reach_the_terminal() {
         let hostile = Fault::new(Code::FsWrite, "x\x1b[2J\u{202e}", "y\x1b]0;t\x07\nz").help("\x1b[31m");
         let shown = fault(&hostile, Style::PLAIN);
-        assert!(!shown.chars().any(|c| c != '\n' && (c.is_control() || c == '\u{202e}')), "{shown:?}");
+        assert!(
+            !shown
+                .chars()
+                .any(|c| c != '\n' && (c.is_control() || c == '\u{202e}')),
+            "{shown:?}"
+        );
     }
 }

@@ -1,12 +1,12 @@
 //! Text for people: faults, tables, sizes, times. What an agent or a file said is escaped before it is shown.
-mod denial;
 mod fault;
+mod json;
 mod style;
 mod table;
 mod units;
 
-pub(crate) use denial::denial_code;
 pub(crate) use fault::{fault, fault_json};
+pub(crate) use json::{escaped, json};
 pub(crate) use style::{Letters, Paint, Style};
 pub(crate) use table::Table;
 pub(crate) use units::{ago, bytes, duration_ms, now_ms, timestamp};

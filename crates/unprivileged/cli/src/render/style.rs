@@ -53,12 +53,16 @@ struct Surroundings {
 impl Style {
     /// Without colour and in ASCII.
     #[cfg(test)]
-    pub(crate) const PLAIN: Self = Self { colour: Colour::Off, letters: Letters::Unicode };
+    pub(crate) const PLAIN: Self = Self {
+        colour: Colour::Off,
+        letters: Letters::Unicode,
+    };
 
     /// `--color` first, then NO_COLOR, CLICOLOR_FORCE, TERM and whether it is a terminal.
     pub(crate) fn choose(color: ColorWhen, terminal: bool) -> Self {
         let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        let forced = std::env::var_os("CLICOLOR_FORCE").is_some_and(|value| !value.is_empty() && value != "0");
+        let forced =
+            std::env::var_os("CLICOLOR_FORCE").is_some_and(|value| !value.is_empty() && value != "0");
         let surroundings = Surroundings {
             no_color: set("NO_COLOR"),
             force: forced,
@@ -78,7 +82,11 @@ impl Style {
         };
         Self {
             colour: if on { Colour::On } else { Colour::Off },
-            letters: if surroundings.utf8 && !surroundings.dumb { Letters::Unicode } else { Letters::Ascii },
+            letters: if surroundings.utf8 && !surroundings.dumb {
+                Letters::Unicode
+            } else {
+                Letters::Ascii
+            },
         }
     }
 
@@ -135,7 +143,9 @@ impl Style {
 
 /// Whether the locale speaks UTF-8. Nothing set at all is taken as UTF-8: pipes and services of today.
 fn utf8() -> bool {
-    let value = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(|name| std::env::var_os(name).filter(|value| !value.is_empty()));
+    let value = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .iter()
+        .find_map(|name| std::env::var_os(name).filter(|value| !value.is_empty()));
     let Some(value) = value else { return true };
     let value = value.to_string_lossy().to_ascii_lowercase();
     value.contains("utf-8") || value.contains("utf8")
@@ -146,7 +156,12 @@ mod tests {
     use super::*;
 
     fn coloured(color: ColorWhen, terminal: bool, no_color: bool, force: bool, dumb: bool) -> bool {
-        let surroundings = Surroundings { no_color, force, dumb, utf8: true };
+        let surroundings = Surroundings {
+            no_color,
+            force,
+            dumb,
+            utf8: true,
+        };
         Style::chosen(color, terminal, &surroundings).colour == Colour::On
     }
 

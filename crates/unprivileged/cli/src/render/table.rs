@@ -11,13 +11,23 @@ impl Table {
     /// A table with these headings.
     pub(crate) fn new(headings: &[&str]) -> Self {
         let mut table = Self::default();
-        table.rows.push(headings.iter().map(|text| ((*text).to_owned(), Paint::Dim)).collect());
+        table.rows.push(
+            headings
+                .iter()
+                .map(|text| ((*text).to_owned(), Paint::Dim))
+                .collect(),
+        );
         table
     }
 
     /// Adds a row; its texts are escaped.
     pub(crate) fn row<const N: usize>(&mut self, cells: [(&str, Paint); N]) {
-        self.rows.push(cells.into_iter().map(|(text, paint)| (clean(text), paint)).collect());
+        self.rows.push(
+            cells
+                .into_iter()
+                .map(|(text, paint)| (clean(text), paint))
+                .collect(),
+        );
     }
 
     /// Whether it has no row besides the headings.
@@ -28,8 +38,16 @@ impl Table {
     /// The text, one line per row.
     pub(crate) fn render(&self, style: Style) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
-        let width = |column: usize| self.rows.iter().filter_map(|row| row.get(column)).map(|(text, _)| text.chars().count()).max();
-        let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or_default()).collect();
+        let width = |column: usize| {
+            self.rows
+                .iter()
+                .filter_map(|row| row.get(column))
+                .map(|(text, _)| text.chars().count())
+                .max()
+        };
+        let widths: Vec<usize> = (0..columns)
+            .map(|column| width(column).unwrap_or_default())
+            .collect();
         let mut out = String::new();
         for row in &self.rows {
             let mut line = String::new();
@@ -56,6 +74,9 @@ mod tests {
         let mut table = Table::new(&["A", "B"]);
         table.row([("long text", Paint::Plain), ("x\ny\x1b[1m", Paint::Plain)]);
         table.row([("é", Paint::Plain), ("", Paint::Plain)]);
-        assert_eq!(table.render(Style::PLAIN), "A          B\nlong text  x\\ny\\x1b[1m\né\n");
+        assert_eq!(
+            table.render(Style::PLAIN),
+            "A          B\nlong text  x\\ny\\x1b[1m\né\n"
+        );
     }
 }

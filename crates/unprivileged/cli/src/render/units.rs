@@ -15,14 +15,22 @@ pub(crate) fn bytes(count: u64) -> String {
     }
     let whole = count / scale;
     let tenth = (count % scale) * 10 / scale;
-    if whole < 10 && tenth > 0 { format!("{whole}.{tenth} {}", UNITS[unit]) } else { format!("{whole} {}", UNITS[unit]) }
+    if whole < 10 && tenth > 0 {
+        format!("{whole}.{tenth} {}", UNITS[unit])
+    } else {
+        format!("{whole} {}", UNITS[unit])
+    }
 }
 
 /// `850ms`, `2.1s`, `12m 4s`, `3h 20m`, `4d 1h`.
 pub(crate) fn duration_ms(ms: u64) -> String {
     let seconds = ms / 1000;
     let pair = |big: u64, name: char, small: u64, least: char| {
-        if small == 0 { format!("{big}{name}") } else { format!("{big}{name} {small}{least}") }
+        if small == 0 {
+            format!("{big}{name}")
+        } else {
+            format!("{big}{name} {small}{least}")
+        }
     };
     match seconds {
         0 => format!("{ms}ms"),
@@ -47,7 +55,9 @@ pub(crate) fn ago(then_ms: u64, now_ms: u64) -> String {
 
 /// RFC 3339 in UTC; empty for a time that no calendar has.
 pub(crate) fn timestamp(ms: u64) -> String {
-    let time = i64::try_from(ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    let time = i64::try_from(ms)
+        .ok()
+        .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
     time.map(|time| time.to_string()).unwrap_or_default()
 }
 
@@ -63,8 +73,14 @@ mod tests {
 
     #[test]
     fn sizes_durations_and_ages_have_one_obvious_unit() {
-        assert_eq!([0, 1023, 1024, 1536, 48 << 20, u64::MAX].map(bytes), ["0 B", "1023 B", "1 KiB", "1.5 KiB", "48 MiB", "16777215 TiB"]);
-        assert_eq!([0, 850, 2150, 724_000, 12_000_000, 349_200_000].map(duration_ms), ["0ms", "850ms", "2.1s", "12m 4s", "3h 20m", "4d 1h"]);
+        assert_eq!(
+            [0, 1023, 1024, 1536, 48 << 20, u64::MAX].map(bytes),
+            ["0 B", "1023 B", "1 KiB", "1.5 KiB", "48 MiB", "16777215 TiB"]
+        );
+        assert_eq!(
+            [0, 850, 2150, 724_000, 12_000_000, 349_200_000].map(duration_ms),
+            ["0ms", "850ms", "2.1s", "12m 4s", "3h 20m", "4d 1h"]
+        );
         assert_eq!(ago(5000, 0), "just now");
         assert_eq!(ago(0, 3 * 86_400_000), "3d ago");
         assert_eq!(timestamp(0), "1970-01-01T00:00:00Z");

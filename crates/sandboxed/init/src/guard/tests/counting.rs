@@ -42,7 +42,7 @@ fn files(_: &Path) {
     assert_eq!(errno(fs::rename("old-2", "x")), QUOTA);
     assert_eq!(errno(fs::rename("uno", "old-2")), QUOTA);
     assert_eq!(errno(fs::hard_link("old-2", "x")), QUOTA);
-    assert_eq!(truncate("old-2"), QUOTA);
+    assert_eq!(truncate("old-2", 0), QUOTA);
     assert_eq!(fs::read("old-2").unwrap(), b"contents");
     drop(File::open("old-2").unwrap());
     fs::remove_file("uno").unwrap();
@@ -50,16 +50,23 @@ fn files(_: &Path) {
     assert_eq!(errno(File::create("four")), QUOTA);
 }
 
-/// Truncates by path; no crate at hand makes that call.
-fn truncate(path: &str) -> i32 {
-    let output = Command::new("truncate").args(["-s", "0", "-c", path]).env("LC_ALL", "C").output().unwrap();
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    if text.contains("quota") { QUOTA } else { output.status.code().unwrap() }
+/// Truncates by path: the call that no crate at hand makes, and Perl does.
+fn truncate(path: &str, length: u64) -> i32 {
+    let script = format!("exit(truncate({path:?}, {length}) ? 0 : $!)");
+    Command::new("perl")
+        .args(["-e", &script])
+        .status()
+        .unwrap()
+        .code()
+        .unwrap()
 }
 
 #[test]
 fn as_many_files_change_as_the_limit_says() {
-    let setup = Setup { limits: &[(LimitKind::Files, 3)], ..Setup::default() };
+    let setup = Setup {
+        limits: &[(LimitKind::Files, 3)],
+        ..Setup::default()
+    };
     let outcome = fenced("files", &setup, |tree| {
         for name in ["old-1", "old-2"] {
             fs::write(tree.join(name), b"contents").unwrap();
@@ -67,8 +74,18 @@ fn as_many_files_change_as_the_limit_says() {
     });
     assert_eq!(outcome.usage.files, 3);
     assert_eq!(outcome.limits(), [(LimitKind::Files, 3)]);
-    assert!(outcome.denied(DenialKind::Limit).iter().all(|(_, _, rule)| rule == "limits.files = 3"));
-    assert!(outcome.denied(DenialKind::Limit).iter().any(|(_, target, _)| target == "four"));
+    assert!(
+        outcome
+            .denied(DenialKind::Limit)
+            .iter()
+            .all(|(_, _, rule)| rule == "limits.files = 3")
+    );
+    assert!(
+        outcome
+            .denied(DenialKind::Limit)
+            .iter()
+            .any(|(_, target, _)| target == "four")
+    );
 }
 
 fn same_inode(_: &Path) {
@@ -81,7 +98,10 @@ fn same_inode(_: &Path) {
 
 #[test]
 fn a_file_made_anew_is_another_file_even_under_the_same_inode_number() {
-    let setup = Setup { limits: &[(LimitKind::Files, 5)], ..Setup::default() };
+    let setup = Setup {
+        limits: &[(LimitKind::Files, 5)],
+        ..Setup::default()
+    };
     let outcome = fenced("same-inode", &setup, |_| {});
     assert_eq!((outcome.usage.files, outcome.usage.created), (5, 5));
 }
@@ -97,7 +117,14 @@ fn inodes(_: &Path) {
     assert_eq!(errno(fs::create_dir("seven")), QUOTA);
     assert_eq!(errno(symlink("file", "seven")), QUOTA);
     assert_eq!(errno(fs::hard_link("file", "seven")), QUOTA);
-    assert_eq!(errno(rustix::fs::open(".", OFlags::TMPFILE | OFlags::RDWR, Mode::empty())), QUOTA);
+    assert_eq!(
+        errno(rustix::fs::open(
+            ".",
+            OFlags::TMPFILE | OFlags::RDWR,
+            Mode::empty()
+        )),
+        QUOTA
+    );
     assert_eq!(errno(fs::create_dir("dir")), libc::EEXIST);
     // Changing and renaming makes no new name.
     fs::write("file", b"y").unwrap();
@@ -108,7 +135,10 @@ fn inodes(_: &Path) {
 
 #[test]
 fn as_many_names_come_into_being_as_the_limit_says() {
-    let setup = Setup { limits: &[(LimitKind::Inodes, 6)], ..Setup::default() };
+    let setup = Setup {
+        limits: &[(LimitKind::Inodes, 6)],
+        ..Setup::default()
+    };
     let outcome = fenced("inodes", &setup, |_| {});
     assert_eq!(outcome.usage.created, 6);
     assert_eq!(outcome.limits(), [(LimitKind::Inodes, 6)]);
@@ -118,7 +148,11 @@ fn bytes(_: &Path) {
     let mut file = File::create("f").unwrap();
     assert_eq!(file.write(&[1; 1000]).unwrap(), 1000);
     assert_eq!(file.write_at(&[2; 1000], 0).unwrap(), 1000);
-    let parts = [IoSlice::new(&[3; 300]), IoSlice::new(&[]), IoSlice::new(&[4; 700])];
+    let parts = [
+        IoSlice::new(&[3; 300]),
+        IoSlice::new(&[]),
+        IoSlice::new(&[4; 700]),
+    ];
     assert_eq!(file.write_vectored(&parts).unwrap(), 1000);
     assert_eq!(rustix::io::pwritev(&file, &parts, 5000).unwrap(), 1000);
     let none = rustix::io::ReadWriteFlags::empty();
@@ -143,9 +177,19 @@ fn bytes(_: &Path) {
 
 #[test]
 fn as_many_bytes_are_written_as_the_limit_says() {
-    let setup = Setup { limits: &[(LimitKind::BytesWritten, 10_000)], ..Setup::default() };
+    let setup = Setup {
+        limits: &[(LimitKind::BytesWritten, 10_000)],
+        ..Setup::default()
+    };
     let outcome = fenced("bytes", &setup, |_| {});
-    assert_eq!(outcome.usage, GuardUsage { bytes_written: 10_000, created: 1, files: 1 });
+    assert_eq!(
+        outcome.usage,
+        GuardUsage {
+            bytes_written: 10_000,
+            created: 1,
+            files: 1
+        }
+    );
     assert!(outcome.output.contains("streams are free"));
     let mut expected = vec![0_u8; 8000];
     expected[..1000].fill(2);
@@ -157,7 +201,11 @@ fn as_many_bytes_are_written_as_the_limit_says() {
     }
     expected[7000..].fill(5);
     let found = fs::read(outcome.tree.join("f")).unwrap();
-    assert!(found == expected, "contents differ at {:?}", found.iter().zip(&expected).position(|(a, b)| a != b));
+    assert!(
+        found == expected,
+        "contents differ at {:?}",
+        found.iter().zip(&expected).position(|(a, b)| a != b)
+    );
 }
 
 fn disk(_: &Path) {
@@ -170,7 +218,10 @@ fn disk(_: &Path) {
     assert_eq!(errno(file.set_len(100_001)), QUOTA);
     // A gap is part of what is added: 30 000 more.
     assert_eq!(file.write_at(&[3; 10_000], 70_000).unwrap(), 10_000);
-    assert_eq!(errno(rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 100_001)), QUOTA);
+    assert_eq!(
+        errno(rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 100_001)),
+        QUOTA
+    );
     let mut end = OpenOptions::new().append(true).open("f").unwrap();
     assert_eq!(end.write(&[4; 30_000]).unwrap(), 20_000);
     assert_eq!(errno(end.write(&[4; 1])), QUOTA);
@@ -178,7 +229,23 @@ fn disk(_: &Path) {
     assert_eq!(errno(file.write_at(&[4; 1], 1 << 40)), QUOTA);
     // What is there can still be rewritten, and the hole was paid for.
     assert_eq!(file.write_at(&[5; 100_000], 0).unwrap(), 100_000);
-    assert_eq!(errno(rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 100_000, 4096)), QUOTA);
+    assert_eq!(
+        errno(rustix::fs::fallocate(
+            &file,
+            FallocateFlags::KEEP_SIZE,
+            100_000,
+            4096
+        )),
+        QUOTA
+    );
+    symlink("f", "way").unwrap();
+    assert_eq!(truncate("way", 100_001), QUOTA);
+    assert_eq!(truncate("way", 99_999), 0);
+    assert_eq!(file.metadata().unwrap().len(), 99_999);
+    assert_eq!(
+        (truncate("missing", 0), truncate(".", 0), truncate("/dev/null", 0)),
+        (libc::ENOENT, libc::EISDIR, libc::EINVAL)
+    );
     // Shrinking gives nothing back.
     file.set_len(0).unwrap();
     assert_eq!(errno(file.set_len(1)), QUOTA);
@@ -187,7 +254,10 @@ fn disk(_: &Path) {
 
 #[test]
 fn as_many_bytes_are_added_as_the_limit_says() {
-    let setup = Setup { limits: &[(LimitKind::Disk, DISK)], ..Setup::default() };
+    let setup = Setup {
+        limits: &[(LimitKind::Disk, DISK)],
+        ..Setup::default()
+    };
     let outcome = fenced("disk", &setup, |_| {});
     assert_eq!(outcome.limits(), [(LimitKind::Disk, DISK)]);
 }
@@ -208,12 +278,22 @@ fn holes(_: &Path) {
 
 #[test]
 fn filling_a_hole_that_was_there_counts_as_adding() {
-    let setup = Setup { limits: &[(LimitKind::Disk, DISK)], ..Setup::default() };
-    fenced("holes", &setup, |tree| File::create(tree.join("sparse")).unwrap().set_len(1 << 20).unwrap());
+    let setup = Setup {
+        limits: &[(LimitKind::Disk, DISK)],
+        ..Setup::default()
+    };
+    fenced("holes", &setup, |tree| {
+        File::create(tree.join("sparse"))
+            .unwrap()
+            .set_len(1 << 20)
+            .unwrap()
+    });
 }
 
 fn pattern(length: usize) -> Vec<u8> {
-    (0..length as u64).map(|index| (index.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+    (0..length as u64)
+        .map(|index| (index.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
+        .collect()
 }
 
 fn big(_: &Path) {
@@ -227,7 +307,10 @@ fn big(_: &Path) {
 
 #[test]
 fn a_big_write_arrives_whole() {
-    let setup = Setup { limits: &[(LimitKind::BytesWritten, 1 << 30)], ..Setup::default() };
+    let setup = Setup {
+        limits: &[(LimitKind::BytesWritten, 1 << 30)],
+        ..Setup::default()
+    };
     let outcome = fenced("big", &setup, |_| {});
     let bytes = pattern(64 << 20);
     assert!(fs::read(outcome.tree.join("big")).unwrap() == bytes);
@@ -236,7 +319,12 @@ fn a_big_write_arrives_whole() {
 }
 
 fn direct(_: &Path) {
-    let opened = OpenOptions::new().write(true).create(true).truncate(true).custom_flags(libc::O_DIRECT).open("d");
+    let opened = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .custom_flags(libc::O_DIRECT)
+        .open("d");
     match opened {
         Ok(file) => assert_eq!(file.write_at(&[7; 8192], 4096).unwrap(), 8192),
         // Not every file system can.
@@ -246,7 +334,14 @@ fn direct(_: &Path) {
 
 #[test]
 fn a_write_past_the_page_cache_works() {
-    fenced("direct", &Setup { limits: &[(LimitKind::BytesWritten, 1 << 30)], ..Setup::default() }, |_| {});
+    fenced(
+        "direct",
+        &Setup {
+            limits: &[(LimitKind::BytesWritten, 1 << 30)],
+            ..Setup::default()
+        },
+        |_| {},
+    );
 }
 
 fn elsewhere(_: &Path) {
@@ -259,7 +354,10 @@ fn elsewhere(_: &Path) {
 
 #[test]
 fn what_is_no_file_of_a_tree_does_not_count() {
-    let setup = Setup { limits: &[(LimitKind::BytesWritten, 0), (LimitKind::Disk, 0)], ..Setup::default() };
+    let setup = Setup {
+        limits: &[(LimitKind::BytesWritten, 0), (LimitKind::Disk, 0)],
+        ..Setup::default()
+    };
     let outcome = fenced("elsewhere", &setup, |_| {});
     assert_eq!(outcome.usage.bytes_written, 0);
 }
@@ -268,23 +366,45 @@ fn what_is_no_file_of_a_tree_does_not_count() {
 fn a_shared_mapping_of_a_writable_file_counts_and_others_do_not() {
     let tree = Tree::new();
     fs::write(tree.join("f"), [0; 8192]).unwrap();
-    let setup = Setup { limits: &[(LimitKind::BytesWritten, 20_000)], ..Setup::default() };
+    let setup = Setup {
+        limits: &[(LimitKind::BytesWritten, 20_000)],
+        ..Setup::default()
+    };
     let mut guard = Guard::new(&plan(&setup, tree.path()));
-    let open = |write: bool| OpenOptions::new().read(true).write(write).open(tree.join("f")).unwrap();
+    let open = |write: bool| {
+        OpenOptions::new()
+            .read(true)
+            .write(write)
+            .open(tree.join("f"))
+            .unwrap()
+    };
     let (readable, writable) = (open(false), open(true));
     let mut map = |fd: i32, length: u64, flags: i32| {
         let args = [0, length, libc::PROT_READ as u64, flags as u64, fd as u64, 0];
         let caller = Caller::new(std::process::id());
-        guard.map(&Call { listener: readable.as_fd(), id: 0, args, operation: "mmap", caller })
+        guard.map(&Call {
+            listener: readable.as_fd(),
+            id: 0,
+            args,
+            operation: "mmap",
+            caller,
+        })
     };
     let continued = |done: Result<Done, Stop>| matches!(done, Ok(Done::Answer(Answer::Continue)));
     for _ in 0..10 {
         assert!(continued(map(readable.as_raw_fd(), 8192, libc::MAP_SHARED)));
-        assert!(continued(map(-1, 1 << 40, libc::MAP_SHARED | libc::MAP_ANONYMOUS)));
+        assert!(continued(map(
+            -1,
+            1 << 40,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS
+        )));
     }
     // No more than the file has, and even unwritable ones: they can be made writable later.
     assert!(continued(map(writable.as_raw_fd(), 1 << 40, libc::MAP_SHARED)));
     assert!(continued(map(writable.as_raw_fd(), 8192, libc::MAP_SHARED)));
-    assert!(matches!(map(writable.as_raw_fd(), 8192, libc::MAP_SHARED), Err(Stop::Denied(_))));
+    assert!(matches!(
+        map(writable.as_raw_fd(), 8192, libc::MAP_SHARED),
+        Err(Stop::Denied(_))
+    ));
     assert_eq!(guard.usage().bytes_written, 16_384);
 }

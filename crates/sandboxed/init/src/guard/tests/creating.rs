@@ -23,7 +23,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     ("nodes", nodes),
 ];
 
-const HIDE: Setup = Setup { hide: &["**/.env*"], protect: &["**/.git/hooks", ".github/workflows"], limits: &[] };
+const HIDE: Setup = Setup {
+    hide: &["**/.env*"],
+    protect: &["**/.git/hooks", ".github/workflows"],
+    limits: &[],
+};
 const ALL: Mode = Mode::from_raw_mode(0o777);
 const FREE: i32 = 0;
 
@@ -48,12 +52,24 @@ fn make_all(name: &str) -> Vec<i32> {
     note(errno(rustix::fs::mkdirat(CWD, name, ALL)));
     note(errno(rustix::fs::mknodat(CWD, name, FileType::Fifo, ALL, 0)));
     note(errno(rustix::fs::mknodat(CWD, name, FileType::Socket, ALL, 0)));
-    note(errno(rustix::fs::mknodat(CWD, name, FileType::RegularFile, ALL, 0)));
+    note(errno(rustix::fs::mknodat(
+        CWD,
+        name,
+        FileType::RegularFile,
+        ALL,
+        0,
+    )));
     note(errno(symlink("plain", name)));
     note(errno(fs::hard_link("plain", name)));
     note(errno(fs::rename("plain", name)));
     fs::write("plain", b"x").unwrap();
-    note(errno(rustix::fs::renameat_with(CWD, "plain", CWD, name, RenameFlags::NOREPLACE)));
+    note(errno(rustix::fs::renameat_with(
+        CWD,
+        "plain",
+        CWD,
+        name,
+        RenameFlags::NOREPLACE,
+    )));
     answers
 }
 
@@ -68,7 +84,10 @@ fn every_way(_: &Path) {
 #[test]
 fn a_hidden_name_comes_into_being_by_no_call() {
     let outcome = fenced("every-way", &HIDE, |_| {});
-    let operations: Vec<String> = hidden(&outcome).into_iter().map(|(operation, _, _)| operation).collect();
+    let operations: Vec<String> = hidden(&outcome)
+        .into_iter()
+        .map(|(operation, _, _)| operation)
+        .collect();
     // The same refusal is told once: one for each of the two names.
     assert_eq!(operations.len(), 2, "{:?}", outcome.events);
     assert!(hidden(&outcome).contains(&("openat".into(), ".env".into(), "**/.env*".into())));
@@ -88,7 +107,10 @@ fn protected(_: &Path) {
     fs::write("there/.git/hooks/known", b"y").unwrap();
     assert_eq!(errno(File::create("there/.git/hooks/new")), libc::EACCES);
     assert_eq!(errno(fs::rename("there/.git/hooks/known", "out")), libc::EACCES);
-    assert_eq!(errno(fs::hard_link("there/.git/hooks/known", "out")), libc::EACCES);
+    assert_eq!(
+        errno(fs::hard_link("there/.git/hooks/known", "out")),
+        libc::EACCES
+    );
     assert_eq!(errno(fs::rename("there/.git/hooks", "out")), libc::EACCES);
     // The directory above it carries it away.
     assert_eq!(errno(fs::rename("there/.git", "out")), libc::EACCES);
@@ -102,8 +124,16 @@ fn a_protected_name_is_neither_made_nor_moved() {
         fs::create_dir_all(tree.join("there/.git/hooks")).unwrap();
         fs::write(tree.join("there/.git/hooks/known"), b"x").unwrap();
     });
-    assert_eq!(fs::read(outcome.tree.join("moved/.git/hooks/known")).unwrap(), b"y");
-    assert!(outcome.denied(DenialKind::Protected).iter().any(|(_, target, rule)| target == "repo/.git/hooks" && rule == "**/.git/hooks"));
+    assert_eq!(
+        fs::read(outcome.tree.join("moved/.git/hooks/known")).unwrap(),
+        b"y"
+    );
+    assert!(
+        outcome
+            .denied(DenialKind::Protected)
+            .iter()
+            .any(|(_, target, rule)| target == "repo/.git/hooks" && rule == "**/.git/hooks")
+    );
 }
 
 fn shuffle(_: &Path) {
@@ -126,7 +156,14 @@ fn shuffle(_: &Path) {
 
 #[test]
 fn moving_the_parent_away_and_back_does_not_free_the_name() {
-    let outcome = fenced("shuffle", &Setup { hide: &["a/denied"], ..Setup::default() }, |_| {});
+    let outcome = fenced(
+        "shuffle",
+        &Setup {
+            hide: &["a/denied"],
+            ..Setup::default()
+        },
+        |_| {},
+    );
     assert!(!outcome.tree.join("a/denied").exists());
     assert!(outcome.tree.join("a2/denied").exists());
 }
@@ -139,7 +176,16 @@ fn onto_ancestor(_: &Path) {
     assert_eq!(errno(symlink("tmp", ".github")), libc::EACCES);
     symlink("tmp", "innocent").unwrap();
     assert_eq!(errno(fs::rename("innocent", ".github")), libc::EACCES);
-    assert_eq!(errno(rustix::fs::linkat(CWD, "innocent", CWD, ".github", AtFlags::empty())), libc::EACCES);
+    assert_eq!(
+        errno(rustix::fs::linkat(
+            CWD,
+            "innocent",
+            CWD,
+            ".github",
+            AtFlags::empty()
+        )),
+        libc::EACCES
+    );
     fs::create_dir_all("git/hooks").unwrap();
     assert_eq!(errno(fs::rename("git", "x.git")), FREE);
     assert_eq!(errno(fs::rename("x.git", ".git")), libc::EACCES);
@@ -153,7 +199,12 @@ fn onto_ancestor(_: &Path) {
 fn a_directory_or_symlink_does_not_become_the_parent_of_a_guarded_name() {
     let outcome = fenced("onto-ancestor", &HIDE, |_| {});
     assert!(!outcome.tree.join(".github/workflows").exists());
-    assert!(outcome.denied(DenialKind::Protected).iter().any(|(operation, target, _)| operation.starts_with("rename") && target == ".github"));
+    assert!(
+        outcome
+            .denied(DenialKind::Protected)
+            .iter()
+            .any(|(operation, target, _)| operation.starts_with("rename") && target == ".github")
+    );
 }
 
 fn exchange(_: &Path) {
@@ -169,7 +220,10 @@ fn exchange(_: &Path) {
     assert_eq!(fs::read("one").unwrap(), b"2");
     assert_eq!(swap("one", "missing"), libc::ENOENT);
     let whiteout = RenameFlags::from_bits_retain(4);
-    assert_eq!(errno(rustix::fs::renameat_with(CWD, "one", CWD, "three", whiteout)), libc::EINVAL);
+    assert_eq!(
+        errno(rustix::fs::renameat_with(CWD, "one", CWD, "three", whiteout)),
+        libc::EINVAL
+    );
 }
 
 #[test]
@@ -238,12 +292,38 @@ fn through_proc(_: &Path) {
     let guard = rustix::process::getppid().unwrap().as_raw_nonzero();
     for file in ["mem", "fd/0", "fd/3", "cwd/x", "root/tmp/bastle-x", "environ"] {
         let path = format!("/proc/{guard}/{file}");
-        let opened = fs::OpenOptions::new().read(true).write(true).create(true).open(&path);
+        let opened = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .open(&path);
         assert_eq!(errno(opened), libc::EACCES, "{path}");
     }
-    let own = rustix::fs::open(format!("/proc/{guard}"), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
-    assert_eq!(errno(rustix::fs::openat(&own, "mem", OFlags::RDWR | OFlags::CREATE, ALL)), libc::EACCES);
-    assert_eq!(errno(rustix::fs::linkat(&own, "fd/0", CWD, "stolen", AtFlags::SYMLINK_FOLLOW)), libc::EACCES);
+    let own = rustix::fs::open(
+        format!("/proc/{guard}"),
+        OFlags::PATH | OFlags::DIRECTORY,
+        Mode::empty(),
+    )
+    .unwrap();
+    assert_eq!(
+        errno(rustix::fs::openat(
+            &own,
+            "mem",
+            OFlags::RDWR | OFlags::CREATE,
+            ALL
+        )),
+        libc::EACCES
+    );
+    assert_eq!(
+        errno(rustix::fs::linkat(
+            &own,
+            "fd/0",
+            CWD,
+            "stolen",
+            AtFlags::SYMLINK_FOLLOW
+        )),
+        libc::EACCES
+    );
 }
 
 #[test]
@@ -253,13 +333,32 @@ fn a_path_through_proc_is_the_callers_and_never_the_guards() {
 
 fn umask(_: &Path) {
     let mode = |path: &str| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777;
-    for (mask, file, dir) in [(0o022, 0o644, 0o755), (0o077, 0o600, 0o700), (0o000, 0o666, 0o777)] {
+    for (mask, file, dir) in [
+        (0o022, 0o644, 0o755),
+        (0o077, 0o600, 0o700),
+        (0o000, 0o666, 0o777),
+    ] {
         rustix::process::umask(Mode::from_raw_mode(mask));
         let name = format!("m{mask:o}");
         drop(File::create(&name).unwrap());
         fs::create_dir(format!("{name}.d")).unwrap();
-        rustix::fs::mknodat(CWD, format!("{name}.p"), FileType::Fifo, Mode::from_raw_mode(0o666), 0).unwrap();
-        assert_eq!((mode(&name), mode(&format!("{name}.d")), mode(&format!("{name}.p"))), (file, dir, file), "{mask:o}");
+        rustix::fs::mknodat(
+            CWD,
+            format!("{name}.p"),
+            FileType::Fifo,
+            Mode::from_raw_mode(0o666),
+            0,
+        )
+        .unwrap();
+        assert_eq!(
+            (
+                mode(&name),
+                mode(&format!("{name}.d")),
+                mode(&format!("{name}.p"))
+            ),
+            (file, dir, file),
+            "{mask:o}"
+        );
     }
 }
 
@@ -269,7 +368,8 @@ fn modes_follow_the_callers_umask() {
 }
 
 fn unnamed(_: &Path) {
-    let open = || rustix::fs::open(".", OFlags::TMPFILE | OFlags::WRONLY, Mode::from_raw_mode(0o600)).unwrap();
+    let open =
+        || rustix::fs::open(".", OFlags::TMPFILE | OFlags::WRONLY, Mode::from_raw_mode(0o600)).unwrap();
     let publish = |fd: &std::os::fd::OwnedFd, name: &str| {
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(fd));
         errno(rustix::fs::linkat(CWD, path, CWD, name, AtFlags::SYMLINK_FOLLOW))
@@ -278,9 +378,18 @@ fn unnamed(_: &Path) {
     rustix::io::write(&fd, b"contents").unwrap();
     assert_eq!(publish(&fd, ".env"), libc::EACCES);
     assert_eq!(publish(&fd, "fine"), FREE);
-    assert_eq!(errno(rustix::fs::linkat(&fd, "", CWD, ".env", AtFlags::EMPTY_PATH)), libc::EACCES);
-    assert_eq!(errno(rustix::fs::linkat(&fd, "", CWD, "fine-too", AtFlags::EMPTY_PATH)), FREE);
-    assert_eq!(errno(rustix::fs::linkat(&fd, "", CWD, "x", AtFlags::empty())), libc::ENOENT);
+    assert_eq!(
+        errno(rustix::fs::linkat(&fd, "", CWD, ".env", AtFlags::EMPTY_PATH)),
+        libc::EACCES
+    );
+    assert_eq!(
+        errno(rustix::fs::linkat(&fd, "", CWD, "fine-too", AtFlags::EMPTY_PATH)),
+        FREE
+    );
+    assert_eq!(
+        errno(rustix::fs::linkat(&fd, "", CWD, "x", AtFlags::empty())),
+        libc::ENOENT
+    );
     assert_eq!(fs::read("fine-too").unwrap(), b"contents");
 }
 
@@ -292,7 +401,14 @@ fn a_file_without_a_name_does_not_get_a_hidden_one() {
 
 fn odd_spellings(_: &Path) {
     fs::create_dir("d").unwrap();
-    for name in ["./.env", "d/../.env", "d//..//.env", ".env/", ".env//", "d/.env/."] {
+    for name in [
+        "./.env",
+        "d/../.env",
+        "d//..//.env",
+        ".env/",
+        ".env//",
+        "d/.env/.",
+    ] {
         let made = errno(rustix::fs::mkdirat(CWD, name, ALL));
         assert!(matches!(made, libc::EACCES | libc::ENOENT), "{name}: {made}");
     }
@@ -308,7 +424,10 @@ fn odd_spellings(_: &Path) {
     assert_eq!(errno(symlink("x", "s/")), libc::ENOENT);
     assert_eq!(errno(fs::rename(".", "y")), libc::EBUSY);
     assert_eq!(errno(fs::rename("new/", "newer/")), FREE);
-    assert_eq!(errno(File::create("d/x").and_then(|_| File::create("d/x/y"))), libc::ENOTDIR);
+    assert_eq!(
+        errno(File::create("d/x").and_then(|_| File::create("d/x/y"))),
+        libc::ENOTDIR
+    );
     assert_eq!(errno(File::create("n".repeat(256))), libc::ENAMETOOLONG);
     assert_eq!(errno(File::create("n/".repeat(2100))), libc::ENAMETOOLONG);
     // A name that is no text, and one that looks like a deleted directory.
@@ -335,32 +454,59 @@ fn repeats(_: &Path) {
 fn a_refusal_that_repeats_is_told_first_and_then_by_the_thousand() {
     let outcome = fenced("repeats", &HIDE, |_| {});
     let rules: Vec<String> = hidden(&outcome).into_iter().map(|(_, _, rule)| rule).collect();
-    assert_eq!(rules, ["**/.env*", "**/.env* (1000 times)", "**/.env* (2000 times)"]);
+    assert_eq!(
+        rules,
+        ["**/.env*", "**/.env* (1000 times)", "**/.env* (2000 times)"]
+    );
 }
 
 fn told(_: &Path) {
     assert_eq!(errno(rustix::process::chroot("/")), libc::EPERM);
-    assert_eq!(errno(rustix::mount::unmount("/x", rustix::mount::UnmountFlags::empty())), libc::EPERM);
-    let status = std::process::Command::new("/bin/echo").args(["one", "two"]).status().unwrap();
+    assert_eq!(
+        errno(rustix::mount::unmount("/x", rustix::mount::UnmountFlags::empty())),
+        libc::EPERM
+    );
+    let status = std::process::Command::new("/bin/echo")
+        .args(["one", "two"])
+        .status()
+        .unwrap();
     assert!(status.success());
 }
 
 #[test]
 fn a_refused_call_and_a_started_program_are_told() {
     let outcome = fenced("told", &HIDE, |_| {});
-    let calls: Vec<String> = outcome.denied(DenialKind::Syscall).into_iter().map(|(operation, _, _)| operation).collect();
+    let calls: Vec<String> = outcome
+        .denied(DenialKind::Syscall)
+        .into_iter()
+        .map(|(operation, _, _)| operation)
+        .collect();
     assert_eq!(calls, ["chroot", "umount2"]);
     let programs = outcome.events.iter().filter_map(|event| match event {
         Event::Exec(seen) => Some((seen.path.as_str(), seen.argv.clone())),
         _ => None,
     });
     let programs: Vec<_> = programs.collect();
-    assert_eq!(programs, [("/bin/echo", vec!["/bin/echo".to_owned(), "one".to_owned(), "two".to_owned()])]);
+    assert_eq!(
+        programs,
+        [(
+            "/bin/echo",
+            vec!["/bin/echo".to_owned(), "one".to_owned(), "two".to_owned()]
+        )]
+    );
     assert!(outcome.output.contains("one two"));
 }
 
 fn nodes(_: &Path) {
-    let make = |kind| errno(rustix::fs::mknodat(CWD, "node", kind, ALL, rustix::fs::makedev(1, 3)));
+    let make = |kind| {
+        errno(rustix::fs::mknodat(
+            CWD,
+            "node",
+            kind,
+            ALL,
+            rustix::fs::makedev(1, 3),
+        ))
+    };
     assert_eq!(make(FileType::CharacterDevice), libc::EPERM);
     assert_eq!(make(FileType::BlockDevice), libc::EPERM);
     assert_eq!(make(FileType::Directory), libc::EPERM);

@@ -5,12 +5,13 @@
 use crate::filter::{self, FilterSpec};
 use crate::guard::{Guard, GuardUsage};
 use bastle_contract::{
-    AbsPath, DenialKind, Denied, Event, GuardedTree, LaunchPlan, LimitKind, LimitMechanism, LimitRule, NamePattern,
+    AbsPath, DenialKind, Denied, Event, GuardedTree, LaunchPlan, LimitKind, LimitMechanism, LimitRule,
+    NamePattern,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 use std::io::{IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
@@ -48,7 +49,11 @@ pub(super) struct Tree(PathBuf);
 impl Tree {
     pub(super) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("bastle-guard-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "bastle-guard-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
         let path = std::env::temp_dir().canonicalize().unwrap().join(name);
         std::fs::create_dir(&path).unwrap();
         Self(path)
@@ -78,7 +83,16 @@ impl Outcome {
             Event::Denied(denied) if denied.kind == kind => Some(denied),
             _ => None,
         });
-        denied.map(|Denied { operation, target, rule, .. }| (operation.clone(), below(target), rule.clone())).collect()
+        denied
+            .map(
+                |Denied {
+                     operation,
+                     target,
+                     rule,
+                     ..
+                 }| (operation.clone(), below(target), rule.clone()),
+            )
+            .collect()
     }
 
     /// The limits that were told as hit.
@@ -92,8 +106,16 @@ impl Outcome {
 }
 
 pub(super) fn plan(setup: &Setup, tree: &Path) -> LaunchPlan {
-    let patterns = |list: &[&str]| list.iter().map(|text| NamePattern::try_from((*text).to_owned()).unwrap()).collect();
-    let limit = |(limit, value): &(LimitKind, u64)| LimitRule { limit: *limit, value: *value, mechanism: LimitMechanism::WriteGuard };
+    let patterns = |list: &[&str]| {
+        list.iter()
+            .map(|text| NamePattern::try_from((*text).to_owned()).unwrap())
+            .collect()
+    };
+    let limit = |(limit, value): &(LimitKind, u64)| LimitRule {
+        limit: *limit,
+        value: *value,
+        mechanism: LimitMechanism::WriteGuard,
+    };
     let bare = serde_json::json!({
         "run": "guard-test", "policy": "0".repeat(64), "backend": "native", "mounts": [], "landlock": [],
         "landlock_abi": 1, "guard": { "trees": [] }, "network": "none", "limits": [], "env": [], "cwd": "/", "argv": ["/bin/true"],
@@ -114,9 +136,23 @@ pub(super) fn fenced(scenario: &str, setup: &Setup, prepare: impl FnOnce(&Path))
     let tree = Tree::new();
     prepare(tree.path());
     let plan = plan(setup, tree.path());
-    let (ours, theirs) =
-        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-    let entry = format!("{}::child_entry", module_path!().rsplit_once("::").unwrap().0.split_once("::").unwrap().1);
+    let (ours, theirs) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .unwrap();
+    let entry = format!(
+        "{}::child_entry",
+        module_path!()
+            .rsplit_once("::")
+            .unwrap()
+            .0
+            .split_once("::")
+            .unwrap()
+            .1
+    );
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", &entry, "--nocapture", "--test-threads=1"])
         .env(SCENARIO, scenario)
@@ -135,10 +171,15 @@ pub(super) fn fenced(scenario: &str, setup: &Setup, prepare: impl FnOnce(&Path))
     let mut events = Vec::new();
     let status = loop {
         let mut waiting = [PollFd::new(&listener, PollFlags::IN)];
-        let patience = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+        let patience = Timespec {
+            tv_sec: 0,
+            tv_nsec: 20_000_000,
+        };
         rustix::event::poll(&mut waiting, Some(&patience)).unwrap();
         if waiting[0].revents().contains(PollFlags::IN) {
-            guard.serve(listener.as_fd(), &mut |event| events.push(event)).unwrap();
+            guard
+                .serve(listener.as_fd(), &mut |event| events.push(event))
+                .unwrap();
         } else if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
@@ -146,7 +187,12 @@ pub(super) fn fenced(scenario: &str, setup: &Setup, prepare: impl FnOnce(&Path))
     let output = format!("{}{}", out.join().unwrap(), err.join().unwrap());
     assert!(status.success(), "{scenario}: {status}\n{output}\n{events:#?}");
     assert!(output.contains("1 passed"), "{scenario} did not run:\n{output}");
-    Outcome { tree, events, usage: guard.usage(), output }
+    Outcome {
+        tree,
+        events,
+        usage: guard.usage(),
+        output,
+    }
 }
 
 fn read_all(from: &mut impl Read) -> String {
@@ -157,13 +203,19 @@ fn read_all(from: &mut impl Read) -> String {
 
 /// The child's side: confines its thread as the agent is confined and does what the scenario says.
 pub(super) fn become_child(scenarios: &[Scenario]) {
-    let Ok(wanted) = std::env::var(SCENARIO) else { return };
+    let Ok(wanted) = std::env::var(SCENARIO) else {
+        return;
+    };
     let tree = PathBuf::from(std::env::var(TREE).unwrap());
     let counting = std::env::var(COUNTING).unwrap() == "yes";
     let (_, act) = scenarios.iter().find(|(name, _)| *name == wanted).unwrap();
     std::env::set_current_dir(&tree).unwrap();
     rustix::thread::set_no_new_privs(true).unwrap();
-    let filter = filter::for_agent(FilterSpec { debuggers: false, counting, pinned: false });
+    let filter = filter::for_agent(FilterSpec {
+        debuggers: false,
+        counting,
+        pinned: false,
+    });
     let listener = bastle_sys::seccomp::install_with_listener(&filter).unwrap();
     send_descriptor(&std::io::stdin(), &listener);
     drop(listener);
@@ -182,7 +234,13 @@ fn receive_descriptor(socket: &OwnedFd) -> OwnedFd {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
-    rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC).unwrap();
+    rustix::net::recvmsg(
+        socket,
+        &mut [IoSliceMut::new(&mut byte)],
+        &mut control,
+        RecvFlags::CMSG_CLOEXEC,
+    )
+    .unwrap();
     let mut fds = control.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(fds) => Some(fds),
         _ => None,

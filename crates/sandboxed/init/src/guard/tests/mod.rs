@@ -9,6 +9,11 @@ mod races;
 /// The child's side of every test: returns at once in an ordinary run.
 #[test]
 fn child_entry() {
-    let tables = [creating::SCENARIOS, opening::SCENARIOS, counting::SCENARIOS, races::SCENARIOS];
+    let tables = [
+        creating::SCENARIOS,
+        opening::SCENARIOS,
+        counting::SCENARIOS,
+        races::SCENARIOS,
+    ];
     harness::become_child(&tables.concat());
 }

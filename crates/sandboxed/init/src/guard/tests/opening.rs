@@ -25,8 +25,16 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 ];
 
 const RW: Mode = Mode::from_raw_mode(0o644);
-const NOTHING: Setup = Setup { hide: &[], protect: &[], limits: &[] };
-const COUNTING: Setup = Setup { hide: &[], protect: &[], limits: &[(LimitKind::BytesWritten, 1 << 30)] };
+const NOTHING: Setup = Setup {
+    hide: &[],
+    protect: &[],
+    limits: &[],
+};
+const COUNTING: Setup = Setup {
+    hide: &[],
+    protect: &[],
+    limits: &[(LimitKind::BytesWritten, 1 << 30)],
+};
 
 fn flags(_: &Path) {
     let asked = [
@@ -42,8 +50,14 @@ fn flags(_: &Path) {
         // Once new, once existing.
         for _ in 0..2 {
             let fd = rustix::fs::open(format!("f{index}"), wanted | OFlags::CREATE, RW).unwrap();
-            assert_eq!(rustix::fs::fcntl_getfl(&fd).unwrap() & shown, wanted & shown, "{wanted:?}");
-            let closes = rustix::io::fcntl_getfd(&fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC);
+            assert_eq!(
+                rustix::fs::fcntl_getfl(&fd).unwrap() & shown,
+                wanted & shown,
+                "{wanted:?}"
+            );
+            let closes = rustix::io::fcntl_getfd(&fd)
+                .unwrap()
+                .contains(rustix::io::FdFlags::CLOEXEC);
             assert_eq!(closes, wanted.contains(OFlags::CLOEXEC), "{wanted:?}");
         }
     }
@@ -67,13 +81,32 @@ fn answers(_: &Path) {
     assert_eq!(open("no/such", OFlags::WRONLY), libc::ENOENT);
     assert_eq!(open("/proc/version", OFlags::RDONLY), 0);
     assert_eq!(open("/proc/nothing-here", OFlags::WRONLY), libc::ENOENT);
-    assert_eq!(errno(rustix::fs::open("missing", OFlags::WRONLY, RW)), libc::ENOENT);
+    assert_eq!(
+        errno(rustix::fs::open("missing", OFlags::WRONLY, RW)),
+        libc::ENOENT
+    );
     let path_only = rustix::fs::open("there", OFlags::PATH | OFlags::CREATE, RW).unwrap();
-    assert!(rustix::fs::fcntl_getfl(&path_only).unwrap().contains(OFlags::PATH));
+    assert!(
+        rustix::fs::fcntl_getfl(&path_only)
+            .unwrap()
+            .contains(OFlags::PATH)
+    );
     assert_eq!(fs::read("there").unwrap(), b"contents");
-    drop(OpenOptions::new().write(true).truncate(true).open("link").unwrap());
+    drop(
+        OpenOptions::new()
+            .write(true)
+            .truncate(true)
+            .open("link")
+            .unwrap(),
+    );
     assert_eq!(fs::read("there").unwrap(), b"");
-    let creat = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open("new").unwrap();
+    let creat = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open("new")
+        .unwrap();
     assert_eq!(creat.metadata().unwrap().len(), 0);
 }
 
@@ -94,7 +127,15 @@ fn directories(tree: &Path) {
     assert!(Path::new("a/b/x").exists() && Path::new("y").exists() && Path::new("z").exists());
     assert_eq!(errno(at("")), libc::ENOENT);
     let file = File::open("y").unwrap();
-    assert_eq!(errno(rustix::fs::openat(&file, "x", OFlags::CREATE | OFlags::WRONLY, RW)), libc::ENOTDIR);
+    assert_eq!(
+        errno(rustix::fs::openat(
+            &file,
+            "x",
+            OFlags::CREATE | OFlags::WRONLY,
+            RW
+        )),
+        libc::ENOTDIR
+    );
     rustix::fs::renameat(&dir, "b/x", CWD, "moved").unwrap();
     rustix::fs::mkdirat(&dir, "made", Mode::from_raw_mode(0o755)).unwrap();
     assert!(Path::new("moved").exists() && Path::new("a/made").exists());
@@ -119,9 +160,13 @@ fn shell(script: &str) {
 
 fn streams(_: &Path) {
     shell("echo to-stdout > /dev/stdout; echo to-stderr > /dev/stderr; echo to-fd > /proc/self/fd/1");
-    shell("echo lost > /dev/null; echo also > /dev/fd/2; exec 3> kept; echo deep > /dev/fd/3; echo more >> /dev/fd/3");
+    shell(
+        "echo lost > /dev/null; echo also > /dev/fd/2; exec 3> kept; echo deep > /dev/fd/3; echo more >> /dev/fd/3",
+    );
     assert_eq!(fs::read("kept").unwrap(), b"deep\nmore\n");
-    shell("cat < /dev/null > empty; printf 'a\\nb\\n' | sort > sorted; cp sorted copy; mv copy copy2; ln -s copy2 l; rm copy2");
+    shell(
+        "cat < /dev/null > empty; printf 'a\\nb\\n' | sort > sorted; cp sorted copy; mv copy copy2; ln -s copy2 l; rm copy2",
+    );
     assert_eq!(fs::read("sorted").unwrap(), b"a\nb\n");
 }
 
@@ -153,7 +198,12 @@ fn fifo(_: &Path) {
     let make = |name: &str| rustix::fs::mknodat(CWD, name, FileType::Fifo, RW, 0).unwrap();
     make("p");
     let writer = std::thread::spawn(|| {
-        let mut end = OpenOptions::new().write(true).create(true).truncate(true).open("p").unwrap();
+        let mut end = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open("p")
+            .unwrap();
         assert!(!rustix::fs::fcntl_getfl(&end).unwrap().contains(OFlags::NONBLOCK));
         end.write_all(b"met").unwrap();
     });
@@ -162,7 +212,12 @@ fn fifo(_: &Path) {
         fs::write(format!("busy-{index}"), b"x").unwrap();
     }
     let mut text = String::new();
-    OpenOptions::new().read(true).open("p").unwrap().read_to_string(&mut text).unwrap();
+    OpenOptions::new()
+        .read(true)
+        .open("p")
+        .unwrap()
+        .read_to_string(&mut text)
+        .unwrap();
     writer.join().unwrap();
     assert_eq!(text, "met");
     // Both ends through the guard.
@@ -191,7 +246,13 @@ fn both_ends_of_a_named_pipe_meet_and_the_guard_waits_for_neither() {
 
 fn crowded_fifo(_: &Path) {
     rustix::fs::mknodat(CWD, "p", FileType::Fifo, RW, 0).unwrap();
-    let wait = || Command::new("/bin/sh").args(["-c", "echo ready; : > p"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let wait = || {
+        Command::new("/bin/sh")
+            .args(["-c", "echo ready; : > p"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
     let mut waiting: Vec<_> = (0..80).map(|_| wait()).collect();
     for child in &mut waiting {
         let mut word = [0; 6];
@@ -207,7 +268,12 @@ fn crowded_fifo(_: &Path) {
     let mut left = 200;
     let end = loop {
         let reader = std::thread::spawn(|| File::open("p").map(drop));
-        match OpenOptions::new().write(true).create(true).truncate(true).open("p") {
+        match OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open("p")
+        {
             Ok(end) => {
                 reader.join().unwrap().unwrap();
                 break end;
@@ -230,7 +296,10 @@ fn killed_callers_do_not_use_up_the_places_to_wait() {
 }
 
 fn full_table(_: &Path) {
-    let limit = rustix::process::Rlimit { current: Some(16), maximum: Some(16) };
+    let limit = rustix::process::Rlimit {
+        current: Some(16),
+        maximum: Some(16),
+    };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
     let mut held = Vec::new();
     let full = loop {
@@ -252,13 +321,17 @@ fn the_callers_limit_on_descriptors_holds() {
 
 fn leased(_: &Path) {
     // A lease makes others wait for its holder, who may be the one that asks: the guard does not wait.
-    shell("command -v perl >/dev/null || exit 0; perl -e 'open(F, \"<\", \"there\"); $SIG{IO}=\"IGNORE\"; fcntl(F, 1024, 0) or exit 0; \
-           open(G, \"+>>\", \"there\") and exit 3; exit($!{EAGAIN} ? 0 : 4)'");
+    shell(
+        "perl -e 'open(F, \"<\", \"there\"); $SIG{IO}=\"IGNORE\"; fcntl(F, 1024, 0) or exit 2; \
+           open(G, \"+>>\", \"there\") and exit 3; exit($!{EAGAIN} ? 0 : 4)'",
+    );
 }
 
 #[test]
 fn a_lease_on_a_file_does_not_stop_the_guard() {
-    fenced("leased", &NOTHING, |tree| fs::write(tree.join("there"), b"x").unwrap());
+    fenced("leased", &NOTHING, |tree| {
+        fs::write(tree.join("there"), b"x").unwrap()
+    });
 }
 
 #[test]
@@ -279,7 +352,10 @@ fn memory_that_is_not_there_is_a_fault_and_a_path_without_end_too_long() {
     assert_eq!(own.path(at(&long)).map(|path| path.len()), Ok(256));
     long[0] = 0;
     assert_eq!(own.path(at(&long)), Ok(Vec::new()));
-    assert_eq!(own.text(at(&long[1..]), 3).map(|(text, end)| (text.len(), end)), Ok((3, TextEnd::Limit)));
+    assert_eq!(
+        own.text(at(&long[1..]), 3).map(|(text, end)| (text.len(), end)),
+        Ok((3, TextEnd::Limit))
+    );
     assert_eq!(own.directory(Base::Descriptor(-1)).map(drop), Err(Errno::BADF));
     assert_eq!(own.directory(Base::Descriptor(9999)).map(drop), Err(Errno::BADF));
 }
@@ -298,10 +374,22 @@ fn a_caller_that_is_gone_gets_nothing_done() {
         operation: "openat",
         caller: Caller::new(std::process::id()),
     };
-    let opened = guard.open(&call, Base::Cwd, call.args[1], OFlags::CREATE | OFlags::WRONLY, 0o644);
+    let opened = guard.open(
+        &call,
+        Base::Cwd,
+        call.args[1],
+        OFlags::CREATE | OFlags::WRONLY,
+        0o644,
+    );
     assert!(matches!(opened, Err(Stop::Gone)), "{opened:?}");
     assert!(!tree.join("ghost").exists());
-    let named = guard.open(&call, Base::Cwd, call.args[1], OFlags::CREATE | OFlags::PATH, 0o644);
+    let named = guard.open(
+        &call,
+        Base::Cwd,
+        call.args[1],
+        OFlags::CREATE | OFlags::PATH,
+        0o644,
+    );
     assert!(matches!(named, Ok(Done::Answer(_))), "{named:?}");
     assert!(listener.as_raw_fd() > 2);
 }

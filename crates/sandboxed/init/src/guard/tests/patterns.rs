@@ -41,7 +41,13 @@ fn the_longest_pattern_the_contract_takes_is_followed_to_its_end() {
     let deep = vec!["a"; 512].join("/");
     let almost = vec!["a"; 511].join("/");
     assert!(find(&deep, &deep).covered);
-    assert_eq!(find(&deep, &almost), Match { covered: false, below: true });
+    assert_eq!(
+        find(&deep, &almost),
+        Match {
+            covered: false,
+            below: true
+        }
+    );
 }
 
 #[test]
@@ -52,7 +58,11 @@ fn a_path_outside_every_tree_is_not_guarded_and_a_sibling_is_outside() {
         protect: vec![pattern("ci/run")],
     };
     let trees = Trees::of(&[tree("/srv/ws")]);
-    let kind = |path: &str| trees.guard(path.as_bytes(), Reach::Itself).map(|found| found.kind);
+    let kind = |path: &str| {
+        trees
+            .guard(path.as_bytes(), Reach::Itself)
+            .map(|found| found.kind)
+    };
     assert_eq!(kind("/srv/ws/a/.env"), Some(DenialKind::Hidden));
     assert_eq!(kind("/srv/ws/ci/run"), Some(DenialKind::Protected));
     assert_eq!(kind("/srv/ws-evil/.env"), None);
@@ -67,9 +77,14 @@ fn a_path_outside_every_tree_is_not_guarded_and_a_sibling_is_outside() {
 fn oracle_below(pattern: &[&str], path: &[&str], named: bool) -> bool {
     match (pattern.split_first(), path.split_first()) {
         (None, _) => false,
-        (Some((&"**", rest)), Some((_, deeper))) => oracle_below(rest, path, named) || oracle_below(pattern, deeper, named),
+        (Some((&"**", rest)), Some((_, deeper))) => {
+            oracle_below(rest, path, named) || oracle_below(pattern, deeper, named)
+        }
         (Some((first, rest)), Some((name, deeper))) => {
-            NamePattern::try_from((*first).to_owned()).unwrap().matches(name.as_bytes()) && oracle_below(rest, deeper, true)
+            NamePattern::try_from((*first).to_owned())
+                .unwrap()
+                .matches(name.as_bytes())
+                && oracle_below(rest, deeper, true)
         }
         (Some((&"**", rest)), None) => named || oracle_below(rest, path, named),
         (Some(_), None) => named,
@@ -80,7 +95,9 @@ fn a_pattern() -> impl Strategy<Value = String> {
     let part = prop::sample::select(vec!["a", "b", "*", "?", "a*", "A", "**"]);
     prop::collection::vec(part, 1..5)
         .prop_map(|parts| parts.join("/"))
-        .prop_filter("the contract takes two", |text| text.split('/').filter(|part| *part == "**").count() <= 2)
+        .prop_filter("the contract takes two", |text| {
+            text.split('/').filter(|part| *part == "**").count() <= 2
+        })
 }
 
 fn a_path(most: usize) -> impl Strategy<Value = String> {

@@ -1,0 +1,20 @@
+//! Hostile programs against the real binary, as root and as an ordinary user.
+//!
+//! Every attack has a twin that succeeds (outside the fence, or inside with the grant), asserts the errno that
+//! refused it, and looks at the host afterwards. `attacker/` is the hostile program.
+//!
+//! | file | what must not happen |
+//! |---|---|
+//! | `filesystem` | writing by absolute path; reading secrets; climbing by `..` and descriptors; symlinks, renames and hard links out; shared inodes; odd working directories; device nodes; kernel files; cgroup files; file capabilities; chroot and mounts; foreign ownership; set-uid programs; sibling prefixes; odd names; the audit log |
+//! | `names` | hidden or protected names that come into being later, by any call; ancestors moved about; order of nested rules; look-alike spellings |
+//! | `syscalls` | each call of the must-deny list natively, by `int 0x80` and under x32; io_uring, userfaultfd, keyrings, bpf, perf, modules; personalities; real-time scheduling; namespaces by unshare, clone, clone3, setns; terminal injection; socket families; switching the filter off |
+//! | `processes` | capabilities; seeing, signalling, tracing or reading host processes, other runs and PID 1; inherited descriptors and variables; nesting |
+//! | `sockets` | abstract, path and loopback sockets of the host; routes out; raw sockets |
+//! | `resources` | fork bombs, memory, disk, descriptors, bytes past the count; outliving a timeout or a killed bastle; leaving anything behind |
+//! | `hostile_load` | 20 000 random system calls that change the host or another run |
+//! | `layers` | a start with any one layer missing; a shipped binary that can leave one out; a preflight that does not see it |
+//! | `acceptance` | the minimum acceptance tests of a secure agent, and five attack scenarios, end to end |
+#[path = "../support/mod.rs"]
+mod support;
+
+mod filesystem;

@@ -1,0 +1,298 @@
+//! A throw-away place for one identity: home, workspace, a directory outside, and the attacker where the agent can run it.
+use super::child::{Ended, Limit, run};
+use super::{Identity, attacker, bastle};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The place. Everything in it belongs to the identity, except `tools`.
+pub struct Lab {
+    /// Who works here.
+    pub identity: Identity,
+    root: PathBuf,
+}
+
+/// One `bastle run` under construction.
+pub struct Fence<'a> {
+    lab: &'a Lab,
+    binary: PathBuf,
+    flags: Vec<String>,
+    env: BTreeMap<String, String>,
+    input: Vec<u8>,
+    cwd: PathBuf,
+    limit: Limit,
+    name: String,
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub struct Output {
+    /// Exit code, streams, time.
+    pub ended: Ended,
+    /// The events of the run's audit log, oldest first; empty when there is no log.
+    pub audit: Vec<Value>,
+}
+
+impl Lab {
+    /// Makes it.
+    pub fn new(identity: Identity) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            "bastle-lab-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
+        let root = std::env::temp_dir()
+            .canonicalize()
+            .expect("there is a place for temporary files")
+            .join(name);
+        std::fs::create_dir(&root).expect("a fresh place");
+        let lab = Self { identity, root };
+        lab.open_to_all(&lab.root);
+        for place in [lab.home(), lab.workspace(), lab.outside()] {
+            std::fs::create_dir(&place).expect("a fresh place");
+            lab.hand_over(&place);
+        }
+        let tools = lab.root.join("tools");
+        std::fs::create_dir(&tools).expect("a fresh place");
+        std::fs::copy(attacker(), lab.attacker()).expect("the attacker can be copied");
+        lab.open_to_all(&tools);
+        lab.open_to_all(&lab.attacker());
+        lab
+    }
+
+    /// The home directory.
+    pub fn home(&self) -> PathBuf {
+        self.root.join("home")
+    }
+
+    /// The workspace.
+    pub fn workspace(&self) -> PathBuf {
+        self.root.join("ws")
+    }
+
+    /// A directory of the same owner that no policy grants.
+    pub fn outside(&self) -> PathBuf {
+        self.root.join("outside")
+    }
+
+    /// A directory that holds the attacker; granted for reading.
+    pub fn tools(&self) -> PathBuf {
+        self.root.join("tools")
+    }
+
+    /// The attacker's path, the same inside and outside.
+    pub fn attacker(&self) -> PathBuf {
+        self.tools().join("attacker")
+    }
+
+    /// Writes a file of the identity's own, with the directories above it.
+    pub fn plant(&self, path: &Path, contents: &str) -> PathBuf {
+        let path = self.root.join(path);
+        let mut missing: Vec<&Path> = path.ancestors().skip(1).take_while(|dir| !dir.exists()).collect();
+        while let Some(directory) = missing.pop() {
+            std::fs::create_dir(directory).expect("can be made");
+            self.hand_over(directory);
+        }
+        std::fs::write(&path, contents).expect("can be written");
+        self.hand_over(&path);
+        path
+    }
+
+    /// A file of the workspace.
+    pub fn project(&self, relative: &str, contents: &str) -> PathBuf {
+        self.plant(&self.workspace().join(relative), contents)
+    }
+
+    /// Gives a path to the identity.
+    pub fn hand_over(&self, path: &Path) {
+        let uid = self.identity.uid();
+        if self.identity != Identity::Current {
+            chown(path, Some(uid), Some(uid)).expect("root can give files away");
+        }
+    }
+
+    fn open_to_all(&self, path: &Path) {
+        std::fs::set_permissions(path, Permissions::from_mode(0o755)).expect("own file");
+    }
+
+    /// A command run as the identity, with a minimal environment, in the workspace.
+    pub fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.env_clear().current_dir(self.workspace());
+        command.env("PATH", "/usr/local/bin:/usr/bin:/bin");
+        command.env("HOME", self.home());
+        if let Identity::Ordinary(uid) = self.identity {
+            // Also drops every supplementary group.
+            command.uid(uid).gid(uid);
+        }
+        command
+    }
+
+    /// The attacker without a fence, as the same identity: what an attack comes to when nothing stops it.
+    pub fn unfenced(&self, attacks: &[&[&str]]) -> Vec<String> {
+        let mut command = self.command(&self.attacker());
+        command.args(multi(attacks));
+        results(&run(&mut command, b"", Limit::HANG), attacks)
+    }
+
+    /// A run with the tools granted.
+    pub fn fence(&self) -> Fence<'_> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        Fence {
+            lab: self,
+            binary: bastle().to_path_buf(),
+            flags: vec!["--ro".to_owned(), shown(&self.tools())],
+            env: BTreeMap::new(),
+            input: Vec::new(),
+            cwd: self.workspace(),
+            limit: Limit::HANG,
+            name: format!("t{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+
+    /// Attacks inside the default fence, one result each.
+    pub fn fenced(&self, attacks: &[&[&str]]) -> Vec<String> {
+        self.fence().attack(attacks).0
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.root) {
+            eprintln!("{} stays behind: {error}", self.root.display());
+        }
+    }
+}
+
+impl Fence<'_> {
+    /// Adds words before the command.
+    pub fn flags<I: IntoIterator<Item = S>, S: AsRef<str>>(mut self, flags: I) -> Self {
+        self.flags.extend(flags.into_iter().map(|flag| flag.as_ref().to_owned()));
+        self
+    }
+
+    /// Adds a variable to the environment bastle is started with.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Standard input.
+    pub fn input(mut self, bytes: &[u8]) -> Self {
+        self.input = bytes.to_vec();
+        self
+    }
+
+    /// Where bastle is started.
+    pub fn cwd(mut self, directory: &Path) -> Self {
+        self.cwd = directory.to_path_buf();
+        self
+    }
+
+    /// Another binary than the shipped one.
+    pub fn binary(mut self, binary: &Path) -> Self {
+        self.binary = binary.to_path_buf();
+        self
+    }
+
+    /// Another limit for the whole.
+    pub fn within(mut self, limit: Limit) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// The name of the run.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The whole command line, for those who start it in their own way.
+    pub fn command<I: IntoIterator<Item = S>, S: AsRef<str>>(&self, command: I) -> Command {
+        let mut line = self.lab.command(&self.binary);
+        line.current_dir(&self.cwd).envs(&self.env).arg("run");
+        line.args(["--name", &self.name]).args(&self.flags).arg("--");
+        line.args(command.into_iter().map(|word| word.as_ref().to_owned()));
+        line
+    }
+
+    /// Runs a command.
+    pub fn run<I: IntoIterator<Item = S>, S: AsRef<str>>(self, command: I) -> Output {
+        let ended = run(&mut self.command(command), &self.input, self.limit);
+        Output {
+            ended,
+            audit: self.audit(),
+        }
+    }
+
+    /// Runs a shell script.
+    pub fn sh(self, script: &str) -> Output {
+        self.run(["sh", "-c", script])
+    }
+
+    /// Runs attacks, one result each: `OK` when it succeeded, else the errno's name.
+    pub fn attack(self, attacks: &[&[&str]]) -> (Vec<String>, Output) {
+        let attacker = shown(&self.lab.attacker());
+        let mut line = vec![attacker];
+        line.extend(multi(attacks));
+        let output = self.run(line);
+        (results(&output.ended, attacks), output)
+    }
+
+    /// The run's audit events so far.
+    pub fn audit(&self) -> Vec<Value> {
+        let state = self
+            .env
+            .get("XDG_STATE_HOME")
+            .map_or_else(|| self.lab.home().join(".local/state"), PathBuf::from);
+        let log = state.join("bastle/audit").join(&self.name).join("log.jsonl");
+        let text = std::fs::read_to_string(log).unwrap_or_default();
+        text.lines()
+            .map(|line| serde_json::from_str::<Value>(line).expect("every audit line is JSON"))
+            .map(|record| record["unmapped"]["bastle"].clone())
+            .collect()
+    }
+}
+
+impl Output {
+    /// The audit events of one type.
+    pub fn events(&self, kind: &str) -> Vec<&Value> {
+        self.audit.iter().filter(|event| event["type"] == kind).collect()
+    }
+
+    /// Denials of an operation that name the target.
+    pub fn denials(&self, target: &str) -> Vec<&Value> {
+        let mut denials = self.events("denied");
+        denials.retain(|event| event["target"] == target);
+        denials
+    }
+
+    /// Standard output, trimmed.
+    pub fn said(&self) -> &str {
+        self.ended.stdout.trim()
+    }
+}
+
+fn multi(attacks: &[&[&str]]) -> Vec<String> {
+    let mut words = vec!["multi".to_owned()];
+    for attack in attacks {
+        words.push(",".to_owned());
+        words.extend(attack.iter().map(|word| (*word).to_owned()));
+    }
+    words
+}
+
+fn results(ended: &Ended, attacks: &[&[&str]]) -> Vec<String> {
+    let lines: Vec<String> = ended.stdout.lines().map(str::to_owned).collect();
+    assert_eq!(lines.len(), attacks.len(), "the attacker did not finish: {ended:?}");
+    lines
+}
+
+fn shown(path: &Path) -> String {
+    path.to_str().expect("places of the tests are UTF-8").to_owned()
+}
