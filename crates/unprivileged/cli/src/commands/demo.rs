@@ -45,12 +45,25 @@ pub(crate) fn run(args: DemoArgs, cx: &Context) -> u8 {
 fn play(format: Format, cx: &Context) -> Result<Findings, Failed> {
     let begun = Instant::now();
     let mut stage = Stage::build()?;
-    let say = |text: String| if format == Format::Human { cx.print(&text) } else { Ok(()) };
+    let say = |text: String| {
+        if format == Format::Human {
+            cx.print(&text)
+        } else {
+            Ok(())
+        }
+    };
     let style = cx.out;
-    say(format!("A scripted agent in a throw-away project: {}\n\n", stage.path().display()))?;
+    say(format!(
+        "A scripted agent in a throw-away project: {}\n\n",
+        stage.path().display()
+    ))?;
     let (work, outcome) = honest_work(&stage)?;
     let mark = if work { style.tick() } else { style.cross() };
-    say(format!("{}\n{mark} edits src/greet.sh, runs its test: {}\n", style.paint(Paint::Bold, "Honest work"), clean(outcome.output.trim())))?;
+    say(format!(
+        "{}\n{mark} edits src/greet.sh, runs its test: {}\n",
+        style.paint(Paint::Bold, "Honest work"),
+        clean(outcome.output.trim())
+    ))?;
     if let Some((code, what, why)) = outcome.fault() {
         return Err(refused(&code, &what, &why).into());
     }
@@ -63,9 +76,20 @@ fn play(format: Format, cx: &Context) -> Result<Findings, Failed> {
         attempts.push(attempt);
     }
     let reports = bastle_audit::verify_all(&stage.logs()).map_err(|error| error.fault())?;
-    let sealed = reports.len() == ATTACKS.len() + 1 && reports.iter().all(|report| report.verdict == AuditVerdict::Sealed);
+    let sealed = reports.len() == ATTACKS.len() + 1
+        && reports
+            .iter()
+            .all(|report| report.verdict == AuditVerdict::Sealed);
     let wall_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let findings = Findings { work, attempts, diff: stage.diff(), logs: reports.len(), sealed, statement, wall_ms };
+    let findings = Findings {
+        work,
+        attempts,
+        diff: stage.diff(),
+        logs: reports.len(),
+        sealed,
+        statement,
+        wall_ms,
+    };
     match format {
         Format::Human => cx.print(&end_text(&findings, cx))?,
         Format::Json => cx.print_json(&document(&findings))?,
@@ -77,7 +101,12 @@ fn play(format: Format, cx: &Context) -> Result<Findings, Failed> {
 fn honest_work(stage: &Stage) -> Result<(bool, Outcome), Fault> {
     let script = "sh test.sh && exit 9\nwhile IFS= read -r line; do\n  case $line in\n    *Helo*) printf '%s\\n' 'echo \"Hello, $1\"' ;;\n    *) printf '%s\\n' \"$line\" ;;\n  esac\ndone < src/greet.sh > src/greet.new\nmv src/greet.new src/greet.sh\nsh test.sh\n";
     let path = stage.script("work", script)?;
-    let trial = Trial { flags: &["--quiet", "--timeout", "20s", "--name", "work"], command: &["sh", &path], workspace: &stage.project, state: &stage.state };
+    let trial = Trial {
+        flags: &["--quiet", "--timeout", "20s", "--name", "work"],
+        command: &["sh", &path],
+        workspace: &stage.project,
+        state: &stage.state,
+    };
     let outcome = trial.run()?;
     let edited = std::fs::read_to_string(stage.project.join("src/greet.sh")).is_ok_and(|text| text == AFTER);
     Ok((outcome.code == 0 && edited, outcome))
@@ -90,7 +119,10 @@ fn refused(code: &str, what: &str, why: &str) -> Fault {
 
 impl Findings {
     fn good(&self) -> bool {
-        self.work && self.sealed && self.statement.is_some() && self.attempts.iter().all(|attempt| attempt.blocked)
+        self.work
+            && self.sealed
+            && self.statement.is_some()
+            && self.attempts.iter().all(|attempt| attempt.blocked)
     }
 }
 
@@ -100,11 +132,23 @@ fn attempt_text(attempt: &Attempt, cx: &Context) -> String {
     let saw = clean(&attempt.saw).chars().take(66).collect::<String>();
     if attempt.blocked {
         let blocked = style.paint(Paint::Good, "blocked");
-        return format!("{} {}\n    agent saw: {saw}\n    {arrow} {blocked}: {}\n", style.cross(), attempt.title, attempt.mechanism);
+        return format!(
+            "{} {}\n    agent saw: {saw}\n    {arrow} {blocked}: {}\n",
+            style.cross(),
+            attempt.title,
+            attempt.mechanism
+        );
     }
     let loud = style.paint(Paint::Bad, "!!! ATTACK NOT BLOCKED !!!");
-    let outside = if attempt.intact { "the host looks unchanged" } else { "THE HOST WAS CHANGED OR A SECRET LEAKED" };
-    format!("{loud} {}\n    exit {}, agent saw: {saw}\n    {outside}\n", attempt.title, attempt.exit)
+    let outside = if attempt.intact {
+        "the host looks unchanged"
+    } else {
+        "THE HOST WAS CHANGED OR A SECRET LEAKED"
+    };
+    format!(
+        "{loud} {}\n    exit {}, agent saw: {saw}\n    {outside}\n",
+        attempt.title, attempt.exit
+    )
 }
 
 fn end_text(findings: &Findings, cx: &Context) -> String {
@@ -113,16 +157,36 @@ fn end_text(findings: &Findings, cx: &Context) -> String {
     for line in &findings.diff {
         text.push_str(&format!("  {}\n", clean(line)));
     }
-    let mark = if findings.sealed { style.tick() } else { style.cross() };
-    text.push_str(&format!("\n{}\n{mark} {} logs, every record chained and signed\n", style.paint(Paint::Bold, "Audit"), findings.logs));
+    let mark = if findings.sealed {
+        style.tick()
+    } else {
+        style.cross()
+    };
+    text.push_str(&format!(
+        "\n{}\n{mark} {} logs, every record chained and signed\n",
+        style.paint(Paint::Bold, "Audit"),
+        findings.logs
+    ));
     if let Some(statement) = &findings.statement {
-        text.push_str(&format!("\n{}  {}\n", style.paint(Paint::Bold, "Capability statement"), clean(&statement.fence)));
+        text.push_str(&format!(
+            "\n{}  {}\n",
+            style.paint(Paint::Bold, "Capability statement"),
+            clean(&statement.fence)
+        ));
         text.push_str(&statement_table(statement).render(style));
     }
     let blocked = findings.attempts.iter().filter(|attempt| attempt.blocked).count();
-    let verdict = if findings.good() { style.tick() } else { style.cross() };
+    let verdict = if findings.good() {
+        style.tick()
+    } else {
+        style.cross()
+    };
     let wall = duration_ms(findings.wall_ms);
-    text.push_str(&format!("\n{verdict} {blocked} of {} attacks blocked, honest work {}, in {wall}\n", findings.attempts.len(), if findings.work { "done" } else { "FAILED" }));
+    text.push_str(&format!(
+        "\n{verdict} {blocked} of {} attacks blocked, honest work {}, in {wall}\n",
+        findings.attempts.len(),
+        if findings.work { "done" } else { "FAILED" }
+    ));
     text.push_str("  next: bastle run -- CMD in a project of yours; bastle doctor\n");
     text
 }
@@ -136,11 +200,24 @@ fn statement_table(statement: &CapabilityStatement) -> Table {
             continue;
         }
         seen.push(probe.guarantee);
-        let all: Vec<_> = statement.probes.iter().filter(|other| other.guarantee == probe.guarantee).collect();
+        let all: Vec<_> = statement
+            .probes
+            .iter()
+            .filter(|other| other.guarantee == probe.guarantee)
+            .collect();
         let held = all.iter().all(|probe| probe.verdict == Verdict::Held);
-        let (word, paint) = if held { ("HELD", Paint::Good) } else { ("BROKEN", Paint::Bad) };
+        let (word, paint) = if held {
+            ("HELD", Paint::Good)
+        } else {
+            ("BROKEN", Paint::Bad)
+        };
         let example: String = probe.attempt.chars().take(36).collect();
-        table.row([(probe.guarantee.name(), Paint::Plain), (&all.len().to_string(), Paint::Plain), (word, paint), (&example, Paint::Dim)]);
+        table.row([
+            (probe.guarantee.name(), Paint::Plain),
+            (&all.len().to_string(), Paint::Plain),
+            (word, paint),
+            (&example, Paint::Dim),
+        ]);
     }
     table
 }

@@ -55,7 +55,13 @@ struct Findings {
 
 impl Check {
     pub(crate) fn new(state: State, name: &'static str, fact: impl Into<String>) -> Self {
-        Self { state, name, fact: fact.into(), consequence: String::new(), fix: Vec::new() }
+        Self {
+            state,
+            name,
+            fact: fact.into(),
+            consequence: String::new(),
+            fix: Vec::new(),
+        }
     }
 
     pub(crate) fn consequence(mut self, text: impl Into<String>) -> Self {
@@ -99,7 +105,13 @@ fn examine() -> Result<Findings, Fault> {
     let facts = facts.ok();
     let scratch = trial::Scratch::make()?;
     let (workspace, state) = (scratch.dir("project")?, scratch.dir("state")?);
-    let outcome = trial::Trial { flags: &["--quiet"], command: &["true"], workspace: &workspace, state: &state }.run()?;
+    let outcome = trial::Trial {
+        flags: &["--quiet"],
+        command: &["true"],
+        workspace: &workspace,
+        state: &state,
+    }
+    .run()?;
     let native = outcome.code == 0 && outcome.probes().is_some();
     checks.push(checks::fence(&outcome));
     checks.extend(causes::find(native));
@@ -119,14 +131,22 @@ fn examine() -> Result<Findings, Fault> {
                     score = Some(bastle_policy::score(&loaded.effective, BackendKind::Native));
                 }
                 Err(faults) => checks.extend(faults.iter().map(|fault| {
-                    Check::new(State::Problem, "policy", fault.to_string()).consequence("runs in this directory fail").fix("bastle policy check FILE")
+                    Check::new(State::Problem, "policy", fault.to_string())
+                        .consequence("runs in this directory fail")
+                        .fix("bastle policy check FILE")
                 })),
             }
         }
         Err(fault) => checks.push(Check::new(State::Problem, "place", fault.to_string())),
     }
     checks.push(checks::git());
-    Ok(Findings { checks, facts, statement: outcome.json["statement"].clone(), native, score })
+    Ok(Findings {
+        checks,
+        facts,
+        statement: outcome.json["statement"].clone(),
+        native,
+        score,
+    })
 }
 
 /// The spawner's first word; it is not asked for anything else and ends.
@@ -143,7 +163,11 @@ impl Findings {
     }
 
     fn verdict(&self) -> &'static str {
-        if self.native { "the native fence works here" } else { "the native fence does NOT work here: bastle run refuses to start" }
+        if self.native {
+            "the native fence works here"
+        } else {
+            "the native fence does NOT work here: bastle run refuses to start"
+        }
     }
 }
 
@@ -163,7 +187,14 @@ fn document(findings: &Findings) -> Value {
 fn text(findings: &Findings, cx: &Context) -> String {
     let style = cx.out;
     let mut lines = Vec::new();
-    for Check { state, name, fact, consequence, fix } in &findings.checks {
+    for Check {
+        state,
+        name,
+        fact,
+        consequence,
+        fix,
+    } in &findings.checks
+    {
         let mark = match state {
             State::Ok => style.tick(),
             State::Warning => style.paint(Paint::Warn, "!"),
@@ -172,7 +203,12 @@ fn text(findings: &Findings, cx: &Context) -> String {
         };
         lines.push(format!("{mark} {name:<10} {}", clean(fact)));
         if !consequence.is_empty() {
-            lines.push(format!("{:13}{} {}", "", style.pick("→", "->"), clean(consequence)));
+            lines.push(format!(
+                "{:13}{} {}",
+                "",
+                style.pick("→", "->"),
+                clean(consequence)
+            ));
         }
         for (index, fix) in fix.iter().enumerate() {
             let label = if index == 0 { "fix:" } else { "    " };
@@ -181,11 +217,24 @@ fn text(findings: &Findings, cx: &Context) -> String {
     }
     let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     let score = findings.score.as_ref().map(|score| {
-        format!(" Score of the policy here: {}.{} {} (0 nothing reachable, 10 no fence).", score.tenths / 10, score.tenths % 10, score.word)
+        format!(
+            " Score of the policy here: {}.{} {} (0 nothing reachable, 10 no fence).",
+            score.tenths / 10,
+            score.tenths % 10,
+            score.word
+        )
     });
-    let tally = format!("{}, {}", count(findings.count(State::Problem), "problem"), count(findings.count(State::Warning), "warning"));
+    let tally = format!(
+        "{}, {}",
+        count(findings.count(State::Problem), "problem"),
+        count(findings.count(State::Warning), "warning")
+    );
     lines.push(String::new());
-    lines.push(format!("Result: {tally}; {}.{}", findings.verdict(), score.unwrap_or_default()));
+    lines.push(format!(
+        "Result: {tally}; {}.{}",
+        findings.verdict(),
+        score.unwrap_or_default()
+    ));
     lines.push(String::new());
     lines.join("\n")
 }

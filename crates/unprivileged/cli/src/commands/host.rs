@@ -8,8 +8,17 @@ use bastle_control::host::{self, NotAFence};
 use std::fs::File;
 
 /// Runs without a fence. Even `--quiet` does not silence the banner: nobody may take this for a sandbox.
-pub(super) fn run(args: &RunArgs, prepared: Prepared, out: Option<File>, cx: &Context) -> Result<u8, Vec<Fault>> {
-    let Prepared { place, loaded, launch } = prepared;
+pub(super) fn run(
+    args: &RunArgs,
+    prepared: Prepared,
+    out: Option<File>,
+    cx: &Context,
+) -> Result<u8, Vec<Fault>> {
+    let Prepared {
+        place,
+        loaded,
+        launch,
+    } = prepared;
     // The one place where consent is made: the caller has seen the flag.
     let consent = NotAFence::i_understand_this_is_not_a_fence();
     banner(cx);
@@ -27,21 +36,41 @@ pub(super) fn run(args: &RunArgs, prepared: Prepared, out: Option<File>, cx: &Co
     let plan = unfenced.planned.plan.clone();
     let facts = unfenced.facts.clone();
     for waiver in &plan.waivers {
-        cx.note(&format!("  {} limit {} is not held", cx.err.paint(Paint::Warn, "!"), waiver.limit));
+        cx.note(&format!(
+            "  {} limit {} is not held",
+            cx.err.paint(Paint::Warn, "!"),
+            waiver.limit
+        ));
     }
     let receipt = host::run(&place, unfenced, consent).map_err(|fault| vec![fault])?;
     if let Some(fault) = &receipt.fault {
         cx.report(std::slice::from_ref(fault), Format::Human);
     }
     if !args.quiet {
-        let killed = receipt.killed.as_deref().map(|why| format!(" {} killed: {}", cx.err.dot(), clean(why))).unwrap_or_default();
+        let killed = receipt
+            .killed
+            .as_deref()
+            .map(|why| format!(" {} killed: {}", cx.err.dot(), clean(why)))
+            .unwrap_or_default();
         let wall = duration_ms(receipt.usage.wall_ms);
-        cx.note(&format!("{} finished {} in {wall}{killed} {} audit sealed ({} records)", plan.run, receipt.code, cx.err.dot(), receipt.records));
+        cx.note(&format!(
+            "{} finished {} in {wall}{killed} {} audit sealed ({} records)",
+            plan.run,
+            receipt.code,
+            cx.err.dot(),
+            receipt.records
+        ));
     }
     banner(cx);
     let code = final_code(args, &receipt);
     if let Some(out) = out {
-        let story = Story { place: &place, plan: &plan, facts: &facts, receipt: &receipt, code };
+        let story = Story {
+            place: &place,
+            plan: &plan,
+            facts: &facts,
+            receipt: &receipt,
+            code,
+        };
         let mut value = document(&story, None);
         value["soft_sandbox"] = true.into();
         write_object(out, &value).map_err(|fault| vec![fault])?;
@@ -51,6 +80,8 @@ pub(super) fn run(args: &RunArgs, prepared: Prepared, out: Option<File>, cx: &Co
 
 fn banner(cx: &Context) {
     let stripes = cx.err.pick("▞▞▞▞▞▞▞▞", "////////");
-    let text = format!("{stripes} SOFT_SANDBOX=true  this is NOT a fence: nothing is enforced by the kernel {stripes}");
+    let text = format!(
+        "{stripes} SOFT_SANDBOX=true  this is NOT a fence: nothing is enforced by the kernel {stripes}"
+    );
     cx.note(&cx.err.paint(Paint::Bad, &text));
 }

@@ -36,7 +36,11 @@ fn attempt(args: &RunArgs, cx: &Context) -> Result<u8, Vec<Fault>> {
     not_nested().map_err(one)?;
     let backend = args.chosen_backend().map_err(one)?;
     // The agent's output must not mix with the JSON object, whichever backend runs it.
-    let out = if args.json && !args.dry_run_policy { Some(divert_output().map_err(one)?) } else { None };
+    let out = if args.json && !args.dry_run_policy {
+        Some(divert_output().map_err(one)?)
+    } else {
+        None
+    };
     let prepared = prepare(args)?;
     match backend {
         Backend::Host => host::run(args, prepared, out, cx),
@@ -47,8 +51,13 @@ fn attempt(args: &RunArgs, cx: &Context) -> Result<u8, Vec<Fault>> {
 fn prepare(args: &RunArgs) -> Result<Prepared, Vec<Fault>> {
     let one = |fault| vec![fault];
     let place = Place::find(args.workspace_dir.as_deref()).map_err(one)?;
-    let here = std::env::current_dir()
-        .map_err(|error| one(Fault::new(Code::WorkspaceInvalid, "the current directory cannot be used", error.to_string())))?;
+    let here = std::env::current_dir().map_err(|error| {
+        one(Fault::new(
+            Code::WorkspaceInvalid,
+            "the current directory cannot be used",
+            error.to_string(),
+        ))
+    })?;
     let sources = args.sources(&here, &place.home)?;
     let loaded = bastle_control::load(&place, &sources)?;
     let launch = Launch {
@@ -59,12 +68,24 @@ fn prepare(args: &RunArgs) -> Result<Prepared, Vec<Fault>> {
         waivers: args.waivers().map_err(one)?,
         debuggers: !args.no_debuggers,
     };
-    Ok(Prepared { place, loaded, launch })
+    Ok(Prepared {
+        place,
+        loaded,
+        launch,
+    })
 }
 
 fn native(args: &RunArgs, prepared: Prepared, out: Option<File>, cx: &Context) -> Result<u8, Vec<Fault>> {
-    let Prepared { place, loaded, launch } = prepared;
-    let loudness = if args.quiet { Loudness::Quiet } else { Loudness::Normal };
+    let Prepared {
+        place,
+        loaded,
+        launch,
+    } = prepared;
+    let loudness = if args.quiet {
+        Loudness::Quiet
+    } else {
+        Loudness::Normal
+    };
     let mut voice = RunVoice::new(cx.err, loudness, &place, &loaded);
     let ready = bastle_control::prepare(&place, &loaded, launch).map_err(|fault| vec![fault])?;
     if args.dry_run_policy {
@@ -79,16 +100,31 @@ fn native(args: &RunArgs, prepared: Prepared, out: Option<File>, cx: &Context) -
     }
     let code = final_code(args, &receipt);
     if let Some(out) = out {
-        let story = Story { place: &place, plan: &plan, facts: &facts, receipt: &receipt, code };
+        let story = Story {
+            place: &place,
+            plan: &plan,
+            facts: &facts,
+            receipt: &receipt,
+            code,
+        };
         write_object(out, &document(&story, Some(&voice))).map_err(|fault| vec![fault])?;
     }
     Ok(code)
 }
 
 /// Shows the plan and executes nothing: the caller drops the spawner, which was not asked for anything.
-pub(super) fn dry_run(args: &RunArgs, loaded: &Loaded, planned: &Planned, cx: &Context) -> Result<u8, Vec<Fault>> {
+pub(super) fn dry_run(
+    args: &RunArgs,
+    loaded: &Loaded,
+    planned: &Planned,
+    cx: &Context,
+) -> Result<u8, Vec<Fault>> {
     let rendered = bastle_policy::render_dry_run(&loaded.effective, planned, Some(&loaded.baseline));
-    let printed = if args.json { cx.print_json(&rendered.json) } else { cx.print(&rendered.text) };
+    let printed = if args.json {
+        cx.print_json(&rendered.json)
+    } else {
+        cx.print(&rendered.text)
+    };
     Ok(match printed {
         Ok(()) => 0,
         Err(failed) => failed.exit(ExitCode::Failed as u8).tell(cx, Format::Human),
@@ -98,23 +134,35 @@ pub(super) fn dry_run(args: &RunArgs, loaded: &Loaded, planned: &Planned, cx: &C
 /// The receipt's code, unless denials are to fail the run. A failure of the run itself says more than they do.
 pub(super) fn final_code(args: &RunArgs, receipt: &Receipt) -> u8 {
     let own = receipt.fault.is_some() || receipt.killed.is_some();
-    if args.fail_on_deny && receipt.denials > 0 && !own { ExitCode::Denied as u8 } else { receipt.code }
+    if args.fail_on_deny && receipt.denials > 0 && !own {
+        ExitCode::Denied as u8
+    } else {
+        receipt.code
+    }
 }
 
 /// bastle does not nest: inside a fence it could build no other, and would only pretend.
 fn not_nested() -> Result<(), Fault> {
     match std::env::var_os("AGENT_IN_SANDBOX") {
-        Some(value) if value == "1" => {
-            Err(Fault::new(Code::FenceNested, "already inside a fence", "AGENT_IN_SANDBOX=1 is set, and bastle does not nest")
-                .help("run the command directly: the outer fence holds for it"))
-        }
+        Some(value) if value == "1" => Err(Fault::new(
+            Code::FenceNested,
+            "already inside a fence",
+            "AGENT_IN_SANDBOX=1 is set, and bastle does not nest",
+        )
+        .help("run the command directly: the outer fence holds for it")),
         Some(_) | None => Ok(()),
     }
 }
 
 /// Makes standard output a second standard error and gives back what it was.
 fn divert_output() -> Result<File, Fault> {
-    let fault = |error: rustix::io::Errno| Fault::new(Code::UsageArgument, "cannot set standard output aside for --json", error.to_string());
+    let fault = |error: rustix::io::Errno| {
+        Fault::new(
+            Code::UsageArgument,
+            "cannot set standard output aside for --json",
+            error.to_string(),
+        )
+    };
     let kept = rustix::io::fcntl_dupfd_cloexec(std::io::stdout().as_fd(), 3).map_err(fault)?;
     rustix::stdio::dup2_stdout(std::io::stderr()).map_err(fault)?;
     Ok(File::from(kept))
@@ -131,7 +179,13 @@ pub(super) struct Story<'a> {
 
 /// `bastle.run/v1`.
 pub(super) fn document(story: &Story<'_>, voice: Option<&RunVoice<'_>>) -> Value {
-    let Story { place, plan, facts, receipt, code } = story;
+    let Story {
+        place,
+        plan,
+        facts,
+        receipt,
+        code,
+    } = story;
     let denied: Vec<Value> = voice
         .map(|voice| voice.denied.as_slice())
         .unwrap_or_default()
@@ -162,11 +216,21 @@ pub(super) fn document(story: &Story<'_>, voice: Option<&RunVoice<'_>>) -> Value
 }
 
 fn log_path(state: &Path, run: &str) -> String {
-    state.join("audit").join(run).join("log.jsonl").display().to_string()
+    state
+        .join("audit")
+        .join(run)
+        .join("log.jsonl")
+        .display()
+        .to_string()
 }
 
 /// Writes one object and a line end.
 pub(super) fn write_object(mut out: File, value: &Value) -> Result<(), Fault> {
-    out.write_all(format!("{value}\n").as_bytes())
-        .map_err(|error| Fault::new(Code::UsageArgument, "cannot write the JSON receipt", error.to_string()))
+    out.write_all(format!("{value}\n").as_bytes()).map_err(|error| {
+        Fault::new(
+            Code::UsageArgument,
+            "cannot write the JSON receipt",
+            error.to_string(),
+        )
+    })
 }

@@ -3,7 +3,9 @@
 //! Flags that speak about policy become one `agent-permissions` document, so that a flag and a file are read,
 //! checked and explained by the same code. Every long flag has a variable `BASTLE_<FLAG>` (a flag that repeats
 //! takes one value from it), except those that give protection up: they are for the command line alone.
-use bastle_contract::{AbsPath, Argv, Code, EnvName, Fault, LimitKind, RunId, Stdio, Waiver};
+mod variables;
+
+use bastle_contract::{AbsPath, Argv, Code, Fault, LimitKind, RunId, Stdio, Waiver};
 use bastle_control::Sources;
 use bastle_policy::SandboxMode;
 use clap::builder::FalseyValueParser;
@@ -24,7 +26,12 @@ Exit codes: the command's own; 124 timeout; 125 bastle failed (also wrong use an
 126 cannot be executed; 127 not found; 128+N killed by signal N; 77 denials with --fail-on-deny.")]
 pub struct RunArgs {
     /// Policy to start from; see `bastle policy presets`
-    #[arg(long, value_name = "NAME[@VERSION]", env = "BASTLE_PRESET", help_heading = "Policy")]
+    #[arg(
+        long,
+        value_name = "NAME[@VERSION]",
+        env = "BASTLE_PRESET",
+        help_heading = "Policy"
+    )]
     pub preset: Option<String>,
     /// Policy file, taken as your own word (repeatable)
     #[arg(long, value_name = "FILE", env = "BASTLE_POLICY", help_heading = "Policy")]
@@ -55,10 +62,22 @@ pub struct RunArgs {
     pub dry_run_policy: bool,
 
     /// Variable for the agent; without a value yours is taken (repeatable)
-    #[arg(short, long, value_name = "NAME[=VALUE]", env = "BASTLE_ENV", hide_env_values = true, help_heading = "Environment")]
+    #[arg(
+        short,
+        long,
+        value_name = "NAME[=VALUE]",
+        env = "BASTLE_ENV",
+        hide_env_values = true,
+        help_heading = "Environment"
+    )]
     pub env: Vec<String>,
     /// File of NAME=VALUE lines (repeatable)
-    #[arg(long, value_name = "FILE", env = "BASTLE_ENV_FILE", help_heading = "Environment")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "BASTLE_ENV_FILE",
+        help_heading = "Environment"
+    )]
     pub env_file: Vec<PathBuf>,
 
     #[command(flatten)]
@@ -131,7 +150,12 @@ pub struct LimitArgs {
     #[arg(long, value_name = "N", env = "BASTLE_MAX_INODES", help_heading = "Limits")]
     pub max_inodes: Option<u64>,
     /// Bytes written to workspace files in all
-    #[arg(long, value_name = "SIZE", env = "BASTLE_MAX_WRITTEN", help_heading = "Limits")]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        env = "BASTLE_MAX_WRITTEN",
+        help_heading = "Limits"
+    )]
     pub max_written: Option<String>,
     /// Output passed on; the rest is discarded
     #[arg(long, value_name = "SIZE", env = "BASTLE_MAX_OUTPUT", help_heading = "Limits")]
@@ -158,9 +182,15 @@ impl RunArgs {
     pub(crate) fn sources(&self, here: &Path, home: &AbsPath) -> Result<Sources, Vec<Fault>> {
         self.check_words().map_err(|fault| vec![fault])?;
         let preset = self.chosen_preset().map_err(|fault| vec![fault])?;
-        let unprotect = self.unprotect.iter().map(|path| absolute(path, here, home)).collect::<Result<_, _>>();
+        let unprotect = self
+            .unprotect
+            .iter()
+            .map(|path| absolute(path, here, home))
+            .collect::<Result<_, _>>();
         let document = self.document(here, home).map_err(|fault| vec![fault])?;
-        let flags = document.map(|text| bastle_policy::parse("command line", text.as_bytes())).transpose()?;
+        let flags = document
+            .map(|text| bastle_policy::parse("command line", text.as_bytes()))
+            .transpose()?;
         Ok(Sources {
             preset,
             files: self.policy.clone(),
@@ -184,19 +214,25 @@ impl RunArgs {
             None | Some("in-place") => Ok(()),
             Some(other) => {
                 let what = format!("--workspace {other} is not available");
-                let why = "this build hands the project over in place; copies and worktrees are not part of it";
+                let why =
+                    "this build hands the project over in place; copies and worktrees are not part of it";
                 Err(usage(what, why).help("work on a copy of your own: git worktree add ../copy && bastle run --workspace-dir ../copy -- CMD"))
             }
         }
     }
 
     fn chosen_preset(&self) -> Result<Option<String>, Fault> {
-        let Some(word) = &self.sandbox else { return Ok(self.preset.clone()) };
+        let Some(word) = &self.sandbox else {
+            return Ok(self.preset.clone());
+        };
         let meant = bastle_policy::sandbox_preset(SandboxMode::parse(word)?)?;
         match &self.preset {
             Some(preset) if preset.split('@').next() != Some(meant) => {
                 let what = format!("--sandbox {word} and --preset {preset} contradict each other");
-                Err(usage(what, format!("--sandbox {word} stands for --preset {meant}")).help("name one of them"))
+                Err(
+                    usage(what, format!("--sandbox {word} stands for --preset {meant}"))
+                        .help("name one of them"),
+                )
             }
             Some(preset) => Ok(Some(preset.clone())),
             None => Ok(Some(meant.to_owned())),
@@ -213,7 +249,8 @@ impl RunArgs {
                 let typed = absolute(path, here, home)?;
                 let real = std::fs::canonicalize(typed.as_path())
                     .map_err(|error| usage(format!("cannot grant {}", path.display()), error.to_string()))?;
-                let real = AbsPath::from_path(&real).map_err(|error| usage("unusable path", error.to_string()))?;
+                let real =
+                    AbsPath::from_path(&real).map_err(|error| usage("unusable path", error.to_string()))?;
                 for path in [typed, real] {
                     let value = Value::String(path.to_string());
                     if !found.contains(&value) {
@@ -230,7 +267,11 @@ impl RunArgs {
             fs.insert("write".to_owned(), Value::Array(existing(&self.rw)?));
         }
         if !self.hide.is_empty() {
-            let hidden = self.hide.iter().map(|path| pattern(path, here, home)).collect::<Result<Vec<_>, _>>()?;
+            let hidden = self
+                .hide
+                .iter()
+                .map(|path| pattern(path, here, home))
+                .collect::<Result<Vec<_>, _>>()?;
             fs.insert("hide".to_owned(), json!(hidden));
         }
         let limits = self.limits.document();
@@ -244,7 +285,9 @@ impl RunArgs {
             }
         }
         // One value per line, so that a message points at the flag's own value.
-        serde_json::to_string_pretty(&Value::Object(document)).map(Some).map_err(|error| usage("unusable flags", error.to_string()))
+        serde_json::to_string_pretty(&Value::Object(document))
+            .map(Some)
+            .map_err(|error| usage("unusable flags", error.to_string()))
     }
 
     /// Where the run is to be enforced.
@@ -263,15 +306,22 @@ impl RunArgs {
                 "nothing is enforced by the kernel; it needs your consent on the command line",
             )
             .help("bastle run --backend host --i-understand-this-is-not-a-fence -- CMD")),
-            Some(other) => Err(Fault::new(Code::FenceBackend, format!("there is no backend {other:?}"), "this build has native and host")
-                .help("leave --backend out: native is the default")),
+            Some(other) => Err(Fault::new(
+                Code::FenceBackend,
+                format!("there is no backend {other:?}"),
+                "this build has native and host",
+            )
+            .help("leave --backend out: native is the default")),
         }
     }
 
     /// Terminal or pipes.
     pub(crate) fn stdio(&self) -> Result<Stdio, Fault> {
         match (self.tty, self.no_tty) {
-            (true, true) => Err(usage("-t and -T contradict each other", "one asks for a terminal, the other refuses it")),
+            (true, true) => Err(usage(
+                "-t and -T contradict each other",
+                "one asks for a terminal, the other refuses it",
+            )),
             (false, true) => Ok(Stdio::Pipes),
             (true, false) => Ok(match bastle_control::choose_stdio() {
                 Stdio::Pipes => Stdio::Pty { rows: 24, cols: 80 },
@@ -284,7 +334,8 @@ impl RunArgs {
     /// The name of the run.
     pub(crate) fn run_id(&self) -> Result<RunId, Fault> {
         match &self.name {
-            Some(name) => RunId::try_from(name.clone()).map_err(|error| usage("--name cannot be used", error.to_string())),
+            Some(name) => RunId::try_from(name.clone())
+                .map_err(|error| usage("--name cannot be used", error.to_string())),
             None => bastle_control::new_run_id(),
         }
     }
@@ -292,7 +343,12 @@ impl RunArgs {
     /// The command line of the agent.
     pub(crate) fn argv(&self) -> Result<Argv, Fault> {
         let word = |word: &OsString| {
-            word.clone().into_string().map_err(|word| usage(format!("argument {word:?} is not UTF-8"), "records and policies hold text"))
+            word.clone().into_string().map_err(|word| {
+                usage(
+                    format!("argument {word:?} is not UTF-8"),
+                    "records and policies hold text",
+                )
+            })
         };
         let words = self.command.iter().map(word).collect::<Result<Vec<_>, _>>()?;
         Argv::try_from(words).map_err(|error| usage("the command cannot be used", error.to_string()))
@@ -300,39 +356,18 @@ impl RunArgs {
 
     /// Limits given up by name.
     pub(crate) fn waivers(&self) -> Result<Vec<Waiver>, Fault> {
-        let waiver = |name: &String| match LimitKind::ALL.iter().find(|kind| kind.name().eq_ignore_ascii_case(name)) {
+        let waiver = |name: &String| match LimitKind::ALL
+            .iter()
+            .find(|kind| kind.name().eq_ignore_ascii_case(name))
+        {
             Some(limit) => Ok(Waiver { limit: *limit }),
             None => {
                 let names: Vec<&str> = LimitKind::ALL.iter().map(|kind| kind.name()).collect();
-                Err(usage(format!("--waive {name}: there is no such limit"), "").help(format!("limits: {}", names.join(", "))))
+                Err(usage(format!("--waive {name}: there is no such limit"), "")
+                    .help(format!("limits: {}", names.join(", "))))
             }
         };
         self.limits.waive.iter().map(waiver).collect()
-    }
-
-    /// Variables of `--env-file`, then of `--env`: the later wins.
-    pub(crate) fn variables(&self) -> Result<Vec<(EnvName, String)>, Fault> {
-        let mut found: Vec<(EnvName, String)> = Vec::new();
-        let mut add = |name: EnvName, value: String| {
-            found.retain(|(known, _)| *known != name);
-            found.push((name, value));
-        };
-        for file in &self.env_file {
-            for (number, line) in env_lines(file)?.lines().enumerate() {
-                let line = line.trim_end_matches('\r');
-                if line.trim().is_empty() || line.trim_start().starts_with('#') {
-                    continue;
-                }
-                let at = || format!("{}:{}", file.display(), number + 1);
-                let (name, value) = variable(line.trim_start()).map_err(|why| refused(&at(), &why))?;
-                add(name, value);
-            }
-        }
-        for text in &self.env {
-            let (name, value) = variable(text).map_err(|why| refused("--env", &why))?;
-            add(name, value);
-        }
-        Ok(found)
     }
 }
 
@@ -345,55 +380,25 @@ impl LimitArgs {
             ("bytesWritten", &self.max_written),
             ("output", &self.max_output),
         ];
-        let numbers =
-            [("pids", self.pids), ("files", self.max_files), ("inodes", self.max_inodes), ("openFiles", self.open_files)];
-        let texts = texts.into_iter().filter_map(|(key, value)| Some((key, Value::String(value.clone()?))));
-        let numbers = numbers.into_iter().filter_map(|(key, value)| Some((key, json!(value?))));
+        let numbers = [
+            ("pids", self.pids),
+            ("files", self.max_files),
+            ("inodes", self.max_inodes),
+            ("openFiles", self.open_files),
+        ];
+        let texts = texts
+            .into_iter()
+            .filter_map(|(key, value)| Some((key, Value::String(value.clone()?))));
+        let numbers = numbers
+            .into_iter()
+            .filter_map(|(key, value)| Some((key, json!(value?))));
         let cpu = self.cpu.map(|cpu| ("cpu", json!(cpu)));
-        texts.chain(numbers).chain(cpu).map(|(key, value)| (key.to_owned(), value)).collect()
+        texts
+            .chain(numbers)
+            .chain(cpu)
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect()
     }
-}
-
-/// Largest file of variables: people write far less, and it is read into memory.
-const MOST_ENV: u64 = 1 << 20;
-
-fn env_lines(path: &Path) -> Result<String, Fault> {
-    use std::io::Read;
-    use std::os::unix::fs::OpenOptionsExt;
-    let fault = |why: String| Fault::new(Code::UsageEnv, format!("cannot read the variables of {}", path.display()), why);
-    // Without O_NONBLOCK opening a FIFO would wait for a writer for ever.
-    let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
-    let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|error| fault(error.to_string()))?;
-    if !file.metadata().is_ok_and(|meta| meta.is_file()) {
-        return Err(fault("it is not a regular file".to_owned()));
-    }
-    let mut text = String::new();
-    file.take(MOST_ENV + 1).read_to_string(&mut text).map_err(|error| fault(error.to_string()))?;
-    if text.len() as u64 > MOST_ENV {
-        return Err(fault(format!("it is larger than {MOST_ENV} bytes")));
-    }
-    Ok(text)
-}
-
-/// `NAME=VALUE`, or `NAME` for the value it has here.
-fn variable(text: &str) -> Result<(EnvName, String), String> {
-    let (name, value) = match text.split_once('=') {
-        Some((name, value)) => (name, Some(value.to_owned())),
-        None => (text, None),
-    };
-    let known = EnvName::try_from(name.to_owned()).map_err(|error| error.to_string())?;
-    let value = match value {
-        Some(value) => value,
-        None => std::env::var(name).map_err(|_| format!("{name} has no value here, and none was given"))?,
-    };
-    if value.contains('\0') {
-        return Err(format!("the value of {name} contains a NUL byte"));
-    }
-    Ok((known, value))
-}
-
-fn refused(place: &str, why: &str) -> Fault {
-    Fault::new(Code::UsageEnv, format!("{place}: variable refused"), why).help("write NAME=VALUE, one per line in a file")
 }
 
 /// The absolute path a person meant, by its words alone.

@@ -2,7 +2,8 @@
 use crate::render::{Letters, Paint, Style, bytes, duration_ms};
 use bastle_audit::sanitize;
 use bastle_contract::{
-    CapabilityStatement, Code, DenialKind, Denied, LaunchPlan, LimitHit, LimitKind, LimitMechanism, Stdio, Verdict,
+    CapabilityStatement, Code, DenialKind, Denied, LaunchPlan, LimitHit, LimitKind, LimitMechanism, Stdio,
+    Verdict,
 };
 use bastle_control::{Loaded, Place, Receipt, Voice};
 use bastle_policy::LayerKind;
@@ -13,8 +14,10 @@ use std::time::Instant;
 /// Denials that are told in full; after these only their number is.
 const TOLD: u64 = 20;
 /// Directories for which no grant is ever proposed.
-const NEVER_PROPOSED: &[&str] =
-    &["/", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/var", "/home", "/root", "/boot", "/proc", "/sys", "/dev", "/run", "/tmp", "/opt"];
+const NEVER_PROPOSED: &[&str] = &[
+    "/", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/var", "/home", "/root", "/boot", "/proc",
+    "/sys", "/dev", "/run", "/tmp", "/opt",
+];
 
 /// What is said and how loudly.
 pub(crate) struct RunVoice<'a> {
@@ -62,7 +65,10 @@ impl<'a> RunVoice<'a> {
     /// Says lines, with the line ends the terminal needs right now.
     fn say(&self, lines: &[String]) {
         let end = if self.raw { "\r\n" } else { "\n" };
-        let text: String = lines.iter().flat_map(|line| [fit(self.style, line), end.to_owned()]).collect();
+        let text: String = lines
+            .iter()
+            .flat_map(|line| [fit(self.style, line), end.to_owned()])
+            .collect();
         // Nobody may be reading: a run does not end for that.
         drop(std::io::stderr().lock().write_all(text.as_bytes()));
     }
@@ -75,7 +81,8 @@ impl<'a> RunVoice<'a> {
     /// The last lines of a run.
     pub(crate) fn receipt(&mut self, receipt: &Receipt) {
         self.raw = false;
-        if self.quiet {
+        // A run that never started has nothing to account for: its fault says all.
+        if self.quiet || self.run.is_empty() {
             return;
         }
         let lines = receipt_lines(self.style, &self.run, receipt);
@@ -106,7 +113,11 @@ impl Voice for RunVoice<'_> {
             0..=TOLD => self.say(&denial_lines(self, id, denied)),
             // One word that it goes on; the number stands in the receipt.
             n if n == TOLD + 1 => {
-                let line = format!("{} more denials follow; they are recorded, not shown: bastle audit show {}", self.style.cross(), self.run);
+                let line = format!(
+                    "{} more denials follow; they are recorded, not shown: bastle audit show {}",
+                    self.style.cross(),
+                    self.run
+                );
                 self.say(&[line]);
             }
             _ => {}
@@ -118,8 +129,17 @@ impl Voice for RunVoice<'_> {
             return;
         }
         let code = limit_code(hit.limit);
-        let first = format!("{} limit {} = {} reached    {code}", self.style.cross(), hit.limit, amount(hit.limit, hit.value));
-        self.say(&[first, format!("   ╰─ {}", sanitize(&hit.effect)), format!("  help: {}", code.info().fix)]);
+        let first = format!(
+            "{} limit {} = {} reached    {code}",
+            self.style.cross(),
+            hit.limit,
+            amount(hit.limit, hit.value)
+        );
+        self.say(&[
+            first,
+            format!("   ╰─ {}", sanitize(&hit.effect)),
+            format!("  help: {}", code.info().fix),
+        ]);
     }
 }
 
@@ -127,11 +147,29 @@ impl Voice for RunVoice<'_> {
 fn first_lines(voice: &RunVoice<'_>, plan: &LaunchPlan, statement: &CapabilityStatement) -> Vec<String> {
     let style = voice.style;
     let effective = &voice.loaded.effective;
-    let preset = voice.loaded.layers.iter().find(|layer| layer.kind == LayerKind::Preset).map_or("-", |layer| layer.name.as_str());
-    let held = statement.probes.iter().filter(|probe| probe.verdict == Verdict::Held).count();
+    let preset = voice
+        .loaded
+        .layers
+        .iter()
+        .find(|layer| layer.kind == LayerKind::Preset)
+        .map_or("-", |layer| layer.name.as_str());
+    let held = statement
+        .probes
+        .iter()
+        .filter(|probe| probe.verdict == Verdict::Held)
+        .count();
     let mut lines = vec![
-        format!("bastle {}  fence: {}   net: none   preset: {}", env!("CARGO_PKG_VERSION"), sanitize(&statement.fence), sanitize(preset)),
-        format!("  {}   workspace: in-place {}", sanitize(&effective.headline()), sanitize(voice.place.workspace.as_str())),
+        format!(
+            "bastle {}  fence: {}   net: none   preset: {}",
+            env!("CARGO_PKG_VERSION"),
+            sanitize(&statement.fence),
+            sanitize(preset)
+        ),
+        format!(
+            "  {}   workspace: in-place {}",
+            sanitize(&effective.headline()),
+            sanitize(voice.place.workspace.as_str())
+        ),
         format!(
             "  {} {held} probes held, fence up in {} ms   run {}   audit {}",
             style.tick(),
@@ -140,15 +178,33 @@ fn first_lines(voice: &RunVoice<'_>, plan: &LaunchPlan, statement: &CapabilitySt
             sanitize(&voice.log().display().to_string())
         ),
     ];
-    for rule in plan.limits.iter().filter(|rule| rule.mechanism == LimitMechanism::Waived) {
-        lines.push(format!("  {} waived: limit {} = {} is not held", style.paint(Paint::Warn, "!"), rule.limit, amount(rule.limit, rule.value)));
+    for rule in plan
+        .limits
+        .iter()
+        .filter(|rule| rule.mechanism == LimitMechanism::Waived)
+    {
+        lines.push(format!(
+            "  {} waived: limit {} = {} is not held",
+            style.paint(Paint::Warn, "!"),
+            rule.limit,
+            amount(rule.limit, rule.value)
+        ));
     }
     for request in &effective.not_granted {
         let place = request.origin.to_string();
-        lines.push(format!("  {} requested, not granted: {} ({})", style.paint(Paint::Warn, "!"), sanitize(&request.what), sanitize(&place)));
+        lines.push(format!(
+            "  {} requested, not granted: {} ({})",
+            style.paint(Paint::Warn, "!"),
+            sanitize(&request.what),
+            sanitize(&place)
+        ));
     }
     if effective.mode.value != bastle_policy::Mode::Enforce {
-        lines.push(format!("  {} mode {:?} has no effect in this build: everything is enforced", style.paint(Paint::Warn, "!"), effective.mode.value));
+        lines.push(format!(
+            "  {} mode {:?} has no effect in this build: everything is enforced",
+            style.paint(Paint::Warn, "!"),
+            effective.mode.value
+        ));
     }
     lines
 }
@@ -166,11 +222,30 @@ fn denial_lines(voice: &RunVoice<'_>, id: &str, denied: &Denied) -> Vec<String> 
         DenialKind::Syscall => "system-call filter",
         DenialKind::Exec => "covered program",
     };
-    let target = if denied.target.is_empty() { &denied.operation } else { &denied.target };
+    let target = if denied.target.is_empty() {
+        &denied.operation
+    } else {
+        &denied.target
+    };
     let mut lines = vec![
-        format!("{} denied {word} {}    {code} · {}", voice.style.cross(), sanitize(target), sanitize(id)),
-        format!("   ╭─ {} › {}({})   {}", voice.run, sanitize(&denied.comm), denied.pid, sanitize(&denied.operation)),
-        format!("   ╰─ {} → {}   enforced: {mechanism}", sanitize(&denied.rule), sanitize(&denied.errno)),
+        format!(
+            "{} denied {word} {}    {code} · {}",
+            voice.style.cross(),
+            sanitize(target),
+            sanitize(id)
+        ),
+        format!(
+            "   ╭─ {} › {}({})   {}",
+            voice.run,
+            sanitize(&denied.comm),
+            denied.pid,
+            sanitize(&denied.operation)
+        ),
+        format!(
+            "   ╰─ {} → {}   enforced: {mechanism}",
+            sanitize(&denied.rule),
+            sanitize(&denied.errno)
+        ),
     ];
     for (index, help) in denial_help(denied, id, &voice.program).into_iter().enumerate() {
         lines.push(format!("  {} {help}", if index == 0 { "help:" } else { "     " }));
@@ -188,7 +263,10 @@ pub(crate) fn denial_code(denied: &Denied) -> Code {
         DenialKind::Exec => Code::ExecDenied,
         DenialKind::Limit => {
             let named = |kind: &&LimitKind| denied.rule.starts_with(&format!("limits.{} ", kind.name()));
-            LimitKind::ALL.iter().find(named).map_or(Code::LimitDisk, |kind| limit_code(*kind))
+            LimitKind::ALL
+                .iter()
+                .find(named)
+                .map_or(Code::LimitDisk, |kind| limit_code(*kind))
         }
     }
 }
@@ -214,20 +292,40 @@ fn denial_help(denied: &Denied, id: &str, program: &str) -> Vec<String> {
         DenialKind::Write => {
             let path = Path::new(&denied.target);
             let place = if path.exists() { Some(path) } else { path.parent() };
-            let fitting = place.and_then(Path::to_str).filter(|place| place.starts_with('/') && !NEVER_PROPOSED.contains(place) && !place.starts_with("/etc/") && !place.starts_with("/usr/"));
+            let fitting = place.and_then(Path::to_str).filter(|place| {
+                place.starts_with('/')
+                    && !NEVER_PROPOSED.contains(place)
+                    && !place.starts_with("/etc/")
+                    && !place.starts_with("/usr/")
+            });
             match fitting {
-                Some(place) => vec![format!("bastle run --rw {} -- {}", quoted(place), sanitize(program)), why],
+                Some(place) => vec![
+                    format!("bastle run --rw {} -- {}", quoted(place), sanitize(program)),
+                    why,
+                ],
                 None => vec!["no grant is proposed for a system directory".to_owned(), why],
             }
         }
-        DenialKind::Hidden => vec![format!("bastle policy show --origin   (which layer hides {})", sanitize(&denied.rule)), why],
+        DenialKind::Hidden => vec![
+            format!(
+                "bastle policy show --origin   (which layer hides {})",
+                sanitize(&denied.rule)
+            ),
+            why,
+        ],
         DenialKind::Protected => vec![
             "make this change yourself after the run: a program outside would execute it".to_owned(),
-            format!("bastle run --unprotect {target} -- {}   (if you mean it)", sanitize(program)),
+            format!(
+                "bastle run --unprotect {target} -- {}   (if you mean it)",
+                sanitize(program)
+            ),
             why,
         ],
         DenialKind::Syscall => vec!["no setting opens this call".to_owned(), why],
-        DenialKind::Exec => vec!["bastle policy show --origin   (which layer denies it)".to_owned(), why],
+        DenialKind::Exec => vec![
+            "bastle policy show --origin   (which layer denies it)".to_owned(),
+            why,
+        ],
         DenialKind::Limit => vec![denial_code(denied).info().fix.to_owned(), why],
     }
 }
@@ -236,14 +334,29 @@ fn denial_help(denied: &Denied, id: &str, program: &str) -> Vec<String> {
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
     let clean = sanitize(word);
-    if !clean.is_empty() && clean.chars().all(plain) { clean } else { format!("'{}'", clean.replace('\'', "'\\''")) }
+    if !clean.is_empty() && clean.chars().all(plain) {
+        clean
+    } else {
+        format!("'{}'", clean.replace('\'', "'\\''"))
+    }
 }
 
 /// The receipt in lines.
 fn receipt_lines(style: Style, run: &str, receipt: &Receipt) -> Vec<String> {
-    let Receipt { code, fault: _, killed, usage, denials, limits, discarded, records } = receipt;
-    let run = if run.is_empty() { "run" } else { run };
-    let mut parts = vec![format!("{run} finished {code} in {}", duration_ms(usage.wall_ms)), format!("cpu {}", duration_ms(usage.cpu_ms))];
+    let Receipt {
+        code,
+        fault: _,
+        killed,
+        usage,
+        denials,
+        limits,
+        discarded,
+        records,
+    } = receipt;
+    let mut parts = vec![
+        format!("{run} finished {code} in {}", duration_ms(usage.wall_ms)),
+        format!("cpu {}", duration_ms(usage.cpu_ms)),
+    ];
     if usage.peak_memory > 0 {
         parts.push(format!("peak {}", bytes(usage.peak_memory)));
     }

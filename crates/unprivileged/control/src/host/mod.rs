@@ -13,8 +13,8 @@ use crate::place::Place;
 use crate::record::Record;
 use bastle_audit::{AuditEvent, Exit};
 use bastle_contract::{
-    BackendKind, CapabilityStatement, CgroupFacts, Code, EnvName, ExitCode, Fault, HostFacts, IdMapping, LaunchPlan, LimitKind, Stdio,
-    Waiver,
+    BackendKind, CapabilityStatement, CgroupFacts, Code, EnvName, ExitCode, Fault, HostFacts, IdMapping,
+    LaunchPlan, LimitKind, Stdio, Waiver,
 };
 use bastle_policy::{LaunchRequest, Planned, Verdict};
 use std::path::PathBuf;
@@ -52,16 +52,27 @@ impl NotAFence {
 }
 
 /// Judges and plans.
-pub fn prepare(place: &Place, loaded: &Loaded, launch: Launch, _consent: NotAFence) -> Result<Unfenced, Fault> {
+pub fn prepare(
+    place: &Place,
+    loaded: &Loaded,
+    launch: Launch,
+    _consent: NotAFence,
+) -> Result<Unfenced, Fault> {
     gate::check(launch.argv.as_slice(), &place.cwd, &place.workspace)?;
-    let waivers = GIVEN_UP.into_iter().filter(|limit| loaded.effective.limit(*limit).is_some()).map(|limit| Waiver { limit }).collect();
+    let waivers = GIVEN_UP
+        .into_iter()
+        .filter(|limit| loaded.effective.limit(*limit).is_some())
+        .map(|limit| Waiver { limit })
+        .collect();
     let request = LaunchRequest {
         run: launch.run,
         argv: launch.argv,
         cwd: place.cwd.clone(),
         stdio: Stdio::Pipes,
         env: launch.env,
-        host_env: std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect(),
+        host_env: std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect(),
         backend: BackendKind::Host,
         waivers,
         debuggers: launch.debuggers,
@@ -71,14 +82,23 @@ pub fn prepare(place: &Place, loaded: &Loaded, launch: Launch, _consent: NotAFen
         Verdict::NeedsApproval(fault) | Verdict::Denied(fault) => return Err(fault),
     };
     let facts = facts();
-    let mut planned = bastle_policy::plan(grant, &facts, &look_up(&bastle_policy::needs(&loaded.effective))?)?;
+    let mut planned =
+        bastle_policy::plan(grant, &facts, &look_up(&bastle_policy::needs(&loaded.effective))?)?;
     unfence(&mut planned.plan)?;
-    Ok(Unfenced { planned, facts, effective: recorded(&loaded.effective.canonical()) })
+    Ok(Unfenced {
+        planned,
+        facts,
+        effective: recorded(&loaded.effective.canonical()),
+    })
 }
 
 /// Records, runs and seals.
 pub fn run(place: &Place, unfenced: Unfenced, _consent: NotAFence) -> Result<Receipt, Fault> {
-    let Unfenced { planned, facts, effective } = unfenced;
+    let Unfenced {
+        planned,
+        facts,
+        effective,
+    } = unfenced;
     let mut plan = planned.plan;
     let mut record = Record::open(&place.state, &plan.run)?;
     record.durable(&AuditEvent::RunPlanned {
@@ -89,8 +109,15 @@ pub fn run(place: &Place, unfenced: Unfenced, _consent: NotAFence) -> Result<Rec
         waivers: plan.waivers.clone(),
         effective,
     })?;
-    let identity = IdMapping { inside: facts.uid, outside: facts.uid };
-    record.durable(&AuditEvent::Statement(CapabilityStatement { fence: "none: SOFT_SANDBOX=true".to_owned(), identity, probes: Vec::new() }))?;
+    let identity = IdMapping {
+        inside: facts.uid,
+        outside: facts.uid,
+    };
+    record.durable(&AuditEvent::Statement(CapabilityStatement {
+        fence: "none: SOFT_SANDBOX=true".to_owned(),
+        identity,
+        probes: Vec::new(),
+    }))?;
     let private = Private::make(place, &plan)?;
     private.point_at(&mut plan);
     let outcome = child::run(&plan, &mut record);
@@ -107,9 +134,15 @@ fn close(outcome: Result<child::Ending, (u8, Fault)>, mut record: Record) -> Res
         record.append(&AuditEvent::Refused(fault.clone()))?;
     }
     if ending.discarded > 0 {
-        record.append(&AuditEvent::OutputTruncated { bytes: ending.discarded })?;
+        record.append(&AuditEvent::OutputTruncated {
+            bytes: ending.discarded,
+        })?;
     }
-    record.append(&AuditEvent::Ended { exit: ending.exit, usage: ending.usage, reason: ending.killed.clone() })?;
+    record.append(&AuditEvent::Ended {
+        exit: ending.exit,
+        usage: ending.usage,
+        reason: ending.killed.clone(),
+    })?;
     let code = match (&fault, ending.killed.is_some(), ending.exit) {
         (Some((code, _)), _, _) => *code,
         (None, true, _) => ExitCode::Timeout as u8,
@@ -134,7 +167,8 @@ fn close(outcome: Result<child::Ending, (u8, Fault)>, mut record: Record) -> Res
 /// Nothing here may say that there is a fence: neither to the agent nor to a bastle started by it.
 fn unfence(plan: &mut LaunchPlan) -> Result<(), Fault> {
     plan.env.retain(|(name, _)| name.as_str() != "AGENT_IN_SANDBOX");
-    let name = EnvName::try_from("SOFT_SANDBOX".to_owned()).map_err(|error| Fault::new(Code::UsageEnv, "cannot mark the run", error.to_string()))?;
+    let name = EnvName::try_from("SOFT_SANDBOX".to_owned())
+        .map_err(|error| Fault::new(Code::UsageEnv, "cannot mark the run", error.to_string()))?;
     plan.env.retain(|(known, _)| *known != name);
     plan.env.push((name, "true".to_owned()));
     Ok(())
@@ -160,7 +194,13 @@ struct Private(PathBuf);
 impl Private {
     fn make(place: &Place, plan: &LaunchPlan) -> Result<Self, Fault> {
         use std::os::unix::fs::DirBuilderExt;
-        let fault = |error: std::io::Error| Fault::new(Code::StateDir, "cannot make the run's private directories", error.to_string());
+        let fault = |error: std::io::Error| {
+            Fault::new(
+                Code::StateDir,
+                "cannot make the run's private directories",
+                error.to_string(),
+            )
+        };
         let private = Self(place.state.join("host").join(plan.run.as_str()));
         let mut builder = std::fs::DirBuilder::new();
         builder.recursive(true).mode(0o700);

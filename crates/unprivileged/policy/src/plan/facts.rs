@@ -118,6 +118,11 @@ pub(super) fn patterns(effective: &Effective, root: &AbsPath, names: Names) -> V
     found.into_iter().collect()
 }
 
+/// Whether a rule names anything at or below `root`.
+pub(super) fn concerns(effective: &Effective, root: &AbsPath, rule: &PathRule) -> bool {
+    !below(effective, root, rule, &AbsPath::root()).is_empty()
+}
+
 fn below(effective: &Effective, root: &AbsPath, rule: &PathRule, slash: &AbsPath) -> Vec<NamePattern> {
     // `**/x` holds below the outermost granted tree: below an inner root some of its components may be used up.
     let outer = effective

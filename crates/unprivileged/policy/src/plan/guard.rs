@@ -1,7 +1,8 @@
 //! What the write guard watches: one tree per writable bind.
 use super::PlanLine;
-use super::facts::{Names, patterns};
-use crate::effective::Effective;
+use super::facts::{Names, concerns, patterns};
+use crate::effective::{Effective, Sourced};
+use crate::pathrule::PathRule;
 use bastle_contract::{AbsPath, Code, Fault, Guarantee, Guard, GuardedTree, HostFacts, Mechanism};
 
 pub(super) fn build(
@@ -28,17 +29,38 @@ pub(super) fn build(
         )
         .help("use Linux 5.9 or newer, or --sandbox read-only"));
     }
-    if !trees.is_empty() {
-        for (section, rules) in [("fs.hide", &effective.hide), ("fs.protect", &effective.protect)] {
-            listing.extend(rules.iter().map(|rule| PlanLine {
-                section: section.to_owned(),
-                rule: rule.value.to_string(),
-                origin: rule.origin.clone(),
-                mechanism: Mechanism::Guard,
-                probe: Some(Guarantee::NamesGuarded),
-                note: "also for names that do not exist yet".to_owned(),
-            }));
+    for (section, rules) in [("fs.hide", &effective.hide), ("fs.protect", &effective.protect)] {
+        for rule in rules {
+            let guarded = writable
+                .iter()
+                .any(|(typed, _)| concerns(effective, typed, &rule.value));
+            listing.push(line(section, rule, guarded));
         }
     }
     Ok(Guard { trees })
+}
+
+/// How a name is held: in a writable tree by the guard, elsewhere by not being there or by a cover.
+fn line(section: &str, rule: &Sourced<PathRule>, guarded: bool) -> PlanLine {
+    let (mechanism, probe, note) = if guarded {
+        (
+            Mechanism::Guard,
+            Guarantee::NamesGuarded,
+            "also for names that do not exist yet",
+        )
+    } else {
+        (
+            Mechanism::Mount,
+            Guarantee::ReadsConfined,
+            "not in a writable tree: covered where it shows, else absent",
+        )
+    };
+    PlanLine {
+        section: section.to_owned(),
+        rule: rule.value.to_string(),
+        origin: rule.origin.clone(),
+        mechanism,
+        probe: Some(probe),
+        note: note.to_owned(),
+    }
 }

@@ -296,6 +296,7 @@ fn through_proc(_: &Path) {
             .read(true)
             .write(true)
             .create(true)
+            .truncate(false)
             .open(&path);
         assert_eq!(errno(opened), libc::EACCES, "{path}");
     }

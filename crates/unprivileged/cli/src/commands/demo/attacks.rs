@@ -64,7 +64,9 @@ pub(super) const ATTACKS: [Attack; 8] = [
         script: |_| {
             "echo 'touch /tmp/owned' > .git/hooks/pre-commit && exit 0\nmv .git/hooks .git/old && mkdir .git/hooks && echo x > .git/hooks/pre-commit\n".to_owned()
         },
-        intact: |stage| std::fs::read_dir(stage.project.join(".git/hooks")).is_ok_and(|mut hooks| hooks.next().is_none()),
+        intact: |stage| {
+            std::fs::read_dir(stage.project.join(".git/hooks")).is_ok_and(|mut hooks| hooks.next().is_none())
+        },
         mechanism: "protected name (read-only mount, write guard)",
     },
     Attack {
@@ -87,7 +89,9 @@ pub(super) const ATTACKS: [Attack; 8] = [
         name: "fork-bomb",
         title: "start 300 processes (--pids 64)",
         flags: &["--pids", "64"],
-        script: |_| "i=0\nwhile [ $i -lt 300 ]; do sleep 30 & i=$((i+1)); done\n[ \"$(ls -d /proc/[0-9]* | wc -l)\" -ge 300 ]\n".to_owned(),
+        script: |_| {
+            "i=0\nwhile [ $i -lt 300 ]; do sleep 30 & i=$((i+1)); done\n[ \"$(ls -d /proc/[0-9]* | wc -l)\" -ge 300 ]\n".to_owned()
+        },
         intact: |_| true,
         mechanism: "process limit",
     },
@@ -117,7 +121,9 @@ fn unheard(stage: &mut Stage) -> bool {
     if stage.listener.accept().is_ok() {
         return false;
     }
-    let Ok(address) = stage.listener.local_addr() else { return false };
+    let Ok(address) = stage.listener.local_addr() else {
+        return false;
+    };
     let called = TcpStream::connect(address);
     called.is_ok() && stage.listener.accept().is_ok()
 }
@@ -126,14 +132,28 @@ impl Attack {
     /// Lets the agent try.
     pub(super) fn run(&self, stage: &mut Stage) -> Result<(Attempt, Outcome), Fault> {
         let script = stage.script(self.name, &(self.script)(stage))?;
-        let flags: Vec<&str> = ["--quiet", "--timeout", "20s", "--name", self.name].iter().chain(self.flags).copied().collect();
-        let trial = Trial { flags: &flags, command: &["sh", &script], workspace: &stage.project, state: &stage.state };
+        let flags: Vec<&str> = ["--quiet", "--timeout", "20s", "--name", self.name]
+            .iter()
+            .chain(self.flags)
+            .copied()
+            .collect();
+        let trial = Trial {
+            flags: &flags,
+            command: &["sh", &script],
+            workspace: &stage.project,
+            state: &stage.state,
+        };
         let outcome = trial.run()?;
         let leaked = outcome.output.contains(CANARY);
         let intact = (self.intact)(stage);
         // 125 is bastle's own failure: nothing was tried, so nothing was blocked.
         let ran = outcome.probes().is_some() && outcome.code != 125;
-        let saw = outcome.output.lines().find(|line| !line.trim().is_empty()).unwrap_or("nothing").trim();
+        let saw = outcome
+            .output
+            .lines()
+            .find(|line| !line.trim().is_empty())
+            .unwrap_or("nothing")
+            .trim();
         let saw = saw.split_once(".sh: ").map_or(saw, |(_, rest)| rest).to_owned();
         let result = Attempt {
             name: self.name,

@@ -33,17 +33,39 @@ impl Stage {
         }
         let state = scratch.dir("state")?;
         let key = scratch.dir("keys")?.join("deploy.pem");
-        write(&key, &format!("-----BEGIN PRIVATE KEY-----\n{CANARY}\n-----END PRIVATE KEY-----\n"))?;
+        write(
+            &key,
+            &format!("-----BEGIN PRIVATE KEY-----\n{CANARY}\n-----END PRIVATE KEY-----\n"),
+        )?;
         write(&project.join(".env"), &format!("API_TOKEN={CANARY}\n"))?;
         write(&project.join(".git/HEAD"), "ref: refs/heads/main\n")?;
         write(&project.join("src/greet.sh"), BEFORE)?;
         write(&project.join("test.sh"), TEST)?;
-        let failed = |what: &str, error: std::io::Error| Fault::new(Code::StateDir, format!("cannot set the demo up: {what}"), error.to_string());
+        let failed = |what: &str, error: std::io::Error| {
+            Fault::new(
+                Code::StateDir,
+                format!("cannot set the demo up: {what}"),
+                error.to_string(),
+            )
+        };
         let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(|error| failed("a listener", error))?;
-        listener.set_nonblocking(true).map_err(|error| failed("a listener", error))?;
-        let victim = Command::new("sleep").arg("60").stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+        listener
+            .set_nonblocking(true)
+            .map_err(|error| failed("a listener", error))?;
+        let victim = Command::new("sleep")
+            .arg("60")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn();
         let victim = victim.map_err(|error| failed("a process", error))?;
-        Ok(Self { scratch, project, state, key, listener, victim })
+        Ok(Self {
+            scratch,
+            project,
+            state,
+            key,
+            listener,
+            victim,
+        })
     }
 
     /// Puts a script where the agent finds it.
@@ -87,5 +109,11 @@ impl Drop for Stage {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Fault> {
-    std::fs::write(path, text).map_err(|error| Fault::new(Code::StateDir, format!("cannot write {}", path.display()), error.to_string()))
+    std::fs::write(path, text).map_err(|error| {
+        Fault::new(
+            Code::StateDir,
+            format!("cannot write {}", path.display()),
+            error.to_string(),
+        )
+    })
 }

@@ -7,15 +7,23 @@ pub(super) fn find(native: bool) -> Vec<Check> {
     let state = if native { State::Info } else { State::Problem };
     let root = rustix::process::geteuid().is_root();
     let mut found = Vec::new();
-    let sysctl = |path: &str| std::fs::read_to_string(Path::new("/proc/sys").join(path)).ok().map(|text| text.trim().to_owned());
+    let sysctl = |path: &str| {
+        std::fs::read_to_string(Path::new("/proc/sys").join(path))
+            .ok()
+            .map(|text| text.trim().to_owned())
+    };
     if !root && sysctl("kernel/apparmor_restrict_unprivileged_userns").as_deref() == Some("1") {
         found.push(apparmor(state));
     }
     if !root && sysctl("kernel/unprivileged_userns_clone").as_deref() == Some("0") {
         found.push(
-            Check::new(state, "userns", "switched off for ordinary users (kernel.unprivileged_userns_clone=0)")
-                .consequence("no user namespace, no fence")
-                .fix("sudo sysctl -w kernel.unprivileged_userns_clone=1"),
+            Check::new(
+                state,
+                "userns",
+                "switched off for ordinary users (kernel.unprivileged_userns_clone=0)",
+            )
+            .consequence("no user namespace, no fence")
+            .fix("sudo sysctl -w kernel.unprivileged_userns_clone=1"),
         );
     }
     if sysctl("user/max_user_namespaces").as_deref() == Some("0") {
@@ -39,7 +47,10 @@ pub(super) fn find(native: bool) -> Vec<Check> {
 }
 
 fn apparmor(state: State) -> Check {
-    let binary = std::env::current_exe().map_or_else(|_| "/usr/bin/bastle".to_owned(), |path| path.display().to_string());
+    let binary = std::env::current_exe().map_or_else(
+        |_| "/usr/bin/bastle".to_owned(),
+        |path| path.display().to_string(),
+    );
     Check::new(state, "apparmor", "restricts user namespaces (kernel.apparmor_restrict_unprivileged_userns=1)")
         .consequence("the kernel takes all rights from the new namespace: no mount, no fence")
         .fix(format!("printf 'abi <abi/4.0>,\\ninclude <tunables/global>\\nprofile bastle {binary} flags=(unconfined) {{ userns, }}\\n' | sudo tee /etc/apparmor.d/bastle && sudo apparmor_parser -r /etc/apparmor.d/bastle"))
@@ -47,9 +58,13 @@ fn apparmor(state: State) -> Check {
 }
 
 fn container(state: State) -> Option<Check> {
-    let marker = ["/.dockerenv", "/run/.containerenv"].into_iter().find(|path| Path::new(path).exists());
+    let marker = ["/.dockerenv", "/run/.containerenv"]
+        .into_iter()
+        .find(|path| Path::new(path).exists());
     let groups = std::fs::read_to_string("/proc/1/cgroup").unwrap_or_default();
-    let named = ["docker", "kubepods", "containerd", "lxc", "libpod"].into_iter().find(|name| groups.contains(name));
+    let named = ["docker", "kubepods", "containerd", "lxc", "libpod"]
+        .into_iter()
+        .find(|name| groups.contains(name));
     let sign = marker.or(named)?;
     Some(
         Check::new(state, "container", format!("this is the inside of a container ({sign})"))
@@ -62,12 +77,19 @@ fn container(state: State) -> Option<Check> {
 fn filtered(state: State) -> Vec<Check> {
     let mut found = Vec::new();
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:")).map(str::trim);
+    let mode = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Seccomp:"))
+        .map(str::trim);
     if mode == Some("2") {
         found.push(
-            Check::new(state, "seccomp", "a system-call filter is already in force on this process")
-                .consequence("it may refuse unshare, mount or pivot_root")
-                .fix("start bastle from a shell without that filter"),
+            Check::new(
+                state,
+                "seccomp",
+                "a system-call filter is already in force on this process",
+            )
+            .consequence("it may refuse unshare, mount or pivot_root")
+            .fix("start bastle from a shell without that filter"),
         );
     }
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -78,19 +100,30 @@ fn filtered(state: State) -> Vec<Check> {
         .collect();
     if !covers.is_empty() {
         found.push(
-            Check::new(state, "proc", format!("{} places of /proc are covered ({})", covers.len(), covers[0]))
-                .consequence("the kernel refuses a fresh /proc in a new namespace to ordinary users")
-                .fix("docker run --security-opt systempaths=unconfined, or podman run --security-opt unmask=ALL"),
+            Check::new(
+                state,
+                "proc",
+                format!("{} places of /proc are covered ({})", covers.len(), covers[0]),
+            )
+            .consequence("the kernel refuses a fresh /proc in a new namespace to ordinary users")
+            .fix("docker run --security-opt systempaths=unconfined, or podman run --security-opt unmask=ALL"),
         );
     }
     found
 }
 
 fn wsl(state: State) -> Check {
-    if Path::new("/proc/sys/fs/binfmt_misc/WSLInterop").exists() || std::env::var_os("WSL_DISTRO_NAME").is_some() {
-        return Check::new(state, "wsl", "this is WSL; programs of Windows can be started from here")
-            .consequence("inside the fence they cannot: the interop socket is not visible")
-            .fix("for cgroups put [boot] systemd=true into /etc/wsl.conf, then: wsl --shutdown");
+    if Path::new("/proc/sys/fs/binfmt_misc/WSLInterop").exists()
+        || std::env::var_os("WSL_DISTRO_NAME").is_some()
+    {
+        return Check::new(
+            state,
+            "wsl",
+            "this is WSL; programs of Windows can be started from here",
+        )
+        .consequence("inside the fence they cannot: the interop socket is not visible")
+        .fix("for cgroups put [boot] systemd=true into /etc/wsl.conf, then: wsl --shutdown");
     }
-    Check::new(state, "wsl", "this is a Microsoft kernel").consequence("Landlock may be missing from its lsm= list")
+    Check::new(state, "wsl", "this is a Microsoft kernel")
+        .consequence("Landlock may be missing from its lsm= list")
 }

@@ -13,7 +13,8 @@ pub(super) fn kernel(facts: &HostFacts) -> Check {
     let fact = format!("{} {}", facts.kernel, facts.arch);
     match facts.arch.as_str() {
         "x86_64" | "aarch64" => Check::new(State::Ok, "kernel", fact),
-        _ => Check::new(State::Warning, "kernel", fact).consequence("the system-call filter was made for x86_64 and aarch64"),
+        _ => Check::new(State::Warning, "kernel", fact)
+            .consequence("the system-call filter was made for x86_64 and aarch64"),
     }
 }
 
@@ -21,19 +22,31 @@ pub(super) fn kernel(facts: &HostFacts) -> Check {
 pub(super) fn fence(outcome: &Outcome) -> Check {
     let fence = outcome.json["statement"]["fence"].as_str().unwrap_or_default();
     match (outcome.probes(), outcome.fault()) {
-        (Some(probes), None) if outcome.code == 0 => Check::new(State::Ok, "fence", format!("native fence proven, {probes} probes held: {fence}")),
+        (Some(probes), None) if outcome.code == 0 => Check::new(
+            State::Ok,
+            "fence",
+            format!("native fence proven, {probes} probes held: {fence}"),
+        ),
         (_, Some((code, what, why))) => Check::new(State::Problem, "fence", format!("{code}: {what}: {why}"))
             .consequence("bastle run refuses to start; nothing runs unfenced by itself")
             .fix(format!("bastle explain {code}; likely causes are below")),
         _ => {
             let words = outcome.output.lines().last().unwrap_or_default();
-            Check::new(State::Problem, "fence", format!("a trial run ended with {}: {words}", outcome.code)).consequence("bastle run cannot be trusted to work here")
+            Check::new(
+                State::Problem,
+                "fence",
+                format!("a trial run ended with {}: {words}", outcome.code),
+            )
+            .consequence("bastle run cannot be trusted to work here")
         }
     }
 }
 
 pub(super) fn landlock(facts: &HostFacts) -> Check {
-    let lsm = std::fs::read_to_string("/sys/kernel/security/lsm").ok().map(|list| format!(" (lsm: {})", list.trim())).unwrap_or_default();
+    let lsm = std::fs::read_to_string("/sys/kernel/security/lsm")
+        .ok()
+        .map(|list| format!(" (lsm: {})", list.trim()))
+        .unwrap_or_default();
     match facts.landlock_abi {
         0 => Check::new(State::Problem, "landlock", format!("not there{lsm}"))
             .consequence("a plan needs ABI 6: bastle run refuses to start")
@@ -64,17 +77,25 @@ pub(super) fn cgroups(facts: &HostFacts) -> Check {
     let has = |controller| facts.cgroup.parent(controller).is_some();
     let frozen = facts.cgroup.unified.is_some() || has(Controller::Freezer);
     let held = [
-        ("memory", has(Controller::Memory), "rlimit per process and a watchdog for the sum"),
+        (
+            "memory",
+            has(Controller::Memory),
+            "rlimit per process and a watchdog for the sum",
+        ),
         ("pids", has(Controller::Pids), "rlimit"),
         ("cpu", has(Controller::Cpu), "affinity, whole processors only"),
         ("freeze", frozen, "stop signals from init"),
     ];
-    let story: Vec<String> = held.iter().map(|(name, by, other)| format!("{name}: {}", if *by { "cgroup" } else { other })).collect();
+    let story: Vec<String> = held
+        .iter()
+        .map(|(name, by, other)| format!("{name}: {}", if *by { "cgroup" } else { other }))
+        .collect();
     let fact = format!("{flavour}; {}", story.join(", "));
     if held.iter().all(|(_, by, _)| *by) {
         return Check::new(State::Ok, "cgroup", fact);
     }
-    let check = Check::new(State::Warning, "cgroup", fact).consequence("limits are held by weaker means; fractions of a processor cannot be");
+    let check = Check::new(State::Warning, "cgroup", fact)
+        .consequence("limits are held by weaker means; fractions of a processor cannot be");
     let hybrid = Path::new("/sys/fs/cgroup/memory").is_dir() || Path::new("/sys/fs/cgroup/pids").is_dir();
     if Path::new("/run/systemd/system").is_dir() && !hybrid {
         check.fix("systemd-run --user --scope -p Delegate=yes bastle run -- CMD")
@@ -87,12 +108,30 @@ pub(super) fn cgroups(facts: &HostFacts) -> Check {
 
 /// Started by root, the workspace is shown to the agent through an idmapped mount: tried on the project's own file system.
 pub(super) fn idmap(facts: &HostFacts, state: &Path) -> Result<Option<Check>, Fault> {
-    let Some(place) = Place::find(None).ok().filter(|_| facts.uid == 0) else { return Ok(None) };
-    let trial = Trial { flags: &["--quiet", "--sandbox", "read-only"], command: &["true"], workspace: place.workspace.as_path(), state };
+    let Some(place) = Place::find(None).ok().filter(|_| facts.uid == 0) else {
+        return Ok(None);
+    };
+    let trial = Trial {
+        flags: &["--quiet", "--sandbox", "read-only"],
+        command: &["true"],
+        workspace: place.workspace.as_path(),
+        state,
+    };
     let outcome = trial.run()?;
     Ok(Some(match outcome.fault() {
-        None if outcome.code == 0 => Check::new(State::Ok, "idmap", format!("the workspace {} can be mapped to the agent's uid", place.workspace)),
-        None => Check::new(State::Problem, "idmap", format!("a trial in {} ended with {}", place.workspace, outcome.code)),
+        None if outcome.code == 0 => Check::new(
+            State::Ok,
+            "idmap",
+            format!(
+                "the workspace {} can be mapped to the agent's uid",
+                place.workspace
+            ),
+        ),
+        None => Check::new(
+            State::Problem,
+            "idmap",
+            format!("a trial in {} ended with {}", place.workspace, outcome.code),
+        ),
         Some((code, what, why)) => Check::new(State::Problem, "idmap", format!("{code}: {what}: {why}"))
             .consequence("runs in this project fail as root")
             .fix("start bastle as the owner of the workspace instead of root"),
@@ -101,38 +140,72 @@ pub(super) fn idmap(facts: &HostFacts, state: &Path) -> Result<Option<Check>, Fa
 
 /// Where audit logs go: nothing runs when they cannot be written.
 pub(super) fn state(place: &Place) -> Vec<Check> {
-    let there = place.state.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
-    let writable = rustix::fs::access(there, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK).is_ok();
+    let there = place
+        .state
+        .ancestors()
+        .find(|path| path.exists())
+        .unwrap_or(Path::new("/"));
+    let writable =
+        rustix::fs::access(there, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK).is_ok();
     if !writable {
         return vec![
-            Check::new(State::Problem, "state", format!("{} cannot be written", there.display()))
-                .consequence("no record, no effect: bastle run refuses to start")
-                .fix("export XDG_STATE_HOME=DIRECTORY, one that you may write"),
+            Check::new(
+                State::Problem,
+                "state",
+                format!("{} cannot be written", there.display()),
+            )
+            .consequence("no record, no effect: bastle run refuses to start")
+            .fix("export XDG_STATE_HOME=DIRECTORY, one that you may write"),
         ];
     }
     let key = place.state.join("audit/key.ed25519");
-    let key = if key.exists() { "signing key present" } else { "the signing key is made with the first run" };
-    vec![Check::new(State::Ok, "state", format!("audit logs in {}; {key}", place.state.join("audit").display()))]
+    let key = if key.exists() {
+        "signing key present"
+    } else {
+        "the signing key is made with the first run"
+    };
+    vec![Check::new(
+        State::Ok,
+        "state",
+        format!("audit logs in {}; {key}", place.state.join("audit").display()),
+    )]
 }
 
 pub(super) fn git() -> Check {
     match on_path("git") {
         Some(path) => Check::new(State::Ok, "git", path.display().to_string()),
-        None => Check::new(State::Info, "git", "not found").consequence("the project is the current directory, not the git root"),
+        None => Check::new(State::Info, "git", "not found")
+            .consequence("the project is the current directory, not the git root"),
     }
 }
 
 /// Which agents are there, and whether the policy shows them inside.
 pub(super) fn agents(place: &Place, effective: &Effective) -> Vec<Check> {
-    let found: Vec<(&str, PathBuf)> = AGENTS.iter().filter_map(|name| Some((*name, on_path(name)?))).collect();
+    let found: Vec<(&str, PathBuf)> = AGENTS
+        .iter()
+        .filter_map(|name| Some((*name, on_path(name)?)))
+        .collect();
     if found.is_empty() {
-        return vec![Check::new(State::Info, "agents", format!("none of {} on PATH", AGENTS.join(", ")))];
+        return vec![Check::new(
+            State::Info,
+            "agents",
+            format!("none of {} on PATH", AGENTS.join(", ")),
+        )];
     }
-    let dev = bastle_control::load(place, &bastle_control::Sources { preset: Some("dev".to_owned()), ..Default::default() }).ok();
+    let dev = bastle_control::load(
+        place,
+        &bastle_control::Sources {
+            preset: Some("dev".to_owned()),
+            ..Default::default()
+        },
+    )
+    .ok();
     let visible = |effective: &Effective, path: &Path| {
         let real = std::fs::canonicalize(path).ok();
         let seen = |path: &Path| {
-            AbsPath::from_path(path).is_ok_and(|path| bastle_policy::decide(effective, &Query::Read(path)).outcome == bastle_policy::Outcome::Allow)
+            AbsPath::from_path(path).is_ok_and(|path| {
+                bastle_policy::decide(effective, &Query::Read(path)).outcome == bastle_policy::Outcome::Allow
+            })
         };
         real.is_some_and(|real| seen(&real))
     };
@@ -142,21 +215,36 @@ pub(super) fn agents(place: &Place, effective: &Effective) -> Vec<Check> {
         if visible(effective, &path) {
             checks.push(Check::new(State::Ok, "agent", fact));
         } else if dev.as_ref().is_some_and(|dev| visible(&dev.effective, &path)) {
-            checks.push(Check::new(State::Info, "agent", fact).consequence("not visible inside with the default preset").fix(format!("bastle run --preset dev -- {name}")));
+            checks.push(
+                Check::new(State::Info, "agent", fact)
+                    .consequence("not visible inside with the default preset")
+                    .fix(format!("bastle run --preset dev -- {name}")),
+            );
         } else {
             let real = std::fs::canonicalize(&path).unwrap_or(path);
             let folder = real.parent().unwrap_or(Path::new("/")).display().to_string();
-            checks.push(Check::new(State::Info, "agent", fact).consequence("not visible inside").fix(format!("bastle run --ro {folder} -- {}", real.display())));
+            checks.push(
+                Check::new(State::Info, "agent", fact)
+                    .consequence("not visible inside")
+                    .fix(format!("bastle run --ro {folder} -- {}", real.display())),
+            );
         }
     }
-    let offline = Check::new(State::Info, "network", "none inside: this build has no egress proxy")
-        .consequence("an agent that calls a model over the network cannot reach it");
+    let offline = Check::new(
+        State::Info,
+        "network",
+        "none inside: this build has no egress proxy",
+    )
+    .consequence("an agent that calls a model over the network cannot reach it");
     checks.push(offline);
     checks
 }
 
 fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    let runs = |file: &PathBuf| file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok();
-    std::env::split_paths(&path).map(|folder| folder.join(program)).find(runs)
+    let runs =
+        |file: &PathBuf| file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok();
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(runs)
 }

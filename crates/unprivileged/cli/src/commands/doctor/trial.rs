@@ -34,7 +34,13 @@ pub(crate) struct Outcome {
 impl Scratch {
     /// Makes it below the temporary directory.
     pub(crate) fn make() -> Result<Self, Fault> {
-        let fault = |error: std::io::Error| Fault::new(Code::StateDir, "cannot make a throw-away directory", error.to_string());
+        let fault = |error: std::io::Error| {
+            Fault::new(
+                Code::StateDir,
+                "cannot make a throw-away directory",
+                error.to_string(),
+            )
+        };
         let name = bastle_control::new_run_id()?;
         let base = std::fs::canonicalize(std::env::temp_dir()).map_err(fault)?;
         let path = base.join(format!("bastle-{name}"));
@@ -52,7 +58,13 @@ impl Scratch {
     pub(crate) fn dir(&self, name: &str) -> Result<PathBuf, Fault> {
         let path = self.0.join(name);
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
-        made.map_err(|error| Fault::new(Code::StateDir, format!("cannot make {}", path.display()), error.to_string()))?;
+        made.map_err(|error| {
+            Fault::new(
+                Code::StateDir,
+                format!("cannot make {}", path.display()),
+                error.to_string(),
+            )
+        })?;
         Ok(path)
     }
 }
@@ -67,14 +79,27 @@ impl Drop for Scratch {
 impl Trial<'_> {
     /// Runs it to its end.
     pub(crate) fn run(&self) -> Result<Outcome, Fault> {
-        let fault = |error: std::io::Error| Fault::new(Code::FenceLost, "cannot start bastle", error.to_string());
+        let fault =
+            |error: std::io::Error| Fault::new(Code::FenceLost, "cannot start bastle", error.to_string());
         let mut command = Command::new("/proc/self/exe");
-        command.args(["run", "--json"]).args(self.flags).arg("--workspace-dir").arg(self.workspace).arg("--").args(self.command);
+        command
+            .args(["run", "--json"])
+            .args(self.flags)
+            .arg("--workspace-dir")
+            .arg(self.workspace)
+            .arg("--")
+            .args(self.command);
         // What the person set for their own runs must not decide this one.
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"BASTLE_")) {
+        for (name, _) in
+            std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"BASTLE_"))
+        {
             command.env_remove(name);
         }
-        command.env("XDG_STATE_HOME", self.state).env("NO_COLOR", "1").current_dir(self.workspace).stdin(Stdio::null());
+        command
+            .env("XDG_STATE_HOME", self.state)
+            .env("NO_COLOR", "1")
+            .current_dir(self.workspace)
+            .stdin(Stdio::null());
         Ok(Outcome::read(&command.output().map_err(fault)?))
     }
 }
@@ -82,13 +107,23 @@ impl Trial<'_> {
 impl Outcome {
     fn read(output: &Output) -> Self {
         use std::os::unix::process::ExitStatusExt;
-        let code = output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap_or_default());
+        let code = output
+            .status
+            .code()
+            .unwrap_or_else(|| 128 + output.status.signal().unwrap_or_default());
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         // A run that did not start prints its fault as one line of JSON among the errors.
         let json = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| {
-            errors.lines().find_map(|line| serde_json::from_str::<Value>(line).ok().filter(Value::is_object)).unwrap_or(Value::Null)
+            errors
+                .lines()
+                .find_map(|line| serde_json::from_str::<Value>(line).ok().filter(Value::is_object))
+                .unwrap_or(Value::Null)
         });
-        Self { code, json, output: errors }
+        Self {
+            code,
+            json,
+            output: errors,
+        }
     }
 
     /// The statement's number of probes, when the run started.
@@ -98,8 +133,14 @@ impl Outcome {
 
     /// Code, what and why of the failure, when it did not.
     pub(crate) fn fault(&self) -> Option<(String, String, String)> {
-        let fault = if self.json["schema"] == "bastle.error/v1" { &self.json } else { &self.json["fault"] };
+        let fault = if self.json["schema"] == "bastle.error/v1" {
+            &self.json
+        } else {
+            &self.json["fault"]
+        };
         let text = |key: &str| fault[key].as_str().unwrap_or_default().to_owned();
-        fault.is_object().then(|| (text("code"), text("what"), text("why")))
+        fault
+            .is_object()
+            .then(|| (text("code"), text("what"), text("why")))
     }
 }
