@@ -38,7 +38,7 @@ fn a_write_by_absolute_path_outside_the_workspace_is_refused_told_once_and_leave
         }
         for path in [&etc, &usr] {
             let told = output.denials(path);
-            assert_eq!(told.len(), 1, "{path}: {:?}", output.audit);
+            assert_eq!(told.len(), 1, "{path}: {output:?}");
             assert_eq!((told[0]["kind"].as_str(), told[0]["errno"].as_str()), (Some("write"), Some("EROFS")));
         }
         assert_eq!(lab.unfenced(&[attacks[2], attacks[3]]), all("OK", 2), "control: without the fence");
@@ -100,9 +100,10 @@ fn a_symlink_out_of_the_workspace_is_judged_by_where_it_lands() {
     for_each_identity(|lab| {
         let canary = lab.plant(&lab.outside().join("canary"), "CANARY");
         let ready = lab.workspace().join("ready-made");
-        symlink(lab.outside(), &ready).expect("can be made");
+        let outside = lab.outside();
+        symlink(&outside, &ready).expect("can be made");
         let attacks: [&[&str]; 6] = [
-            &["symlink", text(&lab.outside()), "made-inside"],
+            &["symlink", text(&outside), "made-inside"],
             &["write", "made-inside/x", "pwned"],
             &["read", "made-inside/canary"],
             &["write", "ready-made/x", "pwned"],
@@ -303,9 +304,9 @@ fn files_of_the_kernel_are_masked_and_its_settings_read_only() {
             &["overwrite", "/proc/sysrq-trigger", "h"],
         ];
         let seen = lab.fenced(&settings);
-        for errno in &seen {
-            assert!(["EROFS", "EACCES"].contains(&errno.as_str()), "{seen:?}");
-        }
+        assert_eq!(seen[..3], all("EACCES", 3), "Landlock speaks before the read-only mount");
+        // Some kernels have no such file.
+        assert!(["EACCES", "ENOENT"].contains(&seen[3].as_str()), "{seen:?}");
         if lab.identity == Identity::Root {
             assert_eq!(lab.unfenced(&[&["read", "/proc/kallsyms"]]), all("OK", 1), "control: root outside");
         }
@@ -342,7 +343,7 @@ fn the_root_cannot_be_changed_and_nothing_can_be_mounted_or_unmounted() {
         assert_eq!(seen, all("EPERM", 7), "{output:?}");
         for call in ["chroot", "unshare", "mount", "umount2"] {
             let told = output.denials(call);
-            assert!(!told.is_empty(), "{call} is not in the audit: {:?}", output.audit);
+            assert!(!told.is_empty(), "{call} is not in the audit: {output:?}");
             assert_eq!((told[0]["kind"].as_str(), told[0]["errno"].as_str()), (Some("syscall"), Some("EPERM")));
         }
         assert_eq!(lab.fenced(&[&["read", text(&secret)]]), all("EACCES", 1), "still covered");

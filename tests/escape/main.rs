@@ -18,3 +18,7 @@
 mod support;
 
 mod filesystem;
+mod names;
+mod processes;
+mod sockets;
+mod syscalls;

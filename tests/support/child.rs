@@ -1,8 +1,8 @@
 //! One child process with a hard limit of time, its group killed by number when it does not end.
 use rustix::process::{Pid, Signal};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,93 @@ pub struct Ended {
     pub stderr: String,
     /// From start to end.
     pub took: Duration,
+}
+
+/// A child that goes on while the test does other things. Its group is killed when this is dropped.
+pub struct Background {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Background {
+    /// Starts it.
+    pub fn start(command: &mut Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .process_group(0)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?} cannot be started: {error}"));
+        let stdout = BufReader::new(child.stdout.take().expect("is piped"));
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { child, lines }
+    }
+
+    /// Waits for its next line of output.
+    pub fn line(&self) -> String {
+        self.lines
+            .recv_timeout(Limit::HANG.0)
+            .expect("the child says something before it ends or hangs")
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it still runs.
+    pub fn is_alive(&mut self) -> bool {
+        self.child.try_wait().expect("own child").is_none()
+    }
+
+    /// Sends a signal to the process alone.
+    pub fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(Pid::from_child(&self.child), signal).expect("own child, not yet waited for");
+    }
+
+    /// Waits for its end; `None` when it takes longer than `limit`.
+    pub fn end(&mut self, limit: Limit) -> Option<i32> {
+        let pidfd = rustix::process::pidfd_open(Pid::from_child(&self.child), rustix::process::PidfdFlags::empty())
+            .expect("own child, not yet waited for");
+        let wait = rustix::time::Timespec::try_from(limit.0).expect("a short time");
+        let mut ready = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
+        rustix::event::poll(&mut ready, Some(&wait)).expect("can be waited for");
+        self.child.try_wait().expect("own child").map(code)
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        if self.is_alive() {
+            let group = Pid::from_child(&self.child);
+            rustix::process::kill_process_group(group, Signal::KILL).expect("own child can be killed");
+            self.child.wait().expect("own child");
+        }
+    }
+}
+
+/// Waits until `condition` holds, looking again and again; false when it never did.
+pub fn eventually(limit: Limit, mut condition: impl FnMut() -> bool) -> bool {
+    let (_silent, clock) = mpsc::channel::<()>();
+    let started = Instant::now();
+    while started.elapsed() < limit.0 {
+        if condition() {
+            return true;
+        }
+        // A clock, not a guess: nobody ever sends.
+        if clock.recv_timeout(Duration::from_millis(20)).is_ok() {
+            return false;
+        }
+    }
+    condition()
 }
 
 /// Runs `command` with `input` as its standard input. Panics when it does not end in time.

@@ -3,6 +3,7 @@ use super::child::{Ended, Limit, run};
 use super::{Identity, attacker, bastle};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -30,7 +31,6 @@ pub struct Fence<'a> {
 }
 
 /// What became of it.
-#[derive(Debug)]
 pub struct Output {
     /// Exit code, streams, time.
     pub ended: Ended,
@@ -230,9 +230,12 @@ impl Fence<'_> {
         }
     }
 
-    /// Runs a shell script.
+    /// Runs a shell script, from a file: what the command rules think of its text is not the matter here.
     pub fn sh(self, script: &str) -> Output {
-        self.run(["sh", "-c", script])
+        let file = self.lab.tools().join(format!("{}.sh", self.name));
+        std::fs::write(&file, script).expect("can be written");
+        self.lab.open_to_all(&file);
+        self.run(["sh", shown(&file).as_str()])
     }
 
     /// Runs attacks, one result each: `OK` when it succeeded, else the errno's name.
@@ -253,7 +256,8 @@ impl Fence<'_> {
         let log = state.join("bastle/audit").join(&self.name).join("log.jsonl");
         let text = std::fs::read_to_string(log).unwrap_or_default();
         text.lines()
-            .map(|line| serde_json::from_str::<Value>(line).expect("every audit line is JSON"))
+            .map(|line| serde_json::from_str::<Value>(line).unwrap_or(Value::Null))
+            // A line that is no record shows as an event without a type.
             .map(|record| record["unmapped"]["bastle"].clone())
             .collect()
     }
@@ -275,6 +279,19 @@ impl Output {
     /// Standard output, trimmed.
     pub fn said(&self) -> &str {
         self.ended.stdout.trim()
+    }
+}
+
+impl fmt::Debug for Output {
+    /// Without the two long records every run begins with.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let long = ["run-planned", "statement", "opened", "checkpoint", "sealed"];
+        let short = |event: &&Value| !long.iter().any(|kind| event["type"] == **kind);
+        write!(f, "{:#?}", self.ended)?;
+        for event in self.audit.iter().filter(short) {
+            write!(f, "\n  audit: {event}")?;
+        }
+        Ok(())
     }
 }
 

@@ -2,14 +2,14 @@
 //!
 //! Trusts nothing it runs: every child has a group of its own and a hard limit of time, and every place is removed
 //! when its owner is dropped, also when the test fails.
-#![allow(dead_code)] // Each test binary uses its own part.
+#![allow(dead_code, unused_imports)] // Each test binary uses its own part.
 
 mod binaries;
 mod child;
 mod lab;
 
 pub use binaries::{attacker, bastle, with_hooks};
-pub use child::{Ended, Limit, run};
+pub use child::{Background, Ended, Limit, eventually, run};
 pub use lab::{Fence, Lab, Output};
 
 use std::fmt;

@@ -31,7 +31,13 @@ pub struct Receipt {
 }
 
 /// Runs the plan to its end. The log is sealed whatever happens.
-pub fn execute(plan: &LaunchPlan, facts: &HostFacts, spawner: Spawner, mut record: Record, voice: &mut dyn Voice) -> Result<Receipt, Fault> {
+pub fn execute(
+    plan: &LaunchPlan,
+    facts: &HostFacts,
+    spawner: Spawner,
+    mut record: Record,
+    voice: &mut dyn Voice,
+) -> Result<Receipt, Fault> {
     let outcome = carry_out(plan, facts, &spawner, &mut record, voice);
     let closed = spawner.close();
     // Should the spawner have been killed, its groups are empty by now (init died with it) but still there.
@@ -44,36 +50,85 @@ pub fn execute(plan: &LaunchPlan, facts: &HostFacts, spawner: Spawner, mut recor
         Ok(ending) => ending,
         Err(fault) => {
             let usage = Usage::default();
-            Ending { exit: Exit::Unknown, fault: Some((125, fault)), usage, killed: Some("bastle failed".to_owned()), discarded: 0 }
+            Ending {
+                exit: Exit::Unknown,
+                fault: Some((125, fault)),
+                usage,
+                killed: Some("bastle failed".to_owned()),
+                discarded: 0,
+            }
         }
     };
     close(ending, record)
 }
 
-fn carry_out(plan: &LaunchPlan, facts: &HostFacts, spawner: &Spawner, record: &mut Record, voice: &mut dyn Voice) -> Result<Ending, Fault> {
-    let fault = |error: std::io::Error| Fault::new(bastle_contract::Code::FenceStep, "cannot make the event socket", error.to_string());
+fn carry_out(
+    plan: &LaunchPlan,
+    facts: &HostFacts,
+    spawner: &Spawner,
+    record: &mut Record,
+    voice: &mut dyn Voice,
+) -> Result<Ending, Fault> {
+    let fault = |error: std::io::Error| {
+        Fault::new(
+            bastle_contract::Code::FenceStep,
+            "cannot make the event socket",
+            error.to_string(),
+        )
+    };
     let (events, theirs) = socket::pair().map_err(fault)?;
     let (streams, ends) = Streams::open(plan.stdio)?;
     let signals = Signals::register()?;
     spawner.launch(plan, theirs.as_fd(), &ends)?;
     // The agent's ends are the sandbox's alone: a copy here would keep its streams open for ever.
     drop((theirs, ends));
-    Relay::new(Parts { plan, facts, spawner, events, streams, signals }, record, voice).run()
+    Relay::new(
+        Parts {
+            plan,
+            facts,
+            spawner,
+            events,
+            streams,
+            signals,
+        },
+        record,
+        voice,
+    )
+    .run()
 }
 
 fn close(ending: Ending, mut record: Record) -> Result<Receipt, Fault> {
-    let Ending { exit, fault, usage, killed, discarded } = ending;
+    let Ending {
+        exit,
+        fault,
+        usage,
+        killed,
+        discarded,
+    } = ending;
     if let Some((_, fault)) = &fault {
         record.append(&AuditEvent::Refused(fault.clone()))?;
     }
     if discarded > 0 {
         record.append(&AuditEvent::OutputTruncated { bytes: discarded })?;
     }
-    record.append(&AuditEvent::Ended { exit, usage, reason: killed.clone() })?;
+    record.append(&AuditEvent::Ended {
+        exit,
+        usage,
+        reason: killed.clone(),
+    })?;
     let (denials, limits) = (record.denials, std::mem::take(&mut record.limits));
     let code = exit_code(exit, fault.as_ref(), killed.as_deref(), &limits);
     let records = record.seal()?;
-    Ok(Receipt { code, fault: fault.map(|(_, fault)| fault), killed, usage, denials, limits, discarded, records })
+    Ok(Receipt {
+        code,
+        fault: fault.map(|(_, fault)| fault),
+        killed,
+        usage,
+        denials,
+        limits,
+        discarded,
+        records,
+    })
 }
 
 fn exit_code(exit: Exit, fault: Option<&(u8, Fault)>, killed: Option<&str>, limits: &[LimitHit]) -> u8 {

@@ -36,14 +36,18 @@ pub struct Loaded {
 /// Where administrators put policy.
 const MANAGED: &str = "/etc/bastle";
 /// The project's own file and its git-ignored twin.
-const PROJECT: [(&str, LayerKind); 2] =
-    [("agent-permissions.json", LayerKind::Project), ("agent-permissions.local.json", LayerKind::ProjectLocal)];
+const PROJECT: [(&str, LayerKind); 2] = [
+    ("agent-permissions.json", LayerKind::Project),
+    ("agent-permissions.local.json", LayerKind::ProjectLocal),
+];
 /// One byte more than a document may have, so that a longer one is seen to be longer.
 const MOST: u64 = 64 * 1024 + 1;
 
 /// Reads and merges all layers.
 pub fn load(place: &Place, sources: &Sources) -> Result<Loaded, Vec<Fault>> {
-    let mut layers = bastle_policy::default_layers(sources.preset.as_deref().unwrap_or("default")).map_err(|fault| vec![fault])?;
+    let mut layers = bastle_policy::default_layers(sources.preset.as_deref().unwrap_or("default"))
+        .map_err(|fault| vec![fault])?;
+    layers.push(own_directories(place)?);
     layers.extend(managed()?);
     let user = place.config.join("policy.json");
     layers.extend(optional(&user, LayerKind::User)?);
@@ -51,17 +55,51 @@ pub fn load(place: &Place, sources: &Sources) -> Result<Loaded, Vec<Fault>> {
         layers.push(required(file, LayerKind::User)?);
     }
     if let Some(document) = &sources.flags {
-        layers.push(Layer { kind: LayerKind::Flags, name: "command line".to_owned(), document: document.clone() });
+        layers.push(Layer {
+            kind: LayerKind::Flags,
+            name: "command line".to_owned(),
+            document: document.clone(),
+        });
     }
-    let surroundings = Surroundings { home: place.home.clone(), workspace: place.workspace.clone() };
-    let options = |expansion| MergeOptions { expansion, unprotect: sources.unprotect.clone() };
+    let surroundings = Surroundings {
+        home: place.home.clone(),
+        workspace: place.workspace.clone(),
+    };
+    let options = |expansion| MergeOptions {
+        expansion,
+        unprotect: sources.unprotect.clone(),
+    };
     let baseline = bastle_policy::merge(&layers, &surroundings, &options(Expansion::RestrictOnly))?;
     for (name, kind) in PROJECT {
         layers.extend(optional(&place.workspace.as_path().join(name), kind)?);
     }
-    let expansion = if sources.expand { Expansion::Allowed } else { Expansion::RestrictOnly };
+    let expansion = if sources.expand {
+        Expansion::Allowed
+    } else {
+        Expansion::RestrictOnly
+    };
     let effective = bastle_policy::merge(&layers, &surroundings, &options(expansion))?;
-    Ok(Loaded { layers, effective, baseline })
+    Ok(Loaded {
+        layers,
+        effective,
+        baseline,
+    })
+}
+
+/// bastle's own directories of this invocation, wherever the environment puts them: out of the agent's reach.
+fn own_directories(place: &Place) -> Result<Layer, Vec<Fault>> {
+    let name = "bastle's own directories";
+    let hidden: Vec<String> = [&place.state, &place.config]
+        .into_iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    let text = serde_json::json!({ "version": 1, "fs": { "hide": hidden } }).to_string();
+    let document = bastle_policy::parse(name, text.as_bytes())?;
+    Ok(Layer {
+        kind: LayerKind::Floor,
+        name: name.to_owned(),
+        document,
+    })
 }
 
 /// Reads one policy file that must exist.
@@ -82,10 +120,14 @@ fn optional(path: &Path, kind: LayerKind) -> Result<Option<Layer>, Vec<Fault>> {
 /// `/etc/bastle/policy.json`, then `policy.d/*.json` in the order of their names.
 fn managed() -> Result<Vec<Layer>, Vec<Fault>> {
     let base = Path::new(MANAGED);
-    let mut layers: Vec<Layer> = optional(&base.join("policy.json"), LayerKind::Managed)?.into_iter().collect();
+    let mut layers: Vec<Layer> = optional(&base.join("policy.json"), LayerKind::Managed)?
+        .into_iter()
+        .collect();
     let folder = base.join("policy.d");
     let mut files = match std::fs::read_dir(&folder) {
-        Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>(),
+        Ok(entries) => entries
+            .map(|entry| entry.map(|entry| entry.path()))
+            .collect::<Result<Vec<_>, _>>(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(error),
     }
@@ -112,7 +154,9 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, Vec<Fault>> {
         return Err(vec![unreadable(path, "it is not a regular file")]);
     }
     let mut bytes = Vec::new();
-    file.take(MOST).read_to_end(&mut bytes).map_err(|error| vec![unreadable(path, &error.to_string())])?;
+    file.take(MOST)
+        .read_to_end(&mut bytes)
+        .map_err(|error| vec![unreadable(path, &error.to_string())])?;
     Ok(Some(bytes))
 }
 
@@ -123,6 +167,10 @@ fn parse(path: &Path, kind: LayerKind, bytes: &[u8]) -> Result<Layer, Vec<Fault>
 }
 
 fn unreadable(path: &Path, why: &str) -> Fault {
-    Fault::new(Code::PolicyUnreadable, format!("cannot read the policy file {}", path.display()), why)
-        .help("fix the file, or name another with --policy FILE")
+    Fault::new(
+        Code::PolicyUnreadable,
+        format!("cannot read the policy file {}", path.display()),
+        why,
+    )
+    .help("fix the file, or name another with --policy FILE")
 }

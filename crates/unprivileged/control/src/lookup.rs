@@ -8,7 +8,14 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 /// Directories in which programs named by a rule are looked for.
-const PROGRAM_DIRECTORIES: &[&str] = &["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+const PROGRAM_DIRECTORIES: &[&str] = &[
+    "/usr/local/sbin",
+    "/usr/local/bin",
+    "/usr/sbin",
+    "/usr/bin",
+    "/sbin",
+    "/bin",
+];
 /// The host's own links at the root of a merged-/usr system.
 const ROOT_LINKS: &[&str] = &["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 /// Most files with a link elsewhere that are held read-only one by one.
@@ -18,7 +25,11 @@ const DEEPEST: usize = 256;
 
 /// Answers the planner's needs.
 pub fn look_up(needs: &Needs) -> Result<FsFacts, Fault> {
-    let mut facts = FsFacts { root_links: root_links(), programs: programs(&needs.programs), ..FsFacts::default() };
+    let mut facts = FsFacts {
+        root_links: root_links(),
+        programs: programs(&needs.programs),
+        ..FsFacts::default()
+    };
     for path in &needs.paths {
         facts.paths.insert(path.clone(), path_fact(path)?);
     }
@@ -39,20 +50,38 @@ fn root_links() -> Vec<(AbsPath, String)> {
 fn programs(names: &[String]) -> Vec<AbsPath> {
     let places = |name: &String| {
         let name = name.clone();
-        PROGRAM_DIRECTORIES.iter().filter_map(move |directory| std::fs::canonicalize(Path::new(directory).join(&name)).ok())
+        PROGRAM_DIRECTORIES
+            .iter()
+            .filter_map(move |directory| std::fs::canonicalize(Path::new(directory).join(&name)).ok())
     };
-    let mut found: Vec<AbsPath> = names.iter().flat_map(places).filter_map(|path| AbsPath::from_path(&path).ok()).collect();
+    let mut found: Vec<AbsPath> = names
+        .iter()
+        .flat_map(places)
+        .filter_map(|path| AbsPath::from_path(&path).ok())
+        .collect();
     found.sort();
     found.dedup();
     found
 }
 
 fn path_fact(path: &AbsPath) -> Result<PathFact, Fault> {
-    let missing = PathFact { resolved: path.clone(), kind: PathKind::Missing };
-    let Ok(resolved) = std::fs::canonicalize(path.as_path()) else { return Ok(missing) };
-    let Ok(meta) = std::fs::metadata(&resolved) else { return Ok(missing) };
-    let resolved = AbsPath::from_path(&resolved).map_err(|error| unusable(path.as_str(), &error.to_string()))?;
-    let kind = if meta.is_dir() { PathKind::Dir } else { PathKind::File };
+    let missing = PathFact {
+        resolved: path.clone(),
+        kind: PathKind::Missing,
+    };
+    let Ok(resolved) = std::fs::canonicalize(path.as_path()) else {
+        return Ok(missing);
+    };
+    let Ok(meta) = std::fs::metadata(&resolved) else {
+        return Ok(missing);
+    };
+    let resolved =
+        AbsPath::from_path(&resolved).map_err(|error| unusable(path.as_str(), &error.to_string()))?;
+    let kind = if meta.is_dir() {
+        PathKind::Dir
+    } else {
+        PathKind::File
+    };
     Ok(PathFact { resolved, kind })
 }
 
@@ -76,14 +105,28 @@ fn search(tree: &TreeNeed, facts: &mut FsFacts) -> Result<(), Fault> {
         Err(Errno::NOTDIR | Errno::NOENT | Errno::LOOP) => return Ok(()),
         Err(error) => return Err(unusable(tree.0.as_str(), &error.to_string())),
     };
-    let mut search = Search { tree, root: resolved, facts, linked: BTreeMap::new() };
+    let mut search = Search {
+        tree,
+        root: resolved,
+        facts,
+        linked: BTreeMap::new(),
+    };
     walk(&mut search, root, "", 0)?;
     let Search { linked, facts, .. } = search;
-    let elsewhere: Vec<AbsPath> = linked.into_values().filter(|(seen, links, _)| seen < links).flat_map(|(_, _, paths)| paths).collect();
+    let elsewhere: Vec<AbsPath> = linked
+        .into_values()
+        .filter(|(seen, links, _)| seen < links)
+        .flat_map(|(_, _, paths)| paths)
+        .collect();
     if elsewhere.len() > MOST_LINKED {
-        let what = format!("{} files in {} have a hard link outside it", elsewhere.len(), tree.0);
+        let what = format!(
+            "{} files in {} have a hard link outside it",
+            elsewhere.len(),
+            tree.0
+        );
         let why = "writing one would write a file outside the workspace";
-        return Err(Fault::new(Code::WorkspaceLinks, what, why).help("copy the tree (cp -r breaks the links) and work on the copy"));
+        return Err(Fault::new(Code::WorkspaceLinks, what, why)
+            .help("copy the tree (cp -r breaks the links) and work on the copy"));
     }
     // Held read-only: the agent can replace such a file, but not write the one it shares.
     facts.protected.extend(elsewhere);
@@ -97,7 +140,8 @@ fn walk(search: &mut Search<'_>, directory: OwnedFd, relative: &str, depth: usiz
     }
     let entries = Dir::read_from(&directory).map_err(|error| unusable(&shown(""), &error.to_string()))?;
     for entry in entries {
-        let entry = entry.map_err(|error| unusable(&format!("{}/{relative}", search.tree.0), &error.to_string()))?;
+        let entry =
+            entry.map_err(|error| unusable(&format!("{}/{relative}", search.tree.0), &error.to_string()))?;
         let name = entry.file_name();
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
@@ -107,7 +151,14 @@ fn walk(search: &mut Search<'_>, directory: OwnedFd, relative: &str, depth: usiz
     Ok(())
 }
 
-fn visit(search: &mut Search<'_>, directory: &OwnedFd, relative: &str, name: &std::ffi::CStr, kind: FileType, depth: usize) -> Result<(), Fault> {
+fn visit(
+    search: &mut Search<'_>,
+    directory: &OwnedFd,
+    relative: &str,
+    name: &std::ffi::CStr,
+    kind: FileType,
+    depth: usize,
+) -> Result<(), Fault> {
     let (_, hide, protect) = search.tree;
     let below = [relative.as_bytes(), name.to_bytes()].concat();
     let hidden = hide.iter().any(|pattern| pattern.matches(&below));
@@ -115,14 +166,26 @@ fn visit(search: &mut Search<'_>, directory: &OwnedFd, relative: &str, name: &st
     let text = match std::str::from_utf8(&below) {
         Ok(text) => text.to_owned(),
         // A mount point must have a name the plan can carry; other odd names need none.
-        Err(_) if hidden || protected => return Err(unusable(&String::from_utf8_lossy(&below), "a hidden or protected name is not UTF-8")),
+        Err(_) if hidden || protected => {
+            return Err(unusable(
+                &String::from_utf8_lossy(&below),
+                "a hidden or protected name is not UTF-8",
+            ));
+        }
         Err(_) => String::from_utf8_lossy(&below).into_owned(),
     };
     if hidden || protected {
-        let path = search.root.join(&text).map_err(|error| unusable(&text, &error.to_string()))?;
+        let path = search
+            .root
+            .join(&text)
+            .map_err(|error| unusable(&text, &error.to_string()))?;
         // A symlink is not followed: covering its target is the business of the target's own name.
         if kind != FileType::Symlink {
-            if hidden { search.facts.hidden.push(path) } else { search.facts.protected.push(path) }
+            if hidden {
+                search.facts.hidden.push(path)
+            } else {
+                search.facts.protected.push(path)
+            }
         }
         return Ok(());
     }
@@ -137,11 +200,17 @@ fn visit(search: &mut Search<'_>, directory: &OwnedFd, relative: &str, name: &st
             }
         }
         FileType::RegularFile => {
-            let Ok(stat) = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
+            let Ok(stat) = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) else {
+                return Ok(());
+            };
             if stat.st_nlink > 1
                 && let Ok(path) = search.root.join(&text)
             {
-                let seen = search.linked.entry((stat.st_dev, stat.st_ino)).or_insert((0, stat.st_nlink as u64, Vec::new()));
+                let seen = search.linked.entry((stat.st_dev, stat.st_ino)).or_insert((
+                    0,
+                    stat.st_nlink as u64,
+                    Vec::new(),
+                ));
                 seen.0 += 1;
                 seen.2.push(path);
             }

@@ -46,7 +46,9 @@ pub fn prepare(place: &Place, loaded: &Loaded, launch: Launch) -> Result<Ready, 
         cwd: place.cwd.clone(),
         stdio: launch.stdio,
         env: launch.env,
-        host_env: std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect(),
+        host_env: std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect(),
         backend: BackendKind::Native,
         waivers: launch.waivers,
         debuggers: launch.debuggers,
@@ -55,16 +57,34 @@ pub fn prepare(place: &Place, loaded: &Loaded, launch: Launch) -> Result<Ready, 
         Verdict::Granted(grant) => grant,
         Verdict::NeedsApproval(fault) | Verdict::Denied(fault) => return Err(fault),
     };
+    // Before the look around: a directory that comes into being later could not be covered.
+    std::fs::create_dir_all(&place.state).map_err(|error| {
+        Fault::new(
+            Code::StateDir,
+            format!("cannot make {}", place.state.display()),
+            error.to_string(),
+        )
+    })?;
     let fs = look_up(&bastle_policy::needs(&loaded.effective))?;
     let facts = spawner.facts()?;
     let planned = bastle_policy::plan(grant, &facts, &fs)?;
     let effective = recorded(&loaded.effective.canonical());
-    Ok(Ready { planned, facts, spawner, effective })
+    Ok(Ready {
+        planned,
+        facts,
+        spawner,
+        effective,
+    })
 }
 
 /// Records the plan, then carries it out.
 pub fn run(place: &Place, ready: Ready, voice: &mut dyn Voice) -> Result<Receipt, Fault> {
-    let Ready { planned, facts, spawner, effective } = ready;
+    let Ready {
+        planned,
+        facts,
+        spawner,
+        effective,
+    } = ready;
     let plan = planned.plan;
     let mut record = Record::open(&place.state, &plan.run)?;
     record.durable(&AuditEvent::RunPlanned {

@@ -18,27 +18,58 @@ pub struct Place {
 }
 
 /// Directories that hold more than one project or the system itself: never handed over whole.
-const TOO_WIDE: &[&str] = &["/", "/home", "/root", "/etc", "/usr", "/var", "/opt", "/srv", "/mnt", "/media", "/tmp", "/dev", "/proc", "/sys", "/run", "/boot"];
+const TOO_WIDE: &[&str] = &[
+    "/", "/home", "/root", "/etc", "/usr", "/var", "/opt", "/srv", "/mnt", "/media", "/tmp", "/dev", "/proc",
+    "/sys", "/run", "/boot",
+];
 
 impl Place {
     /// Finds them from the environment. The workspace is `directory`, else the git root above the current
     /// directory (never the home directory or above), else the current directory.
     pub fn find(directory: Option<&Path>) -> Result<Self, Fault> {
-        let variable = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let home = variable("HOME").ok_or_else(|| invalid("the home directory is unknown", "HOME is not set to an absolute path"))?;
-        let state = variable("XDG_STATE_HOME").unwrap_or_else(|| home.join(".local/state")).join("bastle");
-        let config = variable("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config")).join("bastle");
+        let variable = |name: &str| {
+            std::env::var_os(name)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
+        };
+        let home = variable("HOME").ok_or_else(|| {
+            invalid(
+                "the home directory is unknown",
+                "HOME is not set to an absolute path",
+            )
+        })?;
+        let state = variable("XDG_STATE_HOME")
+            .unwrap_or_else(|| home.join(".local/state"))
+            .join("bastle");
+        let config = variable("XDG_CONFIG_HOME")
+            .unwrap_or_else(|| home.join(".config"))
+            .join("bastle");
+        let (state, config) = (settled(&state), settled(&config));
         let home = canonical(&home).unwrap_or_else(|_| home.clone());
-        let here = std::env::current_dir().map_err(|error| invalid("the current directory cannot be used", &error.to_string()))?;
+        let here = std::env::current_dir()
+            .map_err(|error| invalid("the current directory cannot be used", &error.to_string()))?;
         let workspace = match directory {
             Some(directory) => resolve(directory)?,
             None => project(&resolve(&here)?, &home),
         };
         check(&workspace, &home)?;
         let here = resolve(&here).unwrap_or_else(|_| workspace.clone());
-        let cwd = if here.starts_with(&workspace) { here } else { workspace.clone() };
-        let path = |path: &Path| AbsPath::from_path(path).map_err(|error: AbsPathError| invalid("unusable path", &error.to_string()));
-        Ok(Self { home: path(&home)?, workspace: path(&workspace)?, cwd: path(&cwd)?, state, config })
+        let cwd = if here.starts_with(&workspace) {
+            here
+        } else {
+            workspace.clone()
+        };
+        let path = |path: &Path| {
+            AbsPath::from_path(path)
+                .map_err(|error: AbsPathError| invalid("unusable path", &error.to_string()))
+        };
+        Ok(Self {
+            home: path(&home)?,
+            workspace: path(&workspace)?,
+            cwd: path(&cwd)?,
+            state,
+            config,
+        })
     }
 }
 
@@ -46,8 +77,26 @@ fn canonical(path: &Path) -> std::io::Result<PathBuf> {
     std::fs::canonicalize(path)
 }
 
+/// A path whose end may not exist yet, with symlinks above it resolved: so is everything it is compared with.
+fn settled(path: &Path) -> PathBuf {
+    let known = path
+        .ancestors()
+        .find_map(|above| Some((above, canonical(above).ok()?)));
+    match known {
+        Some((above, real)) => path
+            .strip_prefix(above)
+            .map_or_else(|_| path.to_path_buf(), |rest| real.join(rest)),
+        None => path.to_path_buf(),
+    }
+}
+
 fn resolve(path: &Path) -> Result<PathBuf, Fault> {
-    canonical(path).map_err(|error| invalid(&format!("cannot use {} as the workspace", path.display()), &error.to_string()))
+    canonical(path).map_err(|error| {
+        invalid(
+            &format!("cannot use {} as the workspace", path.display()),
+            &error.to_string(),
+        )
+    })
 }
 
 /// The nearest directory with a `.git` in it, but never the home directory or one above it.
@@ -60,20 +109,33 @@ fn project(here: &Path, home: &Path) -> PathBuf {
 }
 
 fn check(workspace: &Path, home: &Path) -> Result<(), Fault> {
-    let meta = std::fs::metadata(workspace).map_err(|error| invalid(&format!("cannot use {}", workspace.display()), &error.to_string()))?;
+    let meta = std::fs::metadata(workspace)
+        .map_err(|error| invalid(&format!("cannot use {}", workspace.display()), &error.to_string()))?;
     if !meta.is_dir() {
-        return Err(invalid(&format!("{} is not a directory", workspace.display()), "a workspace is a directory"));
+        return Err(invalid(
+            &format!("{} is not a directory", workspace.display()),
+            "a workspace is a directory",
+        ));
     }
     // Reading it here, as the invoking user, so that the reason is clear: inside, the agent would see nothing.
-    std::fs::read_dir(workspace).map_err(|error| invalid(&format!("cannot read {}", workspace.display()), &error.to_string()))?;
+    std::fs::read_dir(workspace).map_err(|error| {
+        invalid(
+            &format!("cannot read {}", workspace.display()),
+            &error.to_string(),
+        )
+    })?;
     let wide = TOO_WIDE.iter().any(|path| workspace == Path::new(path)) || home.starts_with(workspace);
     if wide {
         let why = "it holds more than one project, or your home directory";
-        return Err(invalid(&format!("{} is not handed to an agent", workspace.display()), why));
+        return Err(invalid(
+            &format!("{} is not handed to an agent", workspace.display()),
+            why,
+        ));
     }
     Ok(())
 }
 
 fn invalid(what: &str, why: &str) -> Fault {
-    Fault::new(Code::WorkspaceInvalid, what, why).help("start in a project directory, or name one: bastle run --workspace-dir DIRECTORY -- CMD")
+    Fault::new(Code::WorkspaceInvalid, what, why)
+        .help("start in a project directory, or name one: bastle run --workspace-dir DIRECTORY -- CMD")
 }

@@ -15,7 +15,12 @@ impl Record {
     /// Opens a new log below the state directory.
     pub fn open(state: &Path, run: &RunId) -> Result<Self, Fault> {
         let writer = AuditWriter::create(state, run).map_err(|error| cannot(&error))?;
-        Ok(Self { writer, denials: 0, limits: Vec::new(), cgroups: Vec::new() })
+        Ok(Self {
+            writer,
+            denials: 0,
+            limits: Vec::new(),
+            cgroups: Vec::new(),
+        })
     }
 
     /// Appends without waiting for the disk: for what needs no word of ours to happen.
@@ -26,7 +31,10 @@ impl Record {
 
     /// Appends and waits for the disk.
     pub(crate) fn durable(&mut self, event: &AuditEvent) -> Result<(), Fault> {
-        self.writer.append_durable(event).map(|_| ()).map_err(|error| cannot(&error))
+        self.writer
+            .append_durable(event)
+            .map(|_| ())
+            .map_err(|error| cannot(&error))
     }
 
     /// The spawner made the sandbox.
@@ -38,7 +46,10 @@ impl Record {
     /// A denial; its id is the same everywhere it is shown.
     pub(crate) fn denied(&mut self, denied: &Denied) -> Result<String, Fault> {
         self.denials += 1;
-        let id = self.writer.append_durable(&AuditEvent::Denied(denied.clone())).map_err(|error| cannot(&error))?;
+        let id = self
+            .writer
+            .append_durable(&AuditEvent::Denied(denied.clone()))
+            .map_err(|error| cannot(&error))?;
         Ok(id.uid)
     }
 
@@ -50,7 +61,10 @@ impl Record {
 
     /// Closes the log for good.
     pub(crate) fn seal(self) -> Result<u64, Fault> {
-        self.writer.seal().map(|seal| seal.records).map_err(|error| cannot(&error))
+        self.writer
+            .seal()
+            .map(|seal| seal.records)
+            .map_err(|error| cannot(&error))
     }
 }
 

@@ -6,7 +6,8 @@ use crate::streams::{RawTerminal, Streams, write_all};
 use crate::voice::Voice;
 use bastle_audit::{AuditEvent, Exit};
 use bastle_contract::{
-    Code, Event, Fault, FromInit, FromSpawner, HostFacts, LaunchPlan, LimitHit, LimitKind, Stdio, ToInit, ToSpawner, Usage, socket,
+    Code, Event, Fault, FromInit, FromSpawner, HostFacts, LaunchPlan, LimitHit, LimitKind, Stdio, ToInit,
+    ToSpawner, Usage, socket,
 };
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -65,8 +66,21 @@ enum Source {
 
 impl<'a> Relay<'a> {
     pub(crate) fn new(parts: Parts<'a>, record: &'a mut Record, voice: &'a mut dyn Voice) -> Self {
-        let Parts { plan, facts, spawner, events, streams, signals } = parts;
-        let ending = Ending { exit: Exit::Unknown, fault: None, usage: Usage::default(), killed: None, discarded: 0 };
+        let Parts {
+            plan,
+            facts,
+            spawner,
+            events,
+            streams,
+            signals,
+        } = parts;
+        let ending = Ending {
+            exit: Exit::Unknown,
+            fault: None,
+            usage: Usage::default(),
+            killed: None,
+            discarded: 0,
+        };
         Self {
             plan,
             facts,
@@ -88,7 +102,8 @@ impl<'a> Relay<'a> {
 
     /// Runs until everything of the run is gone and everything it said and printed has been passed on.
     pub(crate) fn run(mut self) -> Result<Ending, Fault> {
-        while !self.ended || self.init_open || self.streams.output.is_some() || self.streams.errors.is_some() {
+        while !self.ended || self.init_open || self.streams.output.is_some() || self.streams.errors.is_some()
+        {
             for source in self.wait()? {
                 self.serve(source)?;
             }
@@ -129,9 +144,20 @@ impl<'a> Relay<'a> {
         }
         match rustix::event::poll(&mut waiting, None) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(Fault::new(Code::FenceLost, "cannot wait for the run", error.to_string())),
+            Err(error) => {
+                return Err(Fault::new(
+                    Code::FenceLost,
+                    "cannot wait for the run",
+                    error.to_string(),
+                ));
+            }
         }
-        Ok(sources.into_iter().zip(&waiting).filter(|(_, fd)| !fd.revents().is_empty()).map(|(source, _)| source).collect())
+        Ok(sources
+            .into_iter()
+            .zip(&waiting)
+            .filter(|(_, fd)| !fd.revents().is_empty())
+            .map(|(source, _)| source)
+            .collect())
     }
 
     fn serve(&mut self, source: Source) -> Result<(), Fault> {
@@ -160,7 +186,13 @@ impl<'a> Relay<'a> {
                 self.init_open = false;
                 return Ok(());
             }
-            Err(error) => return Err(Fault::new(Code::FenceLost, "cannot understand init", error.to_string())),
+            Err(error) => {
+                return Err(Fault::new(
+                    Code::FenceLost,
+                    "cannot understand init",
+                    error.to_string(),
+                ));
+            }
         };
         match frame {
             FromInit::Ready(statement) => {
@@ -183,7 +215,12 @@ impl<'a> Relay<'a> {
                 };
                 // The spawner's word on the end may have come first: its clocks stay.
                 let known = self.ending.usage;
-                self.ending.usage = Usage { wall_ms: known.wall_ms, cpu_ms: known.cpu_ms, peak_memory: known.peak_memory, ..usage };
+                self.ending.usage = Usage {
+                    wall_ms: known.wall_ms,
+                    cpu_ms: known.cpu_ms,
+                    peak_memory: known.peak_memory,
+                    ..usage
+                };
                 Ok(())
             }
         }
@@ -194,7 +231,11 @@ impl<'a> Relay<'a> {
         let failures = statement.failures(&self.plan.guarantees);
         self.record.durable(&AuditEvent::Statement(statement.clone()))?;
         if !failures.is_empty() {
-            let fault = Fault::new(Code::FenceProbe, "the fence is not proven, the agent was not started", failures.join("; "));
+            let fault = Fault::new(
+                Code::FenceProbe,
+                "the fence is not proven, the agent was not started",
+                failures.join("; "),
+            );
             return self.give_up(125, fault.help("bastle doctor"));
         }
         self.voice.proven(self.plan, &statement);
@@ -202,7 +243,8 @@ impl<'a> Relay<'a> {
             // Only now: until here every message is ours and needs a terminal that breaks lines.
             self.terminal = RawTerminal::enter().ok();
         }
-        socket::send(&self.events, &ToInit::Go, &[]).map_err(|error| Fault::new(Code::FenceLost, "lost init", error.to_string()))
+        socket::send(&self.events, &ToInit::Go, &[])
+            .map_err(|error| Fault::new(Code::FenceLost, "lost init", error.to_string()))
     }
 
     fn give_up(&mut self, code: u8, fault: Fault) -> Result<(), Fault> {
@@ -222,7 +264,12 @@ impl<'a> Relay<'a> {
             FromSpawner::Event(event) => self.event(event),
             FromSpawner::Ended { usage, killed } => {
                 let counted = self.ending.usage;
-                self.ending.usage = Usage { bytes_written: counted.bytes_written, created: counted.created, files: counted.files, ..usage };
+                self.ending.usage = Usage {
+                    bytes_written: counted.bytes_written,
+                    created: counted.created,
+                    files: counted.files,
+                    ..usage
+                };
                 self.ending.killed = killed;
                 self.ended = true;
                 self.streams.input = None;
@@ -268,18 +315,26 @@ impl<'a> Relay<'a> {
 
     /// Passes bytes on up to the output limit; the rest is counted and discarded. `false`: nobody reads any more.
     fn pass(&mut self, bytes: Vec<u8>, to: std::os::fd::BorrowedFd<'_>) -> Result<bool, Fault> {
-        let limit = self.plan.limit(LimitKind::Output).map_or(u64::MAX, |rule| rule.value);
+        let limit = self
+            .plan
+            .limit(LimitKind::Output)
+            .map_or(u64::MAX, |rule| rule.value);
         let room = usize::try_from(limit.saturating_sub(self.passed)).unwrap_or(usize::MAX);
         let (kept, rest) = bytes.split_at(bytes.len().min(room));
         self.passed += kept.len() as u64;
         if !rest.is_empty() {
             if self.ending.discarded == 0 {
                 let effect = "further output is discarded, the run goes on".to_owned();
-                self.event(Event::Limit(LimitHit { limit: LimitKind::Output, value: limit, effect }))?;
+                self.event(Event::Limit(LimitHit {
+                    limit: LimitKind::Output,
+                    value: limit,
+                    effect,
+                }))?;
             }
             self.ending.discarded += rest.len() as u64;
         }
-        write_all(to, kept).map_err(|error| Fault::new(Code::FenceLost, "cannot pass output on", error.to_string()))
+        write_all(to, kept)
+            .map_err(|error| Fault::new(Code::FenceLost, "cannot pass output on", error.to_string()))
     }
 
     fn input(&mut self) -> Result<(), Fault> {
@@ -299,7 +354,9 @@ impl<'a> Relay<'a> {
     }
 
     fn feed(&mut self) -> Result<(), Fault> {
-        let Some(input) = &self.streams.input else { return Ok(()) };
+        let Some(input) = &self.streams.input else {
+            return Ok(());
+        };
         match rustix::io::write(input, &self.pending) {
             Ok(written) => {
                 self.pending.drain(..written);
@@ -324,9 +381,13 @@ impl<'a> Relay<'a> {
                 self.to_init(&ToInit::Signal { signal });
                 Ok(())
             }
-            Wish::Resized => {
-                self.streams.resize().map_err(|error| Fault::new(Code::FenceLost, "cannot pass the terminal's size on", error.to_string()))
-            }
+            Wish::Resized => self.streams.resize().map_err(|error| {
+                Fault::new(
+                    Code::FenceLost,
+                    "cannot pass the terminal's size on",
+                    error.to_string(),
+                )
+            }),
             Wish::Suspend => self.suspend(),
             Wish::Resume => self.resume(),
         }
@@ -334,7 +395,11 @@ impl<'a> Relay<'a> {
 
     /// Freezes the tree, then this process; what continues it thaws the tree.
     fn suspend(&mut self) -> Result<(), Fault> {
-        if self.freezes() { self.spawner.send(&ToSpawner::Freeze)? } else { self.to_init(&ToInit::Freeze) }
+        if self.freezes() {
+            self.spawner.send(&ToSpawner::Freeze)?
+        } else {
+            self.to_init(&ToInit::Freeze)
+        }
         self.record.durable(&AuditEvent::Paused)?;
         self.terminal = None;
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)
@@ -342,7 +407,11 @@ impl<'a> Relay<'a> {
     }
 
     fn resume(&mut self) -> Result<(), Fault> {
-        if self.freezes() { self.spawner.send(&ToSpawner::Thaw)? } else { self.to_init(&ToInit::Thaw) }
+        if self.freezes() {
+            self.spawner.send(&ToSpawner::Thaw)?
+        } else {
+            self.to_init(&ToInit::Thaw)
+        }
         self.record.durable(&AuditEvent::Resumed)?;
         if let Stdio::Pty { .. } = self.plan.stdio {
             self.terminal = RawTerminal::enter().ok();
@@ -351,7 +420,12 @@ impl<'a> Relay<'a> {
     }
 
     fn freezes(&self) -> bool {
-        self.facts.cgroup.unified.is_some() || self.facts.cgroup.parent(bastle_contract::Controller::Freezer).is_some()
+        self.facts.cgroup.unified.is_some()
+            || self
+                .facts
+                .cgroup
+                .parent(bastle_contract::Controller::Freezer)
+                .is_some()
     }
 
     /// init may be gone already: then there is nobody left to tell.

@@ -38,8 +38,13 @@ impl Signals {
             signal_hook::low_level::pipe::register(signal, theirs)?;
             Ok((wish, ours))
         };
-        let registered = listened.into_iter().map(register).collect::<std::io::Result<Vec<_>>>();
-        registered.map(Self).map_err(|error| Fault::new(Code::FenceStep, "cannot listen to signals", error.to_string()))
+        let registered = listened
+            .into_iter()
+            .map(register)
+            .collect::<std::io::Result<Vec<_>>>();
+        registered
+            .map(Self)
+            .map_err(|error| Fault::new(Code::FenceStep, "cannot listen to signals", error.to_string()))
     }
 
     /// For waiting, in the order of [`Self::take`]'s index.

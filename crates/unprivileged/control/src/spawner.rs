@@ -1,5 +1,7 @@
 //! The spawner as a child of this process, over a socket pair: no daemon, no file, nothing to connect to.
-use bastle_contract::{Code, Fault, FromSpawner, HostFacts, LaunchPlan, MAX_PLAN, ToSpawner, WIRE_VERSION, socket};
+use bastle_contract::{
+    Code, Fault, FromSpawner, HostFacts, LaunchPlan, MAX_PLAN, ToSpawner, WIRE_VERSION, socket,
+};
 use rustix::fs::{MemfdFlags, SealFlags};
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,7 +22,11 @@ impl Spawner {
         let fault = |why: String| Fault::new(Code::FenceLost, "cannot start the spawner", why);
         let (ours, theirs) = socket::pair().map_err(|error| fault(error.to_string()))?;
         let mut command = Command::new("/proc/self/exe");
-        command.arg(SPAWNER_VERB).env_clear().stdin(theirs).current_dir("/");
+        command
+            .arg(SPAWNER_VERB)
+            .env_clear()
+            .stdin(theirs)
+            .current_dir("/");
         #[cfg(feature = "test-hooks")]
         if let Ok(layer) = std::env::var("BASTLE_TEST_WITHOUT") {
             command.env("BASTLE_TEST_WITHOUT", layer);
@@ -32,18 +38,31 @@ impl Spawner {
     /// Its first word: what this host has.
     pub fn facts(&self) -> Result<HostFacts, Fault> {
         match self.receive()? {
-            FromSpawner::Hello { version: WIRE_VERSION, facts } => Ok(facts),
+            FromSpawner::Hello {
+                version: WIRE_VERSION,
+                facts,
+            } => Ok(facts),
             FromSpawner::Refused(fault) => Err(fault),
             other => Err(lost(format!("unexpected greeting {other:?}"))),
         }
     }
 
     /// Hands it a plan, init's end of the event socket, and the agent's ends of the streams.
-    pub fn launch(&self, plan: &LaunchPlan, events: BorrowedFd<'_>, streams: &[OwnedFd]) -> Result<(), Fault> {
+    pub fn launch(
+        &self,
+        plan: &LaunchPlan,
+        events: BorrowedFd<'_>,
+        streams: &[OwnedFd],
+    ) -> Result<(), Fault> {
         let document = sealed(plan)?;
         let mut descriptors = vec![document.as_fd(), events];
         descriptors.extend(streams.iter().map(AsFd::as_fd));
-        self.send_with(&ToSpawner::Launch { version: WIRE_VERSION }, &descriptors)
+        self.send_with(
+            &ToSpawner::Launch {
+                version: WIRE_VERSION,
+            },
+            &descriptors,
+        )
     }
 
     /// Sends a request.
@@ -85,7 +104,8 @@ fn sealed(plan: &LaunchPlan) -> Result<OwnedFd, Fault> {
         let why = format!("it has {} bytes, at most {MAX_PLAN} are accepted", bytes.len());
         return Err(fault(why).help("grant directories instead of single files, or hide fewer names"));
     }
-    let fd = rustix::fs::memfd_create("bastle-plan", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(|error| fault(error.to_string()))?;
+    let fd = rustix::fs::memfd_create("bastle-plan", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+        .map_err(|error| fault(error.to_string()))?;
     let mut file = std::fs::File::from(fd);
     file.write_all(&bytes).map_err(|error| fault(error.to_string()))?;
     rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).map_err(|error| fault(error.to_string()))?;

@@ -29,7 +29,10 @@ pub fn choose() -> Stdio {
         return Stdio::Pipes;
     }
     match rustix::termios::tcgetwinsize(&stdout) {
-        Ok(size) if size.ws_row > 0 && size.ws_col > 0 => Stdio::Pty { rows: size.ws_row, cols: size.ws_col },
+        Ok(size) if size.ws_row > 0 && size.ws_col > 0 => Stdio::Pty {
+            rows: size.ws_row,
+            cols: size.ws_col,
+        },
         Ok(_) | Err(_) => Stdio::Pty { rows: 24, cols: 80 },
     }
 }
@@ -41,19 +44,41 @@ impl Streams {
             return Ok((Self::default(), Vec::new()));
         }
         let pipe = || {
-            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-                .map_err(|error| Fault::new(Code::FenceStep, "cannot make the agent's streams", error.to_string()))
+            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|error| {
+                Fault::new(
+                    Code::FenceStep,
+                    "cannot make the agent's streams",
+                    error.to_string(),
+                )
+            })
         };
         let ((stdin, input), (output, stdout), (errors, stderr)) = (pipe()?, pipe()?, pipe()?);
-        rustix::io::ioctl_fionbio(&input, true)
-            .map_err(|error| Fault::new(Code::FenceStep, "cannot make the agent's streams", error.to_string()))?;
-        Ok((Self { input: Some(input), output: Some(output), errors: Some(errors) }, vec![stdin, stdout, stderr]))
+        rustix::io::ioctl_fionbio(&input, true).map_err(|error| {
+            Fault::new(
+                Code::FenceStep,
+                "cannot make the agent's streams",
+                error.to_string(),
+            )
+        })?;
+        Ok((
+            Self {
+                input: Some(input),
+                output: Some(output),
+                errors: Some(errors),
+            },
+            vec![stdin, stdout, stderr],
+        ))
     }
 
     /// Takes the master of the agent's terminal.
     pub(crate) fn attach(&mut self, master: OwnedFd) -> Result<(), Fault> {
-        let copy = rustix::io::fcntl_dupfd_cloexec(&master, 3)
-            .map_err(|error| Fault::new(Code::FenceStep, "cannot use the agent's terminal", error.to_string()))?;
+        let copy = rustix::io::fcntl_dupfd_cloexec(&master, 3).map_err(|error| {
+            Fault::new(
+                Code::FenceStep,
+                "cannot use the agent's terminal",
+                error.to_string(),
+            )
+        })?;
         self.input = Some(copy);
         self.output = Some(master);
         Ok(())
@@ -61,7 +86,10 @@ impl Streams {
 
     /// Passes the size of our terminal on to the agent's.
     pub(crate) fn resize(&self) -> Result<(), Errno> {
-        let (Some(master), Ok(size)) = (&self.output, rustix::termios::tcgetwinsize(std::io::stdout())) else { return Ok(()) };
+        let (Some(master), Ok(size)) = (&self.output, rustix::termios::tcgetwinsize(std::io::stdout()))
+        else {
+            return Ok(());
+        };
         rustix::termios::tcsetwinsize(master, size)
     }
 }
@@ -93,7 +121,10 @@ pub(crate) fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<bool, Er
             Ok(written) => bytes = &bytes[written..],
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => {
-                let mut waiting = [rustix::event::PollFd::from_borrowed_fd(to.as_fd(), rustix::event::PollFlags::OUT)];
+                let mut waiting = [rustix::event::PollFd::from_borrowed_fd(
+                    to.as_fd(),
+                    rustix::event::PollFlags::OUT,
+                )];
                 match rustix::event::poll(&mut waiting, None) {
                     Ok(_) | Err(Errno::INTR) => {}
                     Err(error) => return Err(error),

@@ -451,3 +451,34 @@ fn every_example_of_a_blocked_command_is_blocked() {
         }
     }
 }
+
+/// The scanner of the grammar reads foreign memory when such a character follows a brace: this test would not fail
+/// but end the process.
+#[test]
+fn a_rare_character_after_a_brace_is_only_a_character() {
+    let rules = rules(&["ls *"], &[], &[]);
+    for rare in ['\u{10ffff}', '\u{1f600}', '\u{3000}', 'é', '\u{a0}'] {
+        for form in [
+            "ls {X}",
+            "ls {1..X}",
+            "ls ${X",
+            "{X",
+            "ls a{X,b}",
+            "for i in {X..3}; do ls; done",
+        ] {
+            let line = form.replace('X', &rare.to_string());
+            let verdict = judge(&line, &rules, CommandOutcome::Deny);
+            assert!(!verdict.reason.is_empty(), "{line}");
+        }
+        assert_eq!(
+            outcome(&format!("ls '{rare}' {rare}.txt"), &rules),
+            CommandOutcome::Allow,
+            "{rare:?}"
+        );
+        assert_eq!(
+            outcome(&format!("ls{rare}; ls"), &rules),
+            CommandOutcome::Deny,
+            "{rare:?}"
+        );
+    }
+}

@@ -2,6 +2,7 @@
 //! the shell's own word rules. Trusts neither the line nor the grammar; where they disagree the line is unreadable.
 
 use super::{heredoc, leaves};
+use std::borrow::Cow;
 use std::cell::RefCell;
 use tree_sitter::{Node, Parser, Tree};
 
@@ -55,8 +56,23 @@ fn parse(source: &str) -> Option<Tree> {
             parser.set_language(&tree_sitter_bash::LANGUAGE.into()).ok()?;
             *slot = Some(parser);
         }
-        slot.as_mut()?.parse(source, None)
+        slot.as_mut()?.parse(&*in_ascii(source), None)
     })
+}
+
+/// The same text with an `x` for every byte of every other character. The grammar's scanner looks characters up in
+/// a table without a bound, so a rare one in the wrong place reads foreign memory and ends the process. To the shell
+/// they are ordinary characters of a word, as `x` is; all leaves are read a second time in the real text.
+fn in_ascii(source: &str) -> Cow<'_, str> {
+    if source.is_ascii() {
+        return Cow::Borrowed(source);
+    }
+    Cow::Owned(
+        source
+            .bytes()
+            .map(|b| if b.is_ascii() { char::from(b) } else { 'x' })
+            .collect(),
+    )
 }
 
 fn syntax_error(root: Node<'_>, source: &str) -> String {

@@ -169,7 +169,7 @@ pub(super) fn fenced(scenario: &str, setup: &Setup, prepare: impl FnOnce(&Path))
     let listener = receive_descriptor(&ours);
     let mut guard = Guard::new(&plan);
     let mut events = Vec::new();
-    let status = loop {
+    loop {
         let mut waiting = [PollFd::new(&listener, PollFlags::IN)];
         let patience = Timespec {
             tv_sec: 0,
@@ -180,10 +180,11 @@ pub(super) fn fenced(scenario: &str, setup: &Setup, prepare: impl FnOnce(&Path))
             guard
                 .serve(listener.as_fd(), &mut |event| events.push(event))
                 .unwrap();
-        } else if let Some(status) = child.try_wait().unwrap() {
-            break status;
+        } else if child.try_wait().unwrap().is_some() {
+            break;
         }
-    };
+    }
+    let status = child.wait().unwrap();
     let output = format!("{}{}", out.join().unwrap(), err.join().unwrap());
     assert!(status.success(), "{scenario}: {status}\n{output}\n{events:#?}");
     assert!(output.contains("1 passed"), "{scenario} did not run:\n{output}");

@@ -1,0 +1,134 @@
+//! What is said on standard error: the first words, denials, the receipt. Never an escape sequence of the agent's.
+use crate::support::for_each_identity;
+
+#[test]
+fn the_first_output_says_what_holds_and_the_receipt_what_happened() {
+    for_each_identity(|lab| {
+        let ended = lab.fence().run(["true"]).ended;
+        let said = &ended.stderr;
+        for part in [
+            "bastle 0.",
+            "fence: namespaces+landlock",
+            "net: none",
+            "preset: default@1",
+            "workspace: in-place",
+            "probes held",
+            "audit ",
+            "finished 0 in",
+            "sealed (",
+        ] {
+            assert!(said.contains(part), "{part:?} is missing: {said}");
+        }
+        assert_eq!(ended.stdout, "");
+        assert!(!said.contains('\x1b') && !said.contains('\r'), "{said:?}");
+        let quiet = lab
+            .fence()
+            .flags(["--quiet"])
+            .sh("touch .env.x 2>/dev/null; true")
+            .ended;
+        assert_eq!((quiet.code, quiet.stderr.as_str()), (0, ""));
+        let ascii = lab
+            .fence()
+            .env("LC_ALL", "C")
+            .sh("touch .env.x 2>/dev/null")
+            .ended;
+        assert!(
+            ascii.stderr.is_ascii() && ascii.stderr.contains("BST-FS-002"),
+            "{}",
+            ascii.stderr
+        );
+    });
+}
+
+#[test]
+fn a_denial_names_what_who_why_and_the_command_that_changes_it() {
+    for_each_identity(|lab| {
+        let other = lab.plant(&lab.outside().join("x"), "");
+        let script = format!("echo > {}; echo y > /usr/x; mkdir .husky", other.display());
+        let ended = lab
+            .fence()
+            .flags([
+                "--ro",
+                other.parent().and_then(|dir| dir.to_str()).expect("UTF-8"),
+            ])
+            .sh(&script)
+            .ended;
+        let said = &ended.stderr;
+        assert!(
+            said.contains(&format!("denied write {}", other.display())),
+            "{said}"
+        );
+        assert!(
+            said.contains(&format!("bastle run --rw {}", other.display())),
+            "{said}"
+        );
+        assert!(
+            said.contains("BST-FS-001") && said.contains("BST-FS-003") && said.contains("bastle why d_"),
+            "{said}"
+        );
+        assert!(
+            !said.contains("--rw /usr"),
+            "a system directory is never proposed: {said}"
+        );
+        assert!(
+            said.contains("reads outside the policy are not reported"),
+            "{said}"
+        );
+        assert!(said.contains("3 denied"), "{said}");
+    });
+}
+
+#[test]
+fn an_agents_escape_sequences_and_line_ends_never_reach_the_terminal() {
+    for_each_identity(|lab| {
+        let script = "n=$(printf '.env\\033[2J\\n\\342\\200\\256x'); touch \"$n\" 2>/dev/null";
+        let ended = lab.fence().sh(script).ended;
+        assert!(ended.stderr.contains("BST-FS-002"), "{}", ended.stderr);
+        assert!(!ended.stderr.contains(['\x1b', '\u{202e}']), "{:?}", ended.stderr);
+        assert!(ended.stderr.contains("\\x1b[2J\\n\\u{202e}x"), "{}", ended.stderr);
+    });
+}
+
+#[test]
+fn a_flood_of_denials_is_counted_and_not_shown() {
+    for_each_identity(|lab| {
+        let ended = lab
+            .fence()
+            .sh("i=0; while [ $i -lt 60 ]; do touch .env.$i 2>/dev/null; i=$((i+1)); done")
+            .ended;
+        assert_eq!(
+            ended.stderr.matches("denied write").count(),
+            20,
+            "{}",
+            ended.stderr
+        );
+        assert_eq!(ended.stderr.matches("more denials follow").count(), 1);
+        assert!(ended.stderr.contains("60 denied"), "{}", ended.stderr);
+    });
+}
+
+#[test]
+fn what_a_project_asks_for_and_does_not_get_is_said() {
+    for_each_identity(|lab| {
+        let outside = lab.outside();
+        let wish = format!(
+            "{{\"version\": 1, \"fs\": {{\"write\": [\".\", \"{}\"]}}}}",
+            outside.display()
+        );
+        lab.project("agent-permissions.json", &wish);
+        let ended = lab.fence().sh(&format!("echo x > {}/x", outside.display())).ended;
+        assert!(
+            ended.stderr.contains("requested, not granted:"),
+            "{}",
+            ended.stderr
+        );
+        assert!(!outside.join("x").exists());
+        let ended = lab
+            .fence()
+            .flags(["--allow-user-expansion"])
+            .sh(&format!("echo x > {}/x", outside.display()))
+            .ended;
+        assert_eq!(ended.code, 0, "{ended:?}");
+        assert!(outside.join("x").exists());
+    });
+}
