@@ -1,4 +1,5 @@
 //! The verbs about audit logs, through the real binary, over logs made by the real writer.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)] // A test that cannot go on fails.
 mod cli_support;
 
 use cli_support::{Place, denied};

@@ -13,7 +13,10 @@ fn doctor(lab: &Lab, words: &[&str], env: &[(&str, &str)]) -> Ended {
 
 fn check<'v>(found: &'v Value, name: &str) -> &'v Value {
     let checks = found["checks"].as_array().expect("a list");
-    checks.iter().find(|check| check["name"] == name).unwrap_or_else(|| panic!("no check {name}: {found}"))
+    checks
+        .iter()
+        .find(|check| check["name"] == name)
+        .unwrap_or_else(|| panic!("no check {name}: {found}"))
 }
 
 #[test]
@@ -21,20 +24,41 @@ fn a_host_with_a_fence_is_told_so_with_the_proof() {
     for_each_identity(|lab| {
         let ended = doctor(lab, &["--json"], &[]);
         let found: Value = serde_json::from_str(&ended.stdout).expect("one JSON object");
-        assert_eq!((ended.code, found["schema"].as_str(), found["native"].as_bool()), (0, Some("bastle.doctor/v1"), Some(true)), "{found}");
+        assert_eq!(
+            (ended.code, found["schema"].as_str(), found["native"].as_bool()),
+            (0, Some("bastle.doctor/v1"), Some(true)),
+            "{found}"
+        );
         assert_eq!(check(&found, "fence")["state"], "ok");
-        assert!(found["statement"]["probes"].as_array().is_some_and(|probes| probes.len() > 20));
+        assert!(
+            found["statement"]["probes"]
+                .as_array()
+                .is_some_and(|probes| probes.len() > 20)
+        );
         assert!(found["score"]["tenths"].is_u64());
         for check in found["checks"].as_array().expect("a list") {
-            assert!(check["fact"].as_str().is_some_and(|fact| !fact.is_empty()), "{check}");
+            assert!(
+                check["fact"].as_str().is_some_and(|fact| !fact.is_empty()),
+                "{check}"
+            );
             assert!(check["state"] != "problem", "{check}");
             let bad = check["state"] == "warning";
-            assert!(!bad || !check["fix"].as_array().expect("a list").is_empty(), "a warning without a fix: {check}");
+            assert!(
+                !bad || !check["fix"].as_array().expect("a list").is_empty(),
+                "a warning without a fix: {check}"
+            );
         }
         let human = doctor(lab, &[], &[]);
         assert_eq!(human.code, 0);
-        assert!(human.stdout.contains("native fence proven") && human.stdout.contains("Result: 0 problems"), "{}", human.stdout);
-        assert!(!lab.home().join(".local/state/bastle/audit").exists(), "looking leaves no record");
+        assert!(
+            human.stdout.contains("native fence proven") && human.stdout.contains("Result: 0 problems"),
+            "{}",
+            human.stdout
+        );
+        assert!(
+            !lab.home().join(".local/state/bastle/audit").exists(),
+            "looking leaves no record"
+        );
     });
 }
 
@@ -45,9 +69,18 @@ fn a_host_without_a_fence_fails_and_says_why() {
         let found: Value = serde_json::from_str(&ended.stdout).expect("one JSON object");
         assert_eq!((ended.code, found["native"].as_bool()), (1, Some(false)));
         let fence = check(&found, "fence");
-        assert!(fence["state"] == "problem" && fence["fact"].as_str().is_some_and(|fact| fact.contains("BST-FENCE-006")), "{fence}");
+        assert!(
+            fence["state"] == "problem"
+                && fence["fact"]
+                    .as_str()
+                    .is_some_and(|fact| fact.contains("BST-FENCE-006")),
+            "{fence}"
+        );
         let human = doctor(lab, &[], &[("AGENT_IN_SANDBOX", "1")]);
-        assert!(human.code == 1 && human.stdout.contains("does NOT work"), "{human:?}");
+        assert!(
+            human.code == 1 && human.stdout.contains("does NOT work"),
+            "{human:?}"
+        );
     });
 }
 
@@ -56,12 +89,20 @@ fn an_agent_on_the_path_is_found_with_the_grant_it_needs() {
     for_each_identity(|lab| {
         let agent = lab.plant(&lab.outside().join("bin/claude"), "#!/bin/sh\n");
         std::os::unix::fs::chown(&agent, None, None).expect("own file");
-        std::fs::set_permissions(&agent, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("own file");
+        std::fs::set_permissions(&agent, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .expect("own file");
         let path = format!("{}:/usr/bin:/bin", agent.parent().expect("has one").display());
-        let found: Value = serde_json::from_str(&doctor(lab, &["--json"], &[("PATH", &path)]).stdout).expect("one JSON object");
+        let found: Value = serde_json::from_str(&doctor(lab, &["--json"], &[("PATH", &path)]).stdout)
+            .expect("one JSON object");
         let agent_check = check(&found, "agent");
         let fix = agent_check["fix"][0].as_str().expect("a command");
-        assert!(fix.starts_with(&format!("bastle run --ro {}", agent.parent().expect("has one").display())), "{fix}");
+        assert!(
+            fix.starts_with(&format!(
+                "bastle run --ro {}",
+                agent.parent().expect("has one").display()
+            )),
+            "{fix}"
+        );
     });
 }
 
@@ -69,7 +110,9 @@ fn an_agent_on_the_path_is_found_with_the_grant_it_needs() {
 fn a_broken_policy_and_a_state_directory_that_cannot_be_written_are_problems() {
     for_each_identity(|lab| {
         lab.project("agent-permissions.json", "{");
-        let found: Value = serde_json::from_str(&doctor(lab, &["--json"], &[("XDG_STATE_HOME", "/proc/none")]).stdout).expect("one JSON object");
+        let found: Value =
+            serde_json::from_str(&doctor(lab, &["--json"], &[("XDG_STATE_HOME", "/proc/none")]).stdout)
+                .expect("one JSON object");
         assert_eq!(check(&found, "policy")["state"], "problem");
         assert_eq!(check(&found, "state")["state"], "problem");
     });

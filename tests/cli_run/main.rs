@@ -36,10 +36,12 @@ fn pause(ms: u64) {
 
 /// Processes of the host whose command line holds `mark`.
 fn alive(mark: &str) -> Vec<String> {
-    let commands = std::fs::read_dir("/proc").expect("there is a /proc").filter_map(|entry| {
-        let path = entry.ok()?.path();
-        let line = std::fs::read(path.join("cmdline")).ok()?;
-        Some(String::from_utf8_lossy(&line).replace('\0', " "))
-    });
+    let commands = std::fs::read_dir("/proc")
+        .expect("there is a /proc")
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let line = std::fs::read(path.join("cmdline")).ok()?;
+            Some(String::from_utf8_lossy(&line).replace('\0', " "))
+        });
     commands.filter(|line| line.contains(mark)).collect()
 }

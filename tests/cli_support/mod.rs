@@ -1,4 +1,5 @@
 //! A throw-away project and user for tests of verbs that start no sandbox, and the real binary run in it.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)] // A test that cannot go on fails.
 #![allow(dead_code)] // Each test binary uses its own part.
 
 use bastle_audit::{AuditEvent, AuditWriter, Exit};
@@ -14,23 +15,23 @@ use std::time::Duration;
 const HANG: Duration = Duration::from_secs(60);
 
 /// A home that does not exist: a place below the temporary directory would be the sandbox's own, not the user's.
-pub const HOME: &str = "/nonexistent/someone";
+pub(crate) const HOME: &str = "/nonexistent/someone";
 
 /// One throw-away place.
-pub struct Place {
+pub(crate) struct Place {
     directory: tempfile::TempDir,
 }
 
 /// What the binary said.
 #[derive(Debug)]
-pub struct Said {
-    pub code: i32,
-    pub out: String,
-    pub err: String,
+pub(crate) struct Said {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 impl Place {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let place = Self {
             directory: tempfile::tempdir().expect("a temporary directory"),
         };
@@ -38,20 +39,20 @@ impl Place {
         place
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.directory.path()
     }
 
-    pub fn workspace(&self) -> PathBuf {
+    pub(crate) fn workspace(&self) -> PathBuf {
         self.path().join("project")
     }
 
-    pub fn state(&self) -> PathBuf {
+    pub(crate) fn state(&self) -> PathBuf {
         self.path().join("state/bastle")
     }
 
     /// Writes a file of the workspace.
-    pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+    pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
         let path = self.workspace().join(name);
         std::fs::create_dir_all(path.parent().expect("has a parent")).expect("can be made");
         std::fs::write(&path, bytes).expect("can be written");
@@ -59,7 +60,7 @@ impl Place {
     }
 
     /// The binary with nothing of the caller's environment.
-    pub fn command(&self) -> Command {
+    pub(crate) fn command(&self) -> Command {
         let built = std::env::var_os("BASTLE_BIN");
         let mut command = Command::new(
             built
@@ -77,19 +78,19 @@ impl Place {
     }
 
     /// Runs the binary in the workspace.
-    pub fn bastle<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Said {
+    pub(crate) fn bastle<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Said {
         let mut command = self.command();
         command.args(arguments);
         run(&mut command)
     }
 
     /// Like [`Self::bastle`], for words without spaces.
-    pub fn say(&self, line: &str) -> Said {
+    pub(crate) fn say(&self, line: &str) -> Said {
         self.bastle(line.split(' '))
     }
 
     /// Records a run with these denials, as `run` would.
-    pub fn record(&self, run: &str, denials: &[Denied]) -> Vec<String> {
+    pub(crate) fn record(&self, run: &str, denials: &[Denied]) -> Vec<String> {
         let mut writer = self.open_log(run);
         let ids = denials
             .iter()
@@ -111,7 +112,7 @@ impl Place {
     }
 
     /// Begins a log and records the plan.
-    pub fn open_log(&self, run: &str) -> AuditWriter {
+    pub(crate) fn open_log(&self, run: &str) -> AuditWriter {
         std::fs::create_dir_all(self.state()).expect("can be made");
         let run = RunId::try_from(run.to_owned()).expect("a run id");
         let mut writer = AuditWriter::create(&self.state(), &run).expect("a log");
@@ -130,7 +131,7 @@ impl Place {
 }
 
 /// A denial of writing `target`.
-pub fn denied(target: &str) -> Denied {
+pub(crate) fn denied(target: &str) -> Denied {
     Denied {
         kind: DenialKind::Write,
         operation: "openat".to_owned(),
@@ -143,7 +144,7 @@ pub fn denied(target: &str) -> Denied {
 }
 
 /// Runs a command to its end; one that hangs is killed and fails the test.
-pub fn run(command: &mut Command) -> Said {
+pub(crate) fn run(command: &mut Command) -> Said {
     let child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -163,21 +164,21 @@ pub fn run(command: &mut Command) -> Said {
             }
         }
         Err(_) => {
-            drop(rustix::process::kill_process(pid, rustix::process::Signal::KILL));
-            panic!("{command:?} hangs");
+            let killed = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            panic!("{command:?} hangs; killed: {killed:?}");
         }
     }
 }
 
 impl Said {
     /// The one JSON object on standard output.
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
     /// Checks the exit code and gives what was said.
     #[track_caller]
-    pub fn exits(self, code: i32) -> Self {
+    pub(crate) fn exits(self, code: i32) -> Self {
         assert_eq!(self.code, code, "{self:?}");
         self
     }

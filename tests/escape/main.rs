@@ -17,8 +17,12 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod acceptance;
 mod filesystem;
+mod hostile_load;
+mod layers;
 mod names;
 mod processes;
+mod resources;
 mod sockets;
 mod syscalls;

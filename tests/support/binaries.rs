@@ -6,7 +6,8 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 static BASTLE: LazyLock<Staged> = LazyLock::new(|| {
-    let built = std::env::var_os("BASTLE_BIN").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_bastle")), PathBuf::from);
+    let built = std::env::var_os("BASTLE_BIN")
+        .map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_bastle")), PathBuf::from);
     Staged::of(&built)
 });
 static HOOKS: LazyLock<Staged> = LazyLock::new(|| {
@@ -37,14 +38,19 @@ struct Staged {
 
 impl Staged {
     fn of(built: &Path) -> Self {
-        let built = built.canonicalize().unwrap_or_else(|error| panic!("{}: {error}", built.display()));
+        let built = built
+            .canonicalize()
+            .unwrap_or_else(|error| panic!("{}: {error}", built.display()));
         let open = |path: &Path| path.metadata().is_ok_and(|meta| meta.mode() & 0o005 == 0o005);
         if built.ancestors().all(open) {
             return Self { program: built };
         }
         // Left for the next run of the tests: a copy per run would be 70 MB each, and statics are never dropped.
         let meta = built.metadata().expect("was just found");
-        let place = std::env::temp_dir().join(format!("bastle-under-test-{}", rustix::process::geteuid().as_raw()));
+        let place = std::env::temp_dir().join(format!(
+            "bastle-under-test-{}",
+            rustix::process::geteuid().as_raw()
+        ));
         make_own_directory(&place);
         let program = place.join(format!("bastle-{}-{}", meta.mtime(), meta.size()));
         if !program.exists() {
@@ -73,7 +79,14 @@ fn build_with_hooks() -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("hooks");
     let built = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .current_dir(root)
-        .args(["build", "--package", "bastle", "--features", "test-hooks", "--target-dir"])
+        .args([
+            "build",
+            "--package",
+            "bastle",
+            "--features",
+            "test-hooks",
+            "--target-dir",
+        ])
         .arg(&target)
         .env_remove("CARGO_TARGET_DIR")
         .status()
@@ -101,10 +114,17 @@ fn compile_attacker() -> PathBuf {
         let compiled = Command::new("cc")
             .args(["-static", "-O1", "-Wall", "-Wextra", "-Werror", "-o"])
             .arg(&partial)
-            .args(files.iter().filter(|file| file.extension().is_some_and(|e| e == "c")))
+            .args(
+                files
+                    .iter()
+                    .filter(|file| file.extension().is_some_and(|e| e == "c")),
+            )
             .status()
             .expect("a C compiler is needed: cc");
-        assert!(compiled.success(), "the attacker does not compile (a static C library is needed)");
+        assert!(
+            compiled.success(),
+            "the attacker does not compile (a static C library is needed)"
+        );
         std::fs::rename(&partial, &program).expect("can be put in place");
     }
     program

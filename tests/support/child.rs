@@ -75,13 +75,15 @@ impl Background {
 
     /// Sends a signal to the process alone.
     pub fn signal(&self, signal: Signal) {
-        rustix::process::kill_process(Pid::from_child(&self.child), signal).expect("own child, not yet waited for");
+        rustix::process::kill_process(Pid::from_child(&self.child), signal)
+            .expect("own child, not yet waited for");
     }
 
     /// Waits for its end; `None` when it takes longer than `limit`.
     pub fn end(&mut self, limit: Limit) -> Option<i32> {
-        let pidfd = rustix::process::pidfd_open(Pid::from_child(&self.child), rustix::process::PidfdFlags::empty())
-            .expect("own child, not yet waited for");
+        let pidfd =
+            rustix::process::pidfd_open(Pid::from_child(&self.child), rustix::process::PidfdFlags::empty())
+                .expect("own child, not yet waited for");
         let wait = rustix::time::Timespec::try_from(limit.0).expect("a short time");
         let mut ready = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
         rustix::event::poll(&mut ready, Some(&wait)).expect("can be waited for");

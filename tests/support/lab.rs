@@ -152,7 +152,11 @@ impl Lab {
             input: Vec::new(),
             cwd: self.workspace(),
             limit: Limit::HANG,
-            name: format!("t{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)),
+            name: format!(
+                "t{}-{}",
+                std::process::id(),
+                COUNT.fetch_add(1, Ordering::Relaxed)
+            ),
         }
     }
 
@@ -173,7 +177,8 @@ impl Drop for Lab {
 impl Fence<'_> {
     /// Adds words before the command.
     pub fn flags<I: IntoIterator<Item = S>, S: AsRef<str>>(mut self, flags: I) -> Self {
-        self.flags.extend(flags.into_iter().map(|flag| flag.as_ref().to_owned()));
+        self.flags
+            .extend(flags.into_iter().map(|flag| flag.as_ref().to_owned()));
         self
     }
 
@@ -306,7 +311,11 @@ fn multi(attacks: &[&[&str]]) -> Vec<String> {
 
 fn results(ended: &Ended, attacks: &[&[&str]]) -> Vec<String> {
     let lines: Vec<String> = ended.stdout.lines().map(str::to_owned).collect();
-    assert_eq!(lines.len(), attacks.len(), "the attacker did not finish: {ended:?}");
+    assert_eq!(
+        lines.len(),
+        attacks.len(),
+        "the attacker did not finish: {ended:?}"
+    );
     lines
 }
 

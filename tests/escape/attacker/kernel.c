@@ -188,22 +188,25 @@ static void draw(long share, volatile long *made) {
         if (spared(nr))
             continue;
         (*made)++;
+        long result;
         if (next() % 64 == 0)
-            through_int80(nr, argument(scratch), argument(scratch), argument(scratch));
+            result = through_int80(nr, argument(scratch), argument(scratch), argument(scratch));
         else
-            syscall(nr, argument(scratch), argument(scratch), argument(scratch), argument(scratch), argument(scratch), argument(scratch));
+            result = syscall(nr, argument(scratch), argument(scratch), argument(scratch), argument(scratch), argument(scratch), argument(scratch));
+        if (result != -1)
+            made[1]++;
     }
     _exit(0);
 }
 
-/* fuzz SEED COUNT: that many random calls; says how many were made. */
+/* fuzz SEED COUNT: that many random calls; says how many were made and how many did something. */
 static int do_fuzz(char **a) {
     volatile long *made = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     uint64_t seed = number(a[0]);
-    long count = number(a[1]), total = 0, children = 0;
+    long count = number(a[1]), total = 0, succeeded = 0, children = 0;
     while (total < count && children < count) {
         state = (seed + 1) * 0x9e3779b97f4a7c15ull + (uint64_t)children++ * 0xd1342543de82ef95ull;
-        *made = 0;
+        made[0] = made[1] = 0;
         pid_t child = fork();
         if (child < 0)
             return CANNOT_TELL;
@@ -219,12 +222,13 @@ static int do_fuzz(char **a) {
             ;
         close(pidfd);
         /* The child may have scribbled on the shared count: never believe more than its share. */
-        total += *made > 0 && *made <= 256 ? *made : 1;
+        total += made[0] > 0 && made[0] <= 256 ? made[0] : 1;
+        succeeded += made[1] > 0 && made[1] <= made[0] ? made[1] : 0;
         /* Orphans of calls that fork all the same. */
         while (waitpid(-1, &status, WNOHANG) > 0)
             ;
     }
-    printf("made %ld calls in %ld children\n", total, children);
+    printf("made %ld succeeded %ld children %ld\n", total, succeeded, children);
     return total >= count ? 0 : CANNOT_TELL;
 }
 

@@ -42,7 +42,9 @@ pub(crate) fn landlock(plan: &LaunchPlan) -> Result<(), Fault> {
         .step(what, "ruleset")?;
     // Listing the constructed root shows planned names only, and programs expect to be able to.
     let root = PathFd::new("/").step(what, "/")?;
-    ruleset = ruleset.add_rule(PathBeneath::new(root, AccessFs::ReadDir)).step(what, "/")?;
+    ruleset = ruleset
+        .add_rule(PathBeneath::new(root, AccessFs::ReadDir))
+        .step(what, "/")?;
     for LandlockRule { path, access } in &plan.landlock {
         let fd = PathFd::new(path.as_path()).step(what, path)?;
         let granted = match access {

@@ -14,6 +14,7 @@ mod identity;
 mod probes;
 mod root;
 mod step;
+mod steps;
 mod supervise;
 
 use agent::{FromAgent, ToAgent};
@@ -30,6 +31,7 @@ use rustix::process::DumpableBehavior;
 use rustix::pty::OpenptFlags;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use step::Step;
+use steps::Steps;
 
 /// The agent's process before it executes.
 struct Prepared {
@@ -40,8 +42,9 @@ struct Prepared {
 }
 
 /// Becomes init. Never returns; everything in the sandbox ends with it.
-pub fn enter(handover: Handover) -> ! {
-    let code = match run(&handover) {
+pub fn enter(mut handover: Handover) -> ! {
+    let sources = std::mem::take(&mut handover.sources);
+    let code = match run(&handover, sources) {
         Ok(code) => code,
         Err(fault) => {
             // The spawner sees the exit and control the closed socket even when this cannot be told.
@@ -52,8 +55,9 @@ pub fn enter(handover: Handover) -> ! {
     bastle_sys::exec::exit(code)
 }
 
-fn run(handover: &Handover) -> Result<u8, Fault> {
-    let (baseline, terminal) = build(handover)?;
+fn run(handover: &Handover, sources: Vec<OwnedFd>) -> Result<u8, Fault> {
+    let mut steps = Steps::start();
+    let (baseline, terminal) = build(handover, sources, &mut steps)?;
     let (master, slave) = match terminal {
         Some((master, slave)) => (Some(master), Some(slave)),
         None => (None, None),
@@ -63,6 +67,7 @@ fn run(handover: &Handover) -> Result<u8, Fault> {
     let prepared = prepare(handover, slave, &baseline, &mut guard, &mut |event| {
         events.push(event)
     })?;
+    steps.done("filter and probes");
     // From here on no other process of the sandbox can look into this one.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).step("hiding init", "prctl")?;
     bastle_sys::seccomp::install(&filter::for_init()).step("filter of init", "seccomp")?;
@@ -74,7 +79,10 @@ fn run(handover: &Handover) -> Result<u8, Fault> {
     let proven = statement.proves(&handover.plan.guarantees);
     socket::send(
         &handover.events,
-        &FromInit::Ready(statement),
+        &FromInit::Ready {
+            statement,
+            steps: steps.taken(),
+        },
         master.as_ref().map(AsFd::as_fd).as_slice(),
     )
     .step("reporting", "ready")?;
@@ -96,24 +104,23 @@ fn run(handover: &Handover) -> Result<u8, Fault> {
 type Terminal = Option<(OwnedFd, OwnedFd)>;
 
 /// Everything up to the point where this process is as confined as the agent will be, but for the filter.
-fn build(handover: &Handover) -> Result<(Baseline, Terminal), Fault> {
+fn build(
+    handover: &Handover,
+    sources: Vec<OwnedFd>,
+    steps: &mut Steps,
+) -> Result<(Baseline, Terminal), Fault> {
     let keep: Vec<i32> = [handover.release.as_raw_fd(), handover.events.as_raw_fd()]
         .into_iter()
-        .chain(
-            handover
-                .sources
-                .iter()
-                .chain(&handover.stdio)
-                .map(AsRawFd::as_raw_fd),
-        )
+        .chain(sources.iter().chain(&handover.stdio).map(AsRawFd::as_raw_fd))
         .collect();
     bastle_sys::fd::close_all_except(&keep).step("closing descriptors", "close_range")?;
     wait_for_release(&handover.release)?;
+    steps.done("release");
     let baseline = Baseline::before_root();
     if hooks::enforces("cgroup-namespace") {
         bastle_sys::clone::unshare_cgroup().step("cgroup namespace", "unshare")?;
     }
-    let groups = if handover.sources.is_empty() {
+    let groups = if sources.is_empty() {
         identity::Groups::OfAnOrdinaryUser
     } else {
         identity::Groups::OfRoot
@@ -122,20 +129,20 @@ fn build(handover: &Handover) -> Result<(Baseline, Terminal), Fault> {
     identity::die_with_parent()?;
     // Changing the identity made this process undumpable, and its own /proc files root's.
     rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable).step("own /proc files", "prctl")?;
-    let mut sources = Vec::new();
-    for source in &handover.sources {
-        sources.push(rustix::io::fcntl_dupfd_cloexec(source, 3).step("bind", "descriptor")?);
-    }
+    steps.done("identity");
     root::build(&handover.plan, sources)?;
+    steps.done("root");
     if hooks::enforces("host-name") {
         rustix::system::sethostname(b"bastle").step("host name", "sethostname")?;
     }
     let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
         .step("loopback", "socket")?;
     bastle_sys::net::loopback_up(socket.as_fd()).step("loopback", "lo")?;
+    steps.done("network");
     let terminal = terminal(handover.plan.stdio)?;
     let baseline = baseline.before_confinement();
     confine(handover)?;
+    steps.done("confinement");
     Ok((baseline, terminal))
 }
 

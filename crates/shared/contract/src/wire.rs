@@ -70,7 +70,12 @@ pub enum FromSpawner {
 #[serde(rename_all = "kebab-case", tag = "type", deny_unknown_fields)]
 pub enum FromInit {
     /// The fence stands and was probed; init waits for [`ToInit::Go`]. With a terminal, its master comes along.
-    Ready(CapabilityStatement),
+    Ready {
+        /// What the probes found.
+        statement: CapabilityStatement,
+        /// How long each step took, in microseconds, in order.
+        steps: Vec<(String, u64)>,
+    },
     /// A step failed; init exits and takes the sandbox with it.
     Failed(Fault),
     /// Something happened.

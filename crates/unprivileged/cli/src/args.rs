@@ -1,6 +1,6 @@
 //! The command line as it is typed. Values are checked by the verbs, which know what they mean.
 use crate::commands::{
-    audit::AuditArgs, bench::BenchArgs, can_i::CanIArgs, completions::CompletionsArgs, demo::DemoArgs,
+    audit::AuditArgs, bench::BenchArgs, bench_spawner::BenchSpawnerArgs, can_i::CanIArgs, completions::CompletionsArgs, demo::DemoArgs,
     doctor::DoctorArgs, explain::ExplainArgs, man::ManArgs, policy::PolicyArgs, run_args::RunArgs,
     version::VersionArgs, why::WhyArgs,
 };
@@ -75,6 +75,8 @@ pub(crate) enum Command {
     Man(ManArgs),
     /// Print the version
     Version(VersionArgs),
+    #[command(name = "__bench-spawner", hide = true)]
+    BenchSpawner(BenchSpawnerArgs),
     #[command(name = "__bench-policy", hide = true)]
     BenchPolicy(BenchArgs),
 }
@@ -82,7 +84,7 @@ pub(crate) enum Command {
 /// What came of reading the arguments.
 pub(crate) enum Parsed {
     /// A verb.
-    Command(Cli),
+    Command(Box<Cli>),
     /// Nothing to do: help, version or a usage error was told.
     Ended(u8),
 }
@@ -94,7 +96,7 @@ pub(crate) fn parse(words: Vec<OsString>) -> Parsed {
         .try_get_matches_from_mut(&words)
         .and_then(|matches| Cli::from_arg_matches(&matches));
     let error = match read {
-        Ok(cli) => return Parsed::Command(cli),
+        Ok(cli) => return Parsed::Command(Box::new(cli)),
         Err(error) => error,
     };
     let told = if error.use_stderr() && asks_json(&words) {

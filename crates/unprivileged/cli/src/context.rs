@@ -2,7 +2,7 @@
 use crate::args::ColorWhen;
 use crate::render::{self, Style};
 use bastle_contract::{Code, Fault};
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind, Write};
 
 /// The two streams and how each is painted.
 #[derive(Clone, Copy, Debug)]
@@ -42,8 +42,8 @@ impl Context {
     /// Looks at the terminal and the environment once.
     pub(crate) fn new(color: ColorWhen) -> Self {
         Self {
-            out: Style::choose(color, io::stdout().is_terminal()),
-            err: Style::choose(color, io::stderr().is_terminal()),
+            out: Style::choose(color, &io::stdout()),
+            err: Style::choose(color, &io::stderr()),
         }
     }
 
@@ -51,7 +51,7 @@ impl Context {
     pub(crate) fn print(&self, text: &str) -> Result<(), Failed> {
         let mut out = io::stdout().lock();
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failed {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Failed {
                 cause: Cause::Output(error),
                 code: None,
             }),

@@ -17,7 +17,7 @@ use args::{Cli, Command, Parsed};
 #[must_use]
 pub fn main() -> u8 {
     match args::parse(std::env::args_os().collect()) {
-        Parsed::Command(cli) => run(cli),
+        Parsed::Command(cli) => run(*cli),
         Parsed::Ended(code) => code,
     }
 }
@@ -39,6 +39,7 @@ fn run(cli: Cli) -> u8 {
         Command::Completions(args) => commands::completions::run(&args, &cx),
         Command::Man(args) => commands::man::run(&args, &cx),
         Command::Version(args) => commands::version::run(&args, &cx),
+        Command::BenchSpawner(args) => commands::bench_spawner::run(args, &cx),
         Command::BenchPolicy(args) => commands::bench::run(&args, &cx),
     };
     ended.unwrap_or_else(|failed| failed.tell(&cx, format))

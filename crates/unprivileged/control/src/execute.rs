@@ -28,6 +28,8 @@ pub struct Receipt {
     pub discarded: u64,
     /// Records in the sealed audit log.
     pub records: u64,
+    /// How long each step of building took, in microseconds.
+    pub steps: Vec<(String, u64)>,
 }
 
 /// Runs the plan to its end. The log is sealed whatever happens.
@@ -56,6 +58,7 @@ pub fn execute(
                 usage,
                 killed: Some("bastle failed".to_owned()),
                 discarded: 0,
+                steps: Vec::new(),
             }
         }
     };
@@ -104,6 +107,7 @@ fn close(ending: Ending, mut record: Record) -> Result<Receipt, Fault> {
         usage,
         killed,
         discarded,
+        steps,
     } = ending;
     if let Some((_, fault)) = &fault {
         record.append(&AuditEvent::Refused(fault.clone()))?;
@@ -128,6 +132,7 @@ fn close(ending: Ending, mut record: Record) -> Result<Receipt, Fault> {
         limits,
         discarded,
         records,
+        steps,
     })
 }
 

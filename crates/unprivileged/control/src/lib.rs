@@ -4,6 +4,7 @@
 //! content are untrusted.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod execute;
 pub mod host;
 mod load;
@@ -18,6 +19,7 @@ mod spawner;
 mod streams;
 mod voice;
 
+pub use bench::{Launched, launch_once};
 pub use execute::{Receipt, execute};
 pub use load::{Loaded, Sources, load, required as read_layer};
 pub use lookup::look_up;

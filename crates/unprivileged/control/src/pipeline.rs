@@ -37,6 +37,13 @@ pub struct Ready {
     effective: serde_json::Value,
 }
 
+impl Ready {
+    /// The plan and the spawner that waits for it.
+    pub(crate) fn into_parts(self) -> (bastle_contract::LaunchPlan, Spawner) {
+        (self.planned.plan, self.spawner)
+    }
+}
+
 /// Judges and plans. Starts the spawner first, so that it looks at the host while the policy is judged here.
 pub fn prepare(place: &Place, loaded: &Loaded, launch: Launch) -> Result<Ready, Fault> {
     let spawner = Spawner::start()?;

@@ -22,6 +22,8 @@ pub(crate) struct Ending {
     pub(crate) usage: Usage,
     pub(crate) killed: Option<String>,
     pub(crate) discarded: u64,
+    /// How long each step of building took, in microseconds.
+    pub(crate) steps: Vec<(String, u64)>,
 }
 
 /// A run that has been handed to the spawner.
@@ -80,6 +82,7 @@ impl<'a> Relay<'a> {
             usage: Usage::default(),
             killed: None,
             discarded: 0,
+            steps: Vec::new(),
         };
         Self {
             plan,
@@ -195,7 +198,8 @@ impl<'a> Relay<'a> {
             }
         };
         match frame {
-            FromInit::Ready(statement) => {
+            FromInit::Ready { statement, steps } => {
+                self.ending.steps = steps;
                 if let Some(master) = descriptors.pop() {
                     self.streams.attach(master)?;
                 }

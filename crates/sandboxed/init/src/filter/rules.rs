@@ -58,11 +58,24 @@ const WRITING: &[(c_long, &str)] = &[
 
 /// Calls that move bytes inside the kernel or behind our back. While bytes are counted they answer `ENOSYS`, and
 /// callers fall back to writing.
-const MOVING: &[c_long] = &[SYS_copy_file_range, SYS_sendfile, SYS_splice, SYS_io_setup, SYS_io_submit];
+const MOVING: &[c_long] = &[
+    SYS_copy_file_range,
+    SYS_sendfile,
+    SYS_splice,
+    SYS_io_setup,
+    SYS_io_submit,
+];
 
 /// Requests that allocate or share blocks without writing: refused while bytes are counted. In order: the three of
 /// preallocation, then clone, clone range and deduplicate.
-const ALLOCATING: [u32; 6] = [0x4030_5828, 0x4030_582a, 0x4030_5839, 0x4004_9409, 0x4020_940d, 0xc018_9436];
+const ALLOCATING: [u32; 6] = [
+    0x4030_5828,
+    0x4030_582a,
+    0x4030_5839,
+    0x4004_9409,
+    0x4020_940d,
+    0xc018_9436,
+];
 
 /// Changing a mode, and the register it is in. A set-uid file the agent leaves in the workspace belongs to the
 /// invoker on the host, where `nosuid` does not hold.
@@ -160,7 +173,9 @@ pub(super) fn for_agent(spec: FilterSpec) -> Rules {
     set(WRITING, &counted);
     if spec.counting {
         let refused = ALLOCATING.map(|request| when(1, request, Action::Fail(EOPNOTSUPP)));
-        rules.entry(SYS_ioctl).and_modify(|rule| rule.cases.extend(refused));
+        rules
+            .entry(SYS_ioctl)
+            .and_modify(|rule| rule.cases.extend(refused));
     }
     for number in MOVING {
         rules.insert(
@@ -241,11 +256,27 @@ fn common(debuggers: bool) -> Rules {
         },
     );
     for (number, register) in MODES {
-        let lends = Case { register: *register, test: Test::AnyOf(LENDING), action: Action::Fail(EPERM) };
-        rules.insert(*number, Rule { cases: vec![lends], otherwise: Action::Allow });
+        let lends = Case {
+            register: *register,
+            test: Test::AnyOf(LENDING),
+            action: Action::Fail(EPERM),
+        };
+        rules.insert(
+            *number,
+            Rule {
+                cases: vec![lends],
+                otherwise: Action::Allow,
+            },
+        );
     }
     // Limits of others, init's above all, are not the agent's to change; 0 is the caller itself.
-    rules.insert(SYS_prlimit64, Rule { cases: vec![when(0, 0, Action::Allow)], otherwise: Action::Fail(EPERM) });
+    rules.insert(
+        SYS_prlimit64,
+        Rule {
+            cases: vec![when(0, 0, Action::Allow)],
+            otherwise: Action::Fail(EPERM),
+        },
+    );
     rules.insert(SYS_socket, sockets());
     rules.insert(
         SYS_socketpair,

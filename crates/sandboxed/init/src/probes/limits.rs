@@ -9,7 +9,14 @@ pub(super) fn probe(handover: &Handover, baseline: &Baseline, results: &mut Vec<
         getrlimit(Resource::Stack).maximum != Some(0),
     );
     let observed = rlimit(Resource::Core);
-    results.push(Probe::new(Guarantee::NoCoreDumps, "read the core limit", crate::confine::NO_CORE.to_string()).judge(observed, &control));
+    results.push(
+        Probe::new(
+            Guarantee::NoCoreDumps,
+            "read the core limit",
+            crate::confine::NO_CORE.to_string(),
+        )
+        .judge(observed, &control),
+    );
     for rule in &handover.plan.limits {
         match rule.mechanism {
             LimitMechanism::CgroupV1 | LimitMechanism::CgroupV2 => cgroup(handover, baseline, rule, results),

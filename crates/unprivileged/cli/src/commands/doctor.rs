@@ -114,7 +114,7 @@ fn examine() -> Result<Findings, Fault> {
     .run()?;
     let native = outcome.code == 0 && outcome.probes().is_some();
     checks.push(checks::fence(&outcome));
-    checks.extend(causes::find(native));
+    checks.extend(causes::find(if native { State::Info } else { State::Problem }));
     if let Some(facts) = &facts {
         checks.push(checks::landlock(facts));
         checks.push(checks::notify(facts));

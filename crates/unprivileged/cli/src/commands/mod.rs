@@ -2,6 +2,7 @@
 pub(crate) mod ask;
 pub(crate) mod audit;
 pub(crate) mod bench;
+pub(crate) mod bench_spawner;
 pub(crate) mod can_i;
 pub(crate) mod completions;
 pub(crate) mod demo;
@@ -32,7 +33,7 @@ pub(crate) fn format_of(command: &Command) -> Format {
         Command::Version(args) => args.json,
         // These three report by themselves; the others have no JSON.
         Command::Run(_) | Command::Demo(_) | Command::Doctor(_) => false,
-        Command::Completions(_) | Command::Man(_) | Command::BenchPolicy(_) => false,
+        Command::Completions(_) | Command::Man(_) | Command::BenchPolicy(_) | Command::BenchSpawner(_) => false,
     };
     if json { Format::Json } else { Format::Human }
 }

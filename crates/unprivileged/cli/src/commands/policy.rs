@@ -5,7 +5,7 @@ mod lists;
 mod show;
 
 use super::source::{PolicySource, kind_of};
-use crate::context::{Context, Ended};
+use crate::context::{Context, Ended, Format};
 use bastle_policy::LayerKind;
 use std::path::PathBuf;
 
@@ -155,7 +155,14 @@ impl Standing {
 /// Does it.
 pub(crate) fn run(args: PolicyArgs, cx: &Context) -> Ended {
     match args.verb {
-        PolicyVerb::Show { origin, common } => show::show(&common, origin, cx),
+        PolicyVerb::Show { origin, common } => {
+            let columns = if origin {
+                show::Columns::WithOrigin
+            } else {
+                show::Columns::Short
+            };
+            show::show(&common, columns, cx)
+        }
         PolicyVerb::Check {
             files,
             standing,
@@ -185,7 +192,7 @@ pub(crate) fn run(args: PolicyArgs, cx: &Context) -> Ended {
             cx.print(bastle_policy::SCHEMA)?;
             Ok(0)
         }
-        PolicyVerb::Presets { json } => lists::presets(json, cx),
+        PolicyVerb::Presets { json } => lists::presets(if json { Format::Json } else { Format::Human }, cx),
         PolicyVerb::BlockedCommands { common } => lists::blocked(&common, cx),
     }
 }

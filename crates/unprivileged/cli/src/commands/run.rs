@@ -207,6 +207,7 @@ pub(super) fn document(story: &Story<'_>, voice: Option<&RunVoice<'_>>) -> Value
         "fault": receipt.fault,
         "killed": receipt.killed,
         "usage": receipt.usage,
+        "steps_us": receipt.steps,
         "denials": { "count": receipt.denials, "first": denied },
         "limits_hit": receipt.limits,
         "output_discarded": receipt.discarded,

@@ -24,7 +24,7 @@ Examples:
 
 Exit codes: the command's own; 124 timeout; 125 bastle failed (also wrong use and bad policy);
 126 cannot be executed; 127 not found; 128+N killed by signal N; 77 denials with --fail-on-deny.")]
-pub struct RunArgs {
+pub(crate) struct RunArgs {
     /// Policy to start from; see `bastle policy presets`
     #[arg(
         long,
@@ -32,34 +32,34 @@ pub struct RunArgs {
         env = "BASTLE_PRESET",
         help_heading = "Policy"
     )]
-    pub preset: Option<String>,
+    pub(crate) preset: Option<String>,
     /// Policy file, taken as your own word (repeatable)
     #[arg(long, value_name = "FILE", env = "BASTLE_POLICY", help_heading = "Policy")]
-    pub policy: Vec<PathBuf>,
+    pub(crate) policy: Vec<PathBuf>,
     /// read-only | workspace-write | danger-full-access (refused: see --backend host)
     #[arg(long, value_name = "MODE", env = "BASTLE_SANDBOX", help_heading = "Policy")]
-    pub sandbox: Option<String>,
+    pub(crate) sandbox: Option<String>,
     /// Network: only `none` in this build
     #[arg(long, value_name = "REACH", env = "BASTLE_NET", help_heading = "Policy")]
-    pub net: Option<String>,
+    pub(crate) net: Option<String>,
     /// Path the agent may read (repeatable)
     #[arg(long, value_name = "PATH", env = "BASTLE_RO", help_heading = "Policy")]
-    pub ro: Vec<PathBuf>,
+    pub(crate) ro: Vec<PathBuf>,
     /// Path the agent may read and write (repeatable)
     #[arg(long, value_name = "PATH", env = "BASTLE_RW", help_heading = "Policy")]
-    pub rw: Vec<PathBuf>,
+    pub(crate) rw: Vec<PathBuf>,
     /// Path or pattern the agent never sees (repeatable)
     #[arg(long, value_name = "PATH", env = "BASTLE_HIDE", help_heading = "Policy")]
-    pub hide: Vec<String>,
+    pub(crate) hide: Vec<String>,
     /// Re-open a path of the hard floor (repeatable; command line only)
     #[arg(long, value_name = "PATH", help_heading = "Policy")]
-    pub unprotect: Vec<PathBuf>,
+    pub(crate) unprotect: Vec<PathBuf>,
     /// Let the project's own policy file widen the policy (command line only)
     #[arg(long, help_heading = "Policy")]
-    pub allow_user_expansion: bool,
+    pub(crate) allow_user_expansion: bool,
     /// Show what would be enforced, execute nothing
     #[arg(long, env = "BASTLE_DRY_RUN_POLICY", value_parser = FalseyValueParser::new(), help_heading = "Policy")]
-    pub dry_run_policy: bool,
+    pub(crate) dry_run_policy: bool,
 
     /// Variable for the agent; without a value yours is taken (repeatable)
     #[arg(
@@ -70,7 +70,7 @@ pub struct RunArgs {
         hide_env_values = true,
         help_heading = "Environment"
     )]
-    pub env: Vec<String>,
+    pub(crate) env: Vec<String>,
     /// File of NAME=VALUE lines (repeatable)
     #[arg(
         long,
@@ -78,77 +78,77 @@ pub struct RunArgs {
         env = "BASTLE_ENV_FILE",
         help_heading = "Environment"
     )]
-    pub env_file: Vec<PathBuf>,
+    pub(crate) env_file: Vec<PathBuf>,
 
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
 
     /// How the workspace is handed over: only `in-place` in this build
     #[arg(long, value_name = "MODE", env = "BASTLE_WORKSPACE", help_heading = "Run")]
-    pub workspace: Option<String>,
+    pub(crate) workspace: Option<String>,
     /// The project (default: the git root above the current directory, else the current directory)
     #[arg(long, value_name = "DIR", env = "BASTLE_WORKSPACE_DIR", help_heading = "Run")]
-    pub workspace_dir: Option<PathBuf>,
+    pub(crate) workspace_dir: Option<PathBuf>,
     /// auto | native | host; auto is native, never host
     #[arg(long, value_name = "KIND", env = "BASTLE_BACKEND", help_heading = "Run")]
-    pub backend: Option<String>,
+    pub(crate) backend: Option<String>,
     /// Consent to run without a fence; only with --backend host (command line only)
     #[arg(long, help_heading = "Run")]
-    pub i_understand_this_is_not_a_fence: bool,
+    pub(crate) i_understand_this_is_not_a_fence: bool,
     /// Name of the run
     #[arg(long, value_name = "NAME", env = "BASTLE_NAME", help_heading = "Run")]
-    pub name: Option<String>,
+    pub(crate) name: Option<String>,
     /// Accepted for habit: standard input is always connected
     #[arg(short, long, env = "BASTLE_INTERACTIVE", value_parser = FalseyValueParser::new(), help_heading = "Run")]
-    pub interactive: bool,
+    pub(crate) interactive: bool,
     /// Give the agent a terminal of its own (default when input and output are one)
     #[arg(short, long, env = "BASTLE_TTY", value_parser = FalseyValueParser::new(), help_heading = "Run")]
-    pub tty: bool,
+    pub(crate) tty: bool,
     /// Never give it a terminal
     #[arg(short = 'T', long, env = "BASTLE_NO_TTY", value_parser = FalseyValueParser::new(), help_heading = "Run")]
-    pub no_tty: bool,
+    pub(crate) no_tty: bool,
     /// Refuse debugging calls between the agent's own processes
     #[arg(long, env = "BASTLE_NO_DEBUGGERS", value_parser = FalseyValueParser::new(), help_heading = "Run")]
-    pub no_debuggers: bool,
+    pub(crate) no_debuggers: bool,
     /// Exit 77 when anything was denied
     #[arg(long, env = "BASTLE_FAIL_ON_DENY", value_parser = FalseyValueParser::new(), help_heading = "Run")]
-    pub fail_on_deny: bool,
+    pub(crate) fail_on_deny: bool,
     /// Say nothing but errors
     #[arg(short, long, env = "BASTLE_QUIET", value_parser = FalseyValueParser::new(), help_heading = "Output")]
-    pub quiet: bool,
+    pub(crate) quiet: bool,
     /// One JSON object (bastle.run/v1) on standard output; the agent's output goes to standard error
     #[arg(long, env = "BASTLE_JSON", value_parser = FalseyValueParser::new(), help_heading = "Output")]
-    pub json: bool,
+    pub(crate) json: bool,
 
     /// What to run; the first word that is no option ends the options
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
-    pub command: Vec<OsString>,
+    pub(crate) command: Vec<OsString>,
 }
 
 /// Limits, in the units of policy files.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub struct LimitArgs {
+pub(crate) struct LimitArgs {
     /// Processors, e.g. 2 or 1.5
     #[arg(long, value_name = "N", env = "BASTLE_CPU", help_heading = "Limits")]
-    pub cpu: Option<f64>,
+    pub(crate) cpu: Option<f64>,
     /// Memory of the whole run, e.g. 4G
     #[arg(long, value_name = "SIZE", env = "BASTLE_MEM", help_heading = "Limits")]
-    pub mem: Option<String>,
+    pub(crate) mem: Option<String>,
     /// Processes and threads at once
     #[arg(long, value_name = "N", env = "BASTLE_PIDS", help_heading = "Limits")]
-    pub pids: Option<u64>,
+    pub(crate) pids: Option<u64>,
     /// Bytes added to the workspace, and size of the private HOME and TMPDIR, e.g. 10G
     #[arg(long, value_name = "SIZE", env = "BASTLE_DISK", help_heading = "Limits")]
-    pub disk: Option<String>,
+    pub(crate) disk: Option<String>,
     /// Wall time, e.g. 30m; then everything in the run is killed
     #[arg(long, value_name = "TIME", env = "BASTLE_TIMEOUT", help_heading = "Limits")]
-    pub timeout: Option<String>,
+    pub(crate) timeout: Option<String>,
     /// Distinct workspace files created, changed or removed
     #[arg(long, value_name = "N", env = "BASTLE_MAX_FILES", help_heading = "Limits")]
-    pub max_files: Option<u64>,
+    pub(crate) max_files: Option<u64>,
     /// Files and directories created
     #[arg(long, value_name = "N", env = "BASTLE_MAX_INODES", help_heading = "Limits")]
-    pub max_inodes: Option<u64>,
+    pub(crate) max_inodes: Option<u64>,
     /// Bytes written to workspace files in all
     #[arg(
         long,
@@ -156,16 +156,16 @@ pub struct LimitArgs {
         env = "BASTLE_MAX_WRITTEN",
         help_heading = "Limits"
     )]
-    pub max_written: Option<String>,
+    pub(crate) max_written: Option<String>,
     /// Output passed on; the rest is discarded
     #[arg(long, value_name = "SIZE", env = "BASTLE_MAX_OUTPUT", help_heading = "Limits")]
-    pub max_output: Option<String>,
+    pub(crate) max_output: Option<String>,
     /// Open descriptors of one process
     #[arg(long, value_name = "N", env = "BASTLE_OPEN_FILES", help_heading = "Limits")]
-    pub open_files: Option<u64>,
+    pub(crate) open_files: Option<u64>,
     /// Give a limit up that this host cannot hold (repeatable)
     #[arg(long, value_name = "LIMIT", env = "BASTLE_WAIVE", help_heading = "Limits")]
-    pub waive: Vec<String>,
+    pub(crate) waive: Vec<String>,
 }
 
 /// Which backend was asked for.

@@ -352,6 +352,7 @@ fn receipt_lines(style: Style, run: &str, receipt: &Receipt) -> Vec<String> {
         limits,
         discarded,
         records,
+        steps: _,
     } = receipt;
     let mut parts = vec![
         format!("{run} finished {code} in {}", duration_ms(usage.wall_ms)),

@@ -49,10 +49,13 @@ impl PolicySource {
         Ok(bastle_control::load(&place, &sources)?)
     }
 
-    /// Merges the floor, the preset and these layers alone, whatever else this host has.
+    /// Merges the floor, the preset, the files of `--policy` and these layers alone, whatever else this host has.
     pub(crate) fn merge(&self, more: Vec<Layer>) -> Result<Effective, Vec<Fault>> {
         let preset = self.preset.as_deref().unwrap_or("default");
         let mut layers = bastle_policy::default_layers(preset).map_err(|fault| vec![fault])?;
+        for file in &self.policy {
+            layers.push(bastle_control::read_layer(file, LayerKind::User)?);
+        }
         layers.extend(more);
         let expansion = if self.allow_user_expansion {
             Expansion::Allowed

@@ -1,5 +1,6 @@
 //! Colour and letters of a stream: a handful of ANSI codes, and ASCII where UTF-8 is not to be had.
 use crate::args::ColorWhen;
+use std::io::IsTerminal;
 
 /// How a stream is painted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +43,9 @@ pub(crate) enum Paint {
     Accent,
 }
 
-/// What the environment says about colour and letters.
+/// What the stream and the environment say about colour and letters.
 struct Surroundings {
+    terminal: bool,
     no_color: bool,
     force: bool,
     dumb: bool,
@@ -59,26 +61,27 @@ impl Style {
     };
 
     /// `--color` first, then NO_COLOR, CLICOLOR_FORCE, TERM and whether it is a terminal.
-    pub(crate) fn choose(color: ColorWhen, terminal: bool) -> Self {
+    pub(crate) fn choose(color: ColorWhen, stream: &impl IsTerminal) -> Self {
         let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let forced =
             std::env::var_os("CLICOLOR_FORCE").is_some_and(|value| !value.is_empty() && value != "0");
         let surroundings = Surroundings {
+            terminal: stream.is_terminal(),
             no_color: set("NO_COLOR"),
             force: forced,
             dumb: std::env::var_os("TERM").is_some_and(|term| term == "dumb"),
             utf8: utf8(),
         };
-        Self::chosen(color, terminal, &surroundings)
+        Self::chosen(color, &surroundings)
     }
 
-    fn chosen(color: ColorWhen, terminal: bool, surroundings: &Surroundings) -> Self {
+    fn chosen(color: ColorWhen, surroundings: &Surroundings) -> Self {
         let on = match color {
             ColorWhen::Always => true,
             ColorWhen::Never => false,
             ColorWhen::Auto if surroundings.no_color => false,
             ColorWhen::Auto if surroundings.force => true,
-            ColorWhen::Auto => terminal && !surroundings.dumb,
+            ColorWhen::Auto => surroundings.terminal && !surroundings.dumb,
         };
         Self {
             colour: if on { Colour::On } else { Colour::Off },
@@ -155,25 +158,33 @@ fn utf8() -> bool {
 mod tests {
     use super::*;
 
-    fn coloured(color: ColorWhen, terminal: bool, no_color: bool, force: bool, dumb: bool) -> bool {
+    /// `signs` names what holds: `terminal`, `no-color`, `force`, `dumb`.
+    fn coloured(color: ColorWhen, signs: &str) -> bool {
+        let has = |sign| signs.split(' ').any(|word| word == sign);
         let surroundings = Surroundings {
-            no_color,
-            force,
-            dumb,
+            terminal: has("terminal"),
+            no_color: has("no-color"),
+            force: has("force"),
+            dumb: has("dumb"),
             utf8: true,
         };
-        Style::chosen(color, terminal, &surroundings).colour == Colour::On
+        Style::chosen(color, &surroundings).colour == Colour::On
     }
 
     #[test]
     fn the_flag_beats_the_environment_and_the_environment_beats_the_terminal() {
-        assert!(coloured(ColorWhen::Auto, true, false, false, false));
-        assert!(!coloured(ColorWhen::Auto, false, false, false, false));
-        assert!(!coloured(ColorWhen::Auto, true, true, false, false));
-        assert!(!coloured(ColorWhen::Auto, true, true, true, false));
-        assert!(coloured(ColorWhen::Auto, false, false, true, false));
-        assert!(!coloured(ColorWhen::Auto, true, false, false, true));
-        assert!(coloured(ColorWhen::Always, false, true, false, true));
-        assert!(!coloured(ColorWhen::Never, true, false, true, false));
+        for signs in ["terminal", "force", "terminal force"] {
+            assert!(coloured(ColorWhen::Auto, signs), "{signs}");
+            assert!(!coloured(ColorWhen::Never, signs), "{signs}");
+        }
+        for signs in [
+            "",
+            "terminal no-color",
+            "terminal no-color force",
+            "terminal dumb",
+        ] {
+            assert!(!coloured(ColorWhen::Auto, signs), "{signs}");
+            assert!(coloured(ColorWhen::Always, signs), "{signs}");
+        }
     }
 }

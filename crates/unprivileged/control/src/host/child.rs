@@ -161,7 +161,7 @@ impl Live<'_> {
                     self.pass_on(signal);
                 }
             }
-            let drained = !self.relay(0, ready[1])? & !self.relay(1, ready[2])?;
+            let drained = !self.relay(0, &ready)? & !self.relay(1, &ready)?;
             if ready[0] && drained {
                 return Ok(());
             }
@@ -197,8 +197,8 @@ impl Live<'_> {
     }
 
     /// Passes on what is there. `true` when something was.
-    fn relay(&mut self, stream: usize, ready: bool) -> Result<bool, Fault> {
-        let Some(fd) = self.streams[stream].as_ref().filter(|_| ready) else {
+    fn relay(&mut self, stream: usize, ready: &[bool]) -> Result<bool, Fault> {
+        let Some(fd) = self.streams[stream].as_ref().filter(|_| ready[stream + 1]) else {
             return Ok(false);
         };
         let mut bytes = vec![0; 64 * 1024];
@@ -272,12 +272,16 @@ impl Live<'_> {
     fn pass_on(&self, signal: u8) {
         if let Some(signal) = Signal::from_named_raw(i32::from(signal)) {
             // The group may be gone already.
-            drop(rustix::process::kill_process_group(self.group, signal));
+            match rustix::process::kill_process_group(self.group, signal) {
+                Ok(()) | Err(_) => {}
+            }
         }
     }
 
     /// The group's leader is not reaped yet, so its number cannot belong to anybody else.
     fn kill(&self) {
-        drop(rustix::process::kill_process_group(self.group, Signal::KILL));
+        match rustix::process::kill_process_group(self.group, Signal::KILL) {
+            Ok(()) | Err(_) => {}
+        }
     }
 }

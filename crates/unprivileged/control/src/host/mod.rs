@@ -161,6 +161,7 @@ fn close(outcome: Result<child::Ending, (u8, Fault)>, mut record: Record) -> Res
         limits,
         discarded: ending.discarded,
         records,
+        steps: Vec::new(),
     })
 }
 

@@ -34,27 +34,30 @@ pub(super) fn build(
             let guarded = writable
                 .iter()
                 .any(|(typed, _)| concerns(effective, typed, &rule.value));
-            listing.push(line(section, rule, guarded));
+            let held = if guarded { IN_WRITABLE } else { ELSEWHERE };
+            listing.push(line(section, rule, held));
         }
     }
     Ok(Guard { trees })
 }
 
-/// How a name is held: in a writable tree by the guard, elsewhere by not being there or by a cover.
-fn line(section: &str, rule: &Sourced<PathRule>, guarded: bool) -> PlanLine {
-    let (mechanism, probe, note) = if guarded {
-        (
-            Mechanism::Guard,
-            Guarantee::NamesGuarded,
-            "also for names that do not exist yet",
-        )
-    } else {
-        (
-            Mechanism::Mount,
-            Guarantee::ReadsConfined,
-            "not in a writable tree: covered where it shows, else absent",
-        )
-    };
+/// How a name is held: mechanism, probe and what else there is to say.
+type Held = (Mechanism, Guarantee, &'static str);
+
+/// In a writable tree, by the guard.
+const IN_WRITABLE: Held = (
+    Mechanism::Guard,
+    Guarantee::NamesGuarded,
+    "also for names that do not exist yet",
+);
+/// Elsewhere, by a cover or by not being there.
+const ELSEWHERE: Held = (
+    Mechanism::Mount,
+    Guarantee::ReadsConfined,
+    "not in a writable tree: covered where it shows, else absent",
+);
+
+fn line(section: &str, rule: &Sourced<PathRule>, (mechanism, probe, note): Held) -> PlanLine {
     PlanLine {
         section: section.to_owned(),
         rule: rule.value.to_string(),

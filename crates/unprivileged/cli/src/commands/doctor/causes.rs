@@ -2,9 +2,8 @@
 use super::{Check, State};
 use std::path::Path;
 
-/// Known reasons. When the fence works they are only facts; when it does not they are the likely causes.
-pub(super) fn find(native: bool) -> Vec<Check> {
-    let state = if native { State::Info } else { State::Problem };
+/// Known reasons, told as `state`: only facts when the fence works, likely causes when it does not.
+pub(super) fn find(state: State) -> Vec<Check> {
     let root = rustix::process::geteuid().is_root();
     let mut found = Vec::new();
     let sysctl = |path: &str| {
@@ -39,7 +38,7 @@ pub(super) fn find(native: bool) -> Vec<Check> {
         found.push(wsl(state));
     }
     // Where the fence works these are facts and nothing follows from them.
-    for check in found.iter_mut().filter(|_| native) {
+    for check in found.iter_mut().filter(|_| state == State::Info) {
         check.consequence.clear();
         check.fix.clear();
     }

@@ -145,8 +145,11 @@ pub(super) fn state(place: &Place) -> Vec<Check> {
         .ancestors()
         .find(|path| path.exists())
         .unwrap_or(Path::new("/"));
-    let writable =
-        rustix::fs::access(there, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK).is_ok();
+    // Tried, because permission bits say nothing of read-only and odd file systems, least of all to root.
+    let trace = there.join(format!(".bastle-doctor-{}", std::process::id()));
+    let writable = std::fs::create_dir(&trace)
+        .and_then(|()| std::fs::remove_dir(&trace))
+        .is_ok();
     if !writable {
         return vec![
             Check::new(
@@ -202,9 +205,11 @@ pub(super) fn agents(place: &Place, effective: &Effective) -> Vec<Check> {
     .ok();
     let visible = |effective: &Effective, path: &Path| {
         let real = std::fs::canonicalize(path).ok();
+        // Without a rule the path is a private place of the run's own: the host's file is not behind it.
         let seen = |path: &Path| {
             AbsPath::from_path(path).is_ok_and(|path| {
-                bastle_policy::decide(effective, &Query::Read(path)).outcome == bastle_policy::Outcome::Allow
+                let decision = bastle_policy::decide(effective, &Query::Read(path));
+                decision.outcome == bastle_policy::Outcome::Allow && decision.rule.is_some()
             })
         };
         real.is_some_and(|real| seen(&real))

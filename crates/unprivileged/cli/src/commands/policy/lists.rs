@@ -1,6 +1,6 @@
 //! Listings: presets, and commands that are stopped.
 use super::Common;
-use crate::context::{Context, Ended};
+use crate::context::{Context, Ended, Format};
 use crate::render::{Paint, Table};
 use bastle_policy::command::{CommandRule, CommandRules, blocked as listed};
 use bastle_policy::{Effective, Origin, Sourced, Tier, danger_matrix};
@@ -18,7 +18,7 @@ fn purpose(name: &str) -> &'static str {
 }
 
 /// Lists the presets.
-pub(super) fn presets(json: bool, cx: &Context) -> Ended {
+pub(super) fn presets(format: Format, cx: &Context) -> Ended {
     let mut table = Table::new(&["PRESET", "VERSION", "PURPOSE"]);
     let mut all = Vec::new();
     for name in bastle_policy::names() {
@@ -35,10 +35,9 @@ pub(super) fn presets(json: bool, cx: &Context) -> Ended {
             (purpose(name), Paint::Plain),
         ]);
     }
-    if json {
-        cx.print_json(&json!({ "schema": "bastle.policy-presets/v1", "presets": all }))?;
-    } else {
-        cx.print(&table.render(cx.out))?;
+    match format {
+        Format::Json => cx.print_json(&json!({ "schema": "bastle.policy-presets/v1", "presets": all }))?,
+        Format::Human => cx.print(&table.render(cx.out))?,
     }
     Ok(0)
 }

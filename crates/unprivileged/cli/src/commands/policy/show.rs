@@ -15,6 +15,15 @@ struct Row {
     origin: Origin,
 }
 
+/// How much of each rule is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Columns {
+    /// The rule and what holds it.
+    Short,
+    /// And where it stands.
+    WithOrigin,
+}
+
 /// What holds a rule.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Held {
@@ -35,7 +44,7 @@ enum Held {
 const NO_EGRESS: &str = "no egress in this build";
 
 /// Shows it.
-pub(super) fn show(common: &Common, origin: bool, cx: &Context) -> Ended {
+pub(super) fn show(common: &Common, columns: Columns, cx: &Context) -> Ended {
     let loaded = common.source.load()?;
     let rows = rows(&loaded.effective);
     if common.json {
@@ -56,7 +65,7 @@ pub(super) fn show(common: &Common, origin: bool, cx: &Context) -> Ended {
         .map(|layer| layer.document.system.len())
         .sum();
     text.push_str(&format!("{system} system paths of the built-in layers are readable where they exist; nothing else of the host is\n\n"));
-    let mut table = if origin {
+    let mut table = if columns == Columns::WithOrigin {
         Table::new(&["SECTION", "RULE", "HELD", "BY", "ORIGIN"])
     } else {
         Table::new(&["SECTION", "RULE", "HELD", "BY"])
@@ -70,7 +79,7 @@ pub(super) fn show(common: &Common, origin: bool, cx: &Context) -> Ended {
             (word, paint),
             (by, Paint::Plain),
         ];
-        if origin {
+        if columns == Columns::WithOrigin {
             table.row([cells[0], cells[1], cells[2], cells[3], (&place, Paint::Dim)]);
         } else {
             table.row(cells);
@@ -133,23 +142,7 @@ fn rows(effective: &Effective) -> Vec<Row> {
     }
     network(effective, &mut rows);
     commands(effective, &mut rows);
-    for name in &effective.env_pass {
-        rows.push(Row {
-            section: "env.pass",
-            rule: name.value.as_str().to_owned(),
-            held: Held::Enforced(Mechanism::Namespace),
-            origin: name.origin.clone(),
-        });
-    }
-    for entry in &effective.env_set {
-        // Values may be secrets: names only.
-        rows.push(Row {
-            section: "env.set",
-            rule: entry.value.0.as_str().to_owned(),
-            held: Held::Enforced(Mechanism::Namespace),
-            origin: entry.origin.clone(),
-        });
-    }
+    environment(effective, &mut rows);
     for secret in &effective.secrets {
         rows.push(Row {
             section: "secrets",
@@ -173,6 +166,31 @@ fn rows(effective: &Effective) -> Vec<Row> {
             });
         }
     }
+    limits(effective, &mut rows);
+    rows
+}
+
+fn environment(effective: &Effective, rows: &mut Vec<Row>) {
+    for name in &effective.env_pass {
+        rows.push(Row {
+            section: "env.pass",
+            rule: name.value.as_str().to_owned(),
+            held: Held::Enforced(Mechanism::Namespace),
+            origin: name.origin.clone(),
+        });
+    }
+    for entry in &effective.env_set {
+        // Values may be secrets: names only.
+        rows.push(Row {
+            section: "env.set",
+            rule: entry.value.0.as_str().to_owned(),
+            held: Held::Enforced(Mechanism::Namespace),
+            origin: entry.origin.clone(),
+        });
+    }
+}
+
+fn limits(effective: &Effective, rows: &mut Vec<Row>) {
     for (limit, value) in &effective.limits {
         let held = match limit {
             LimitKind::OpenFiles | LimitKind::CpuTime => Held::Enforced(Mechanism::Rlimit),
@@ -193,7 +211,6 @@ fn rows(effective: &Effective) -> Vec<Row> {
             origin: value.origin.clone(),
         });
     }
-    rows
 }
 
 /// Nothing gets out, so every network rule is moot: the empty namespace denies all.

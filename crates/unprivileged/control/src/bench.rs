@@ -1,0 +1,58 @@
+//! A launch by the spawner alone, for the benchmark: no policy, no record, nobody listening.
+use crate::pipeline::Ready;
+use crate::streams::Streams;
+use bastle_contract::{Code, Fault, FromInit, FromSpawner, ToInit, socket};
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+/// What one launch took, in microseconds.
+#[derive(Clone, Debug)]
+pub struct Launched {
+    /// From the frame to the end of everything.
+    pub total: u64,
+    /// The steps inside.
+    pub steps: Vec<(String, u64)>,
+}
+
+/// Launches a prepared plan and waits for its end.
+pub fn launch_once(ready: Ready) -> Result<Launched, Fault> {
+    let (plan, spawner) = ready.into_parts();
+    let lost = |why: String| Fault::new(Code::FenceLost, "the launch did not come to its end", why);
+    let (events, theirs) = socket::pair().map_err(|error| lost(error.to_string()))?;
+    let (streams, ends) = Streams::open(plan.stdio)?;
+    let started = Instant::now();
+    let since = |instant: Instant| u64::try_from(instant.elapsed().as_micros()).unwrap_or(u64::MAX);
+    spawner.launch(&plan, theirs.as_fd(), &ends)?;
+    drop((theirs, ends));
+    match spawner.receive()? {
+        FromSpawner::Launched { .. } => {}
+        FromSpawner::Refused(fault) => return Err(fault),
+        other => return Err(lost(format!("unexpected {other:?}"))),
+    }
+    let mut steps = vec![("clone and cgroups".to_owned(), since(started))];
+    match socket::receive::<FromInit>(&events).map_err(|error| lost(error.to_string()))? {
+        Some((
+            FromInit::Ready {
+                statement,
+                steps: inside,
+            },
+            _,
+        )) if statement.proves(&plan.guarantees) => steps.extend(inside),
+        Some((FromInit::Failed(fault), _)) => return Err(fault),
+        other => return Err(lost(format!("unexpected {other:?}"))),
+    }
+    let proven = Instant::now();
+    socket::send(&events, &ToInit::Go, &[]).map_err(|error| lost(error.to_string()))?;
+    loop {
+        match spawner.receive()? {
+            FromSpawner::Ended { .. } => break,
+            FromSpawner::Event(_) => {}
+            other => return Err(lost(format!("unexpected {other:?}"))),
+        }
+    }
+    steps.push(("exec and teardown".to_owned(), since(proven)));
+    let total = since(started);
+    drop(streams);
+    spawner.close().map_err(|error| lost(error.to_string()))?;
+    Ok(Launched { total, steps })
+}

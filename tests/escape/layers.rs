@@ -1,0 +1,144 @@
+//! Every layer of the fence is left out once, in a build made for it: the start must fail and name what is missing.
+use crate::support::{Identity, Lab, bastle, for_each_identity, with_hooks};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// When leaving a layer out can be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    Always,
+    /// Only root's runs have it.
+    Root,
+}
+
+/// A layer, and the words of which one must be in the message: the guarantee that was not proven, or the step that failed.
+const LAYERS: &[(&str, When, &[&str])] = &[
+    ("mount-namespace", When::Always, &["private mounts", "reads-confined"]),
+    ("pid-namespace", When::Always, &["/proc of the sandbox", "processes-hidden"]),
+    ("net-namespace", When::Always, &["loopback", "net-confined"]),
+    ("ipc-namespace", When::Always, &["ipc-isolated"]),
+    ("uts-namespace", When::Always, &["host name", "uts-isolated"]),
+    ("cgroup-namespace", When::Always, &["cgroup-isolated"]),
+    ("host-name", When::Always, &["host name", "uts-isolated"]),
+    ("read-only-root", When::Always, &["writes-confined"]),
+    ("read-only-binds", When::Always, &["writes-confined"]),
+    ("masks", When::Always, &["secrets-hidden", "proc-masked"]),
+    ("proc-masks", When::Always, &["proc-masked"]),
+    ("session", When::Always, &["own-session"]),
+    ("descriptors", When::Always, &["no-inherited-descriptors"]),
+    ("seccomp", When::Always, &["syscalls-filtered"]),
+    ("environment", When::Always, &["environment-cleared"]),
+    ("rlimits", When::Always, &["no-core-dumps"]),
+    ("no-new-privs", When::Always, &["no-new-privs", "system-call filter", "Landlock"]),
+    ("landlock", When::Always, &["landlock-enforced"]),
+    ("capabilities", When::Always, &["no-capabilities"]),
+    ("unprivileged-uid", When::Root, &["unprivileged-uid"]),
+    ("cgroup", When::Root, &["pids-limited", "memory-limited"]),
+];
+
+/// The layers that the sources can leave out: `enforces("…")`, and the table of namespaces.
+fn layers_of_the_sources() -> BTreeSet<String> {
+    fn sources(directory: &Path, found: &mut Vec<String>) {
+        for entry in std::fs::read_dir(directory).expect("the sources are there") {
+            let path = entry.expect("can be listed").path();
+            if path.is_dir() {
+                sources(&path, found);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                found.push(std::fs::read_to_string(&path).expect("can be read"));
+            }
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates");
+    let mut texts = Vec::new();
+    for zone in ["privileged/spawner/src", "sandboxed/init/src"] {
+        sources(&root.join(zone), &mut texts);
+    }
+    let mut layers = BTreeSet::new();
+    for text in &texts {
+        let named = text.split("enforces(\"").skip(1).filter_map(|rest| rest.split('"').next());
+        layers.extend(named.map(str::to_owned));
+        let namespaces = text.lines().filter(|line| line.contains("-namespace\", Namespaces::"));
+        layers.extend(namespaces.filter_map(|line| line.split('"').nth(1)).map(str::to_owned));
+    }
+    layers
+}
+
+/// A run whose policy needs every layer: a hidden file, a protected one, limits.
+fn start(lab: &Lab, without: Option<&str>) -> crate::support::Output {
+    lab.project(".env", "CANARY");
+    lab.project(".git/hooks/pre-commit", "original");
+    let mut fence = lab.fence().binary(with_hooks()).flags(["--pids", "200", "--disk", "8M"]);
+    if let Some(layer) = without {
+        fence = fence.env("BASTLE_TEST_WITHOUT", layer);
+    }
+    fence.sh("echo started > marker")
+}
+
+#[test]
+fn the_table_names_every_layer_of_the_sources() {
+    let known: BTreeSet<String> = LAYERS.iter().map(|(layer, ..)| (*layer).to_owned()).collect();
+    assert_eq!(layers_of_the_sources(), known);
+}
+
+#[test]
+fn a_start_without_any_one_layer_fails_and_names_it() {
+    for_each_identity(|lab| {
+        let whole = start(lab, None);
+        assert_eq!(whole.ended.code, 0, "control: with every layer: {whole:?}");
+        let marker = lab.workspace().join("marker");
+        assert!(marker.exists(), "control");
+        let mut wrong = Vec::new();
+        for (layer, when, words) in LAYERS {
+            if *when == When::Root && lab.identity != Identity::Root {
+                continue;
+            }
+            if marker.exists() {
+                std::fs::remove_file(&marker).expect("own file");
+            }
+            let output = start(lab, Some(layer));
+            let said = &output.ended.stderr;
+            let named = said.contains("BST-FENCE-0") && words.iter().any(|word| said.contains(word));
+            if output.ended.code != 125 || marker.exists() || !named {
+                wrong.push(format!("{layer} as {}: exit {}, started: {}\n{said}", lab.identity, output.ended.code, marker.exists()));
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    });
+}
+
+#[test]
+fn the_shipped_binary_cannot_leave_a_layer_out() {
+    let bytes = std::fs::read(bastle()).expect("can be read");
+    let variable = b"BASTLE_TEST_WITHOUT";
+    assert!(!bytes.windows(variable.len()).any(|window| window == variable));
+    let hooks = std::fs::read(with_hooks()).expect("can be read");
+    assert!(hooks.windows(variable.len()).any(|window| window == variable), "control: the other binary has it");
+    for_each_identity(|lab| {
+        for layer in ["seccomp", "landlock", "capabilities"] {
+            let output = lab.fence().env("BASTLE_TEST_WITHOUT", layer).sh("grep -E 'Seccomp:|CapEff' /proc/self/status");
+            assert_eq!(output.ended.code, 0, "{layer}: {output:?}");
+            let said = output.ended.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert_eq!(said, "CapEff: 0000000000000000 Seccomp: 2", "{layer}");
+        }
+    });
+}
+
+#[test]
+fn the_preflight_sees_what_the_fence_needs() {
+    for_each_identity(|lab| {
+        let doctor = |binary: &Path, without: Option<&str>| {
+            let mut command = lab.command(binary);
+            command.args(["doctor", "--json"]);
+            if let Some(layer) = without {
+                command.env("BASTLE_TEST_WITHOUT", layer);
+            }
+            crate::support::run(&mut command, b"", crate::support::Limit::HANG)
+        };
+        let healthy = doctor(bastle(), None);
+        assert_eq!(healthy.code, 0, "{healthy:?}");
+        let report: serde_json::Value = serde_json::from_str(&healthy.stdout).expect("is JSON");
+        assert_eq!(report["schema"], "bastle.doctor/v1");
+        let broken = doctor(with_hooks(), Some("landlock"));
+        assert_eq!(broken.code, 1, "a fence that cannot be proven is no healthy host: {broken:?}");
+    });
+}
