@@ -26,14 +26,24 @@ fn acceptance_1_the_agent_cannot_read_known_secret_paths() {
             lab.project("service/.env.local", &canary),
         ];
         let list: Vec<&str> = secrets.iter().map(|path| text(path)).collect();
-        let script = format!("cat {} /etc/shadow; grep -r CANARY- . ~ /etc /tmp /var /home 2>/dev/null; true", list.join(" "));
+        let script = format!(
+            "cat {} /etc/shadow; grep -r CANAR[Y]- . ~ /etc /tmp /var /home 2>/dev/null; true",
+            list.join(" ")
+        );
         let output = lab.fence().sh(&script);
         assert_eq!(output.said(), "", "{output:?}");
         // Not even a grant of the whole project directory by flag opens the floor.
         let widened = lab.fence().flags(["--rw", text(&lab.workspace())]).sh("cat .env");
-        assert!(widened.ended.code != 0 && widened.said().is_empty(), "{widened:?}");
+        assert!(
+            widened.ended.code != 0 && widened.said().is_empty(),
+            "{widened:?}"
+        );
         let opened = lab.fence().flags(["--unprotect", list[3]]).sh("cat .env");
-        assert_eq!(opened.said(), canary, "control: only the operator's own word opens it");
+        assert_eq!(
+            opened.said(),
+            canary,
+            "control: only the operator's own word opens it"
+        );
     });
 }
 
@@ -50,19 +60,37 @@ fn acceptance_2_the_agent_cannot_write_outside_its_directories() {
         assert_eq!(output.said(), "", "{output:?}");
         assert_eq!(std::fs::read_to_string(&theirs).expect("is there"), "theirs");
         assert!(!lab.home().join(".bashrc").exists());
-        assert!(lab.workspace().join("mine").exists(), "control: the workspace is writable");
+        assert!(
+            lab.workspace().join("mine").exists(),
+            "control: the workspace is writable"
+        );
         let read_only = lab.fence().flags(["--sandbox", "read-only"]).sh("echo x > mine2");
-        assert!(read_only.ended.code != 0 && !lab.workspace().join("mine2").exists(), "{read_only:?}");
+        assert!(
+            read_only.ended.code != 0 && !lab.workspace().join("mine2").exists(),
+            "{read_only:?}"
+        );
     });
 }
 
 #[test]
 fn acceptance_3_network_calls_fail() {
     for_each_identity(|lab| {
-        let attacks: [&[&str]; 3] = [&["tcp", "192.0.2.1", "443"], &["tcp", "192.0.2.1", "80"], &["own-loopback"]];
+        let attacks: [&[&str]; 3] = [
+            &["tcp", "192.0.2.1", "443"],
+            &["tcp", "192.0.2.1", "80"],
+            &["own-loopback"],
+        ];
         assert_eq!(lab.fenced(&attacks), ["ENETUNREACH", "ENETUNREACH", "OK"]);
-        let proxied = lab.fence().env("HTTPS_PROXY", "http://192.0.2.1:3128").attack(&attacks).0;
-        assert_eq!(proxied, ["ENETUNREACH", "ENETUNREACH", "OK"], "variables are no way out");
+        let proxied = lab
+            .fence()
+            .env("HTTPS_PROXY", "http://192.0.2.1:3128")
+            .attack(&attacks)
+            .0;
+        assert_eq!(
+            proxied,
+            ["ENETUNREACH", "ENETUNREACH", "OK"],
+            "variables are no way out"
+        );
     });
 }
 
@@ -70,11 +98,21 @@ fn acceptance_3_network_calls_fail() {
 fn acceptance_4_a_denied_program_does_not_run() {
     for_each_identity(|lab| {
         let rules = policy(lab, r#"{ "version": 1, "exec": { "deny": ["base64"] } }"#);
-        let direct = lab.fence().flags(["--policy", &rules]).run(["base64", "--version"]);
+        let direct = lab
+            .fence()
+            .flags(["--policy", &rules])
+            .run(["base64", "--version"]);
         assert!([125, 126].contains(&direct.ended.code), "{direct:?}");
-        let nested = lab.fence().flags(["--policy", &rules]).sh("base64 --version; /usr/bin/base64 --version");
+        let nested = lab
+            .fence()
+            .flags(["--policy", &rules])
+            .sh("base64 --version; /usr/bin/base64 --version");
         assert_eq!((nested.ended.code, nested.said()), (126, ""), "{nested:?}");
-        assert_eq!(nested.ended.stderr.matches("Permission denied").count(), 2, "{nested:?}");
+        assert_eq!(
+            nested.ended.stderr.matches("Permission denied").count(),
+            2,
+            "{nested:?}"
+        );
         let control = lab.fence().run(["base64", "--version"]);
         assert_eq!(control.ended.code, 0, "control: without the rule: {control:?}");
     });
@@ -95,10 +133,31 @@ fn scenario_container_escape_by_every_classic_way() {
             &["attach", "1"],
             &["invalid", "175"],
         ]);
-        let expected = ["ENOENT", "ENOENT", "EACCES", "EPERM", "EPERM", "CANNOT-TELL", "EPERM", "EPERM", "EPERM", "EPERM"];
-        assert_eq!(seen, expected, "the namespaces of PID 1 cannot even be opened: {output:?}");
-        assert!(!output.denials("mount").is_empty() && !output.denials("chroot").is_empty(), "{output:?}");
-        assert_eq!(lab.fenced(&[&["write", "work", "x"]]), all("OK", 1), "control: honest work goes on");
+        let expected = [
+            "ENOENT",
+            "ENOENT",
+            "EACCES",
+            "EPERM",
+            "EPERM",
+            "CANNOT-TELL",
+            "EPERM",
+            "EPERM",
+            "EPERM",
+            "EPERM",
+        ];
+        assert_eq!(
+            seen, expected,
+            "the namespaces of PID 1 cannot even be opened: {output:?}"
+        );
+        assert!(
+            !output.denials("mount").is_empty() && !output.denials("chroot").is_empty(),
+            "{output:?}"
+        );
+        assert_eq!(
+            lab.fenced(&[&["write", "work", "x"]]),
+            all("OK", 1),
+            "control: honest work goes on"
+        );
     });
 }
 
@@ -106,14 +165,27 @@ fn scenario_container_escape_by_every_classic_way() {
 fn scenario_the_host_file_system_is_neither_seen_nor_changed() {
     for_each_identity(|lab| {
         lab.plant(&lab.outside().join("important"), "important");
-        let script = format!("rm -rf /etc /home /bin /lib /workspace /dev {} * 2>/dev/null; ls /root /home /srv /mnt /boot /var/log 2>/dev/null | head -5; true", text(&lab.outside()));
+        let script = format!(
+            "rm -rf /etc /home /bin /lib /workspace /dev {} * 2>/dev/null; ls /root /home /srv /mnt /boot /var/log 2>/dev/null | head -5; true",
+            text(&lab.outside())
+        );
         lab.project("victim", "x");
         let output = lab.fence().sh(&script);
-        assert_eq!(std::fs::read_to_string(lab.outside().join("important")).expect("is there"), "important");
+        assert_eq!(
+            std::fs::read_to_string(lab.outside().join("important")).expect("is there"),
+            "important"
+        );
         assert!(Path::new("/etc/passwd").exists() && Path::new("/usr/bin/env").exists());
-        let listed: Vec<&str> = output.said().lines().filter(|line| !line.is_empty() && !line.ends_with(':')).collect();
+        let listed: Vec<&str> = output
+            .said()
+            .lines()
+            .filter(|line| !line.is_empty() && !line.ends_with(':'))
+            .collect();
         assert!(listed.iter().all(|line| *line == "agent"), "{output:?}");
-        assert!(!lab.workspace().join("victim").exists(), "control: rm did run, on what it was given");
+        assert!(
+            !lab.workspace().join("victim").exists(),
+            "control: rm did run, on what it was given"
+        );
     });
 }
 
@@ -122,17 +194,25 @@ fn scenario_the_agent_weakens_its_own_policy() {
     for_each_identity(|lab| {
         let canary = lab.plant(&lab.outside().join("canary"), "CANARY");
         let wide = format!(
-            r#"{{ "version": 1, "fs": {{ "read": [".", "{0}"], "write": [".", "{0}"] }}, "limits": {{ "pids": 100000 }} }}"#,
-            text(&lab.outside())
+            r#"{{ "version": 1, "fs": {{ "read": [".", "{0}", "{1}"], "write": [".", "{0}"] }}, "limits": {{ "pids": 100000 }} }}"#,
+            text(&lab.outside()),
+            text(&lab.tools())
         );
         let read: [&[&str]; 1] = [&["read", text(&canary)]];
         // Planted beforehand: what a project asks for beyond the trusted layers is not granted.
         let planted = lab.project("agent-permissions.json", &wide);
         let (seen, output) = lab.fence().attack(&read);
         assert_eq!(seen, all("ENOENT", 1), "{output:?}");
-        assert!(output.ended.stderr.contains("not granted"), "it is said: {output:?}");
+        assert!(
+            output.ended.stderr.contains("not granted"),
+            "it is said: {output:?}"
+        );
         let (seen, output) = lab.fence().flags(["--allow-user-expansion"]).attack(&read);
-        assert_eq!(seen, all("OK", 1), "control: only with the operator's word: {output:?}");
+        assert_eq!(
+            seen,
+            all("OK", 1),
+            "control: only with the operator's word: {output:?}"
+        );
         // While running: neither changed nor replaced, here or in the personal file.
         let (seen, output) = lab.fence().attack(&[
             &["overwrite", "agent-permissions.json", "{}"],
@@ -141,16 +221,26 @@ fn scenario_the_agent_weakens_its_own_policy() {
             &["write", "notes.json", "{}"],
         ]);
         for errno in &seen[..3] {
-            assert!(["EROFS", "EBUSY", "EACCES"].contains(&errno.as_str()), "{seen:?} {output:?}");
+            assert!(
+                ["EROFS", "EBUSY", "EACCES"].contains(&errno.as_str()),
+                "{seen:?} {output:?}"
+            );
         }
         assert_eq!(seen[3], "OK", "control: another file");
         assert_eq!(std::fs::read_to_string(&planted).expect("is there"), wide);
         // A project may narrow.
-        lab.project("agent-permissions.json", r#"{ "version": 1, "fs": { "read": ["./src"], "write": ["./src"] } }"#);
+        let narrow = format!(
+            r#"{{ "version": 1, "fs": {{ "read": ["./src", "{}"], "write": ["./src"] }} }}"#,
+            text(&lab.tools())
+        );
+        lab.project("agent-permissions.json", &narrow);
         lab.project("src/code", "x");
-        let narrowed = lab.fenced(&[&["write", "src/code", "y"], &["write", "top", "y"]]);
-        assert_eq!(narrowed[0], "OK");
-        assert_ne!(narrowed[1], "OK", "outside what the project leaves");
+        let narrowed = lab.fenced(&[&["write", "src/code", "y"], &["overwrite", "notes.json", "y"]]);
+        assert_eq!(
+            narrowed,
+            ["OK", "ENOENT"],
+            "what the project leaves, and nothing else"
+        );
         // What it cannot read stops the start; there is no default to fall back to.
         lab.project("agent-permissions.json", "{ broken");
         assert_eq!(lab.fence().sh("true").ended.code, 125);
@@ -160,7 +250,20 @@ fn scenario_the_agent_weakens_its_own_policy() {
 #[test]
 fn scenario_resource_exhaustion_is_bounded_on_every_side() {
     for_each_identity(|lab| {
-        let flags = ["--pids", "64", "--mem", "128M", "--disk", "4M", "--open-files", "128", "--timeout", "20s", "--cpu", "1"];
+        let flags = [
+            "--pids",
+            "64",
+            "--mem",
+            "128M",
+            "--disk",
+            "4M",
+            "--open-files",
+            "128",
+            "--timeout",
+            "20s",
+            "--cpu",
+            "1",
+        ];
         let (seen, output) = lab.fence().flags(flags).attack(&[
             &["fork-bomb", "5000"],
             &["fill", "big", "65536", "33554432"],
@@ -168,14 +271,24 @@ fn scenario_resource_exhaustion_is_bounded_on_every_side() {
             &["write", "after", "still working"],
         ]);
         assert_eq!(seen[0], "EAGAIN", "{output:?}");
-        assert!(["ENOSPC", "EDQUOT", "EFBIG"].contains(&seen[1].as_str()), "{output:?}");
+        assert!(
+            ["ENOSPC", "EDQUOT", "EFBIG"].contains(&seen[1].as_str()),
+            "{output:?}"
+        );
         assert_eq!(seen[2], "EMFILE", "{output:?}");
         // The disk is used up; the agent itself lives and can be told so.
         assert!(["ENOSPC", "EDQUOT"].contains(&seen[3].as_str()), "{output:?}");
-        let hog = lab.fence().flags(flags).run([text(&lab.attacker()), "eat", "1024"]);
+        let hog = lab
+            .fence()
+            .flags(flags)
+            .run([text(&lab.attacker()), "eat", "1024"]);
         assert!([137, 10].contains(&hog.ended.code), "{hog:?}");
         let modest = lab.fence().flags(flags).sh("echo fine > small; cat small");
-        assert_eq!(modest.said(), "fine", "control: modest work under the same limits");
+        assert_eq!(
+            modest.said(),
+            "fine",
+            "control: modest work under the same limits"
+        );
     });
 }
 
@@ -184,9 +297,20 @@ fn scenario_kernel_exploits_find_little_to_attack() {
     for_each_identity(|lab| {
         // The entries that kernel exploits of the last years came through.
         let calls = [
-            ("321", "bpf"), ("323", "userfaultfd"), ("425", "io_uring_setup"), ("298", "perf_event_open"), ("250", "keyctl"),
-            ("272", "unshare"), ("308", "setns"), ("435", "clone3"), ("430", "fsopen"), ("165", "mount"), ("139", "sysfs"),
-            ("246", "kexec_load"), ("300", "fanotify_init"), ("304", "open_by_handle_at"),
+            ("321", "bpf"),
+            ("323", "userfaultfd"),
+            ("425", "io_uring_setup"),
+            ("298", "perf_event_open"),
+            ("250", "keyctl"),
+            ("272", "unshare"),
+            ("308", "setns"),
+            ("435", "clone3"),
+            ("430", "fsopen"),
+            ("165", "mount"),
+            ("139", "sysfs"),
+            ("246", "kexec_load"),
+            ("300", "fanotify_init"),
+            ("304", "open_by_handle_at"),
         ];
         let attacks: Vec<[&str; 2]> = calls.iter().map(|(number, _)| ["invalid", number]).collect();
         let attacks: Vec<&[&str]> = attacks.iter().map(|attack| &attack[..]).collect();
@@ -204,9 +328,17 @@ fn scenario_kernel_exploits_find_little_to_attack() {
             &["family", "30", "5", "0"],   // tipc
         ];
         assert_eq!(lab.fenced(&families), all("EAFNOSUPPORT", 6));
-        let kernel: [&[&str]; 3] = [&["read", "/proc/kallsyms"], &["open", "/dev/kvm"], &["stat", "/sys/kernel"]];
+        let kernel: [&[&str]; 3] = [
+            &["read", "/proc/kallsyms"],
+            &["open", "/dev/kvm"],
+            &["stat", "/sys/kernel"],
+        ];
         assert_eq!(lab.fenced(&kernel), ["EACCES", "ENOENT", "ENOENT"]);
-        let control = lab.fenced(&[&["sys", "39", "0", "0", "0"], &["family", "1", "1", "0"], &["clone", "0"]]);
+        let control = lab.fenced(&[
+            &["sys", "39", "0", "0", "0"],
+            &["family", "1", "1", "0"],
+            &["clone", "0"],
+        ]);
         assert_eq!(control, all("OK", 3), "control: what programs need");
     });
 }

@@ -13,7 +13,11 @@ fn below(directory: &Path, name: &str) -> String {
 
 /// A name that no other test and no host has.
 fn unique(prefix: &str) -> String {
-    format!("{prefix}/bastle-escape-{}-{:?}", std::process::id(), std::thread::current().id())
+    format!(
+        "{prefix}/bastle-escape-{}-{:?}",
+        std::process::id(),
+        std::thread::current().id()
+    )
 }
 
 fn all(expected: &str, count: usize) -> Vec<String> {
@@ -39,12 +43,26 @@ fn a_write_by_absolute_path_outside_the_workspace_is_refused_told_once_and_leave
         for path in [&etc, &usr] {
             let told = output.denials(path);
             assert_eq!(told.len(), 1, "{path}: {output:?}");
-            assert_eq!((told[0]["kind"].as_str(), told[0]["errno"].as_str()), (Some("write"), Some("EROFS")));
+            assert_eq!(
+                (told[0]["kind"].as_str(), told[0]["errno"].as_str()),
+                (Some("write"), Some("EROFS"))
+            );
         }
-        assert_eq!(lab.unfenced(&[attacks[2], attacks[3]]), all("OK", 2), "control: without the fence");
-        let granted = lab.fence().flags(["--rw", text(&lab.outside())]).attack(&[attacks[3]]).0;
+        assert_eq!(
+            lab.unfenced(&[attacks[2], attacks[3]]),
+            all("OK", 2),
+            "control: without the fence"
+        );
+        let granted = lab
+            .fence()
+            .flags(["--rw", text(&lab.outside())])
+            .attack(&[attacks[3]])
+            .0;
         assert_eq!(granted, all("OK", 1), "control: with the grant");
-        assert_eq!(std::fs::read_to_string(&outside).expect("was written"), "pwnedpwned");
+        assert_eq!(
+            std::fs::read_to_string(&outside).expect("was written"),
+            "pwnedpwned"
+        );
     });
 }
 
@@ -74,7 +92,11 @@ fn secrets_of_the_home_directory_and_of_other_projects_cannot_be_read() {
         assert_eq!(seen, expected, "{output:?}");
         assert!(!output.ended.stderr.contains("CANARY"), "{output:?}");
         let readable = lab.project("README", "CANARY");
-        assert_eq!(lab.fenced(&[&["read", text(&readable)]]), all("OK", 1), "control: an ordinary file");
+        assert_eq!(
+            lab.fenced(&[&["read", text(&readable)]]),
+            all("OK", 1),
+            "control: an ordinary file"
+        );
     });
 }
 
@@ -89,8 +111,16 @@ fn climbing_with_dots_or_descriptors_does_not_leave_the_root() {
             &["climb-fd", "/root/.bashrc"],
         ];
         assert_eq!(lab.fenced(&attacks), all("ENOENT", 4));
-        assert_eq!(lab.unfenced(&attacks[..2]), all("OK", 2), "control: without the fence");
-        let granted = lab.fence().flags(["--ro", text(&lab.outside())]).attack(&attacks[..2]).0;
+        assert_eq!(
+            lab.unfenced(&attacks[..2]),
+            all("OK", 2),
+            "control: without the fence"
+        );
+        let granted = lab
+            .fence()
+            .flags(["--ro", text(&lab.outside())])
+            .attack(&attacks[..2])
+            .0;
         assert_eq!(granted, all("OK", 2), "control: climbing itself works");
     });
 }
@@ -114,7 +144,11 @@ fn a_symlink_out_of_the_workspace_is_judged_by_where_it_lands() {
         assert_eq!(seen, ["OK", "ENOENT", "ENOENT", "ENOENT", "ENOENT", "ENOENT"]);
         assert!(!lab.outside().join("x").exists());
         assert_eq!(std::fs::read_to_string(&canary).expect("is there"), "CANARY");
-        let granted = lab.fence().flags(["--rw", text(&lab.outside())]).attack(&attacks[3..]).0;
+        let granted = lab
+            .fence()
+            .flags(["--rw", text(&lab.outside())])
+            .attack(&attacks[3..])
+            .0;
         assert_eq!(granted, all("OK", 3), "control: with the target granted");
     });
 }
@@ -130,16 +164,35 @@ fn a_workspace_file_cannot_be_renamed_or_exchanged_out_of_it() {
             &["exchange", "mine", text(&theirs)],
             &["rename", text(&theirs), "stolen"],
         ];
-        assert_eq!(lab.fenced(&attacks), all("ENOENT", 3), "not granted: does not exist");
-        let read_only = lab.fence().flags(["--ro", text(&lab.outside())]).attack(&attacks).0;
+        assert_eq!(
+            lab.fenced(&attacks),
+            all("ENOENT", 3),
+            "not granted: does not exist"
+        );
+        let read_only = lab
+            .fence()
+            .flags(["--ro", text(&lab.outside())])
+            .attack(&attacks)
+            .0;
         for errno in &read_only {
-            assert!(["EXDEV", "EROFS"].contains(&errno.as_str()), "granted for reading: {read_only:?}");
+            assert!(
+                ["EXDEV", "EROFS"].contains(&errno.as_str()),
+                "granted for reading: {read_only:?}"
+            );
         }
         assert_eq!(std::fs::read_to_string(&theirs).expect("is there"), "theirs");
         assert!(!Path::new(&fresh).exists());
-        assert_eq!(lab.fenced(&[&["rename", "mine", "mine2"]]), all("OK", 1), "control: within the workspace");
+        assert_eq!(
+            lab.fenced(&[&["rename", "mine", "mine2"]]),
+            all("OK", 1),
+            "control: within the workspace"
+        );
         lab.project("mine", "mine");
-        assert_eq!(lab.unfenced(&attacks[1..]), all("OK", 2), "control: without the fence");
+        assert_eq!(
+            lab.unfenced(&attacks[1..]),
+            all("OK", 2),
+            "control: without the fence"
+        );
     });
 }
 
@@ -147,13 +200,28 @@ fn a_workspace_file_cannot_be_renamed_or_exchanged_out_of_it() {
 fn a_file_outside_cannot_be_hard_linked_into_the_workspace() {
     for_each_identity(|lab| {
         let theirs = lab.plant(&lab.outside().join("theirs"), "theirs");
-        let attacks: [&[&str]; 2] = [&["link", text(&theirs), "one"], &["link-fd", text(&theirs), "two"]];
-        let seen = lab.fence().flags(["--ro", text(&lab.outside())]).attack(&attacks).0;
+        let attacks: [&[&str]; 2] = [
+            &["link", text(&theirs), "one"],
+            &["link-fd", text(&theirs), "two"],
+        ];
+        let seen = lab
+            .fence()
+            .flags(["--ro", text(&lab.outside())])
+            .attack(&attacks)
+            .0;
         assert_eq!(seen, all("EXDEV", 2));
         assert_eq!(theirs.metadata().expect("is there").nlink(), 1);
         lab.project("own", "own");
-        assert_eq!(lab.fenced(&[&["link", "own", "own2"]]), all("OK", 1), "control: within the workspace");
-        assert_eq!(lab.unfenced(&attacks[..1]), all("OK", 1), "control: without the fence");
+        assert_eq!(
+            lab.fenced(&[&["link", "own", "own2"]]),
+            all("OK", 1),
+            "control: within the workspace"
+        );
+        assert_eq!(
+            lab.unfenced(&attacks[..1]),
+            all("OK", 1),
+            "control: without the fence"
+        );
     });
 }
 
@@ -172,7 +240,11 @@ fn a_workspace_file_with_a_hard_link_elsewhere_cannot_be_written_through() {
         let (seen, output) = lab.fence().attack(&attacks);
         assert_eq!(seen, ["EROFS", "EROFS", "OK", "OK"], "{output:?}");
         assert_eq!(std::fs::read_to_string(&shared).expect("is there"), "precious");
-        assert_eq!(lab.unfenced(&attacks[..1]), all("OK", 1), "control: without the fence");
+        assert_eq!(
+            lab.unfenced(&attacks[..1]),
+            all("OK", 1),
+            "control: without the fence"
+        );
         assert_eq!(std::fs::read_to_string(&shared).expect("is there"), "pwnedous");
     });
 }
@@ -200,19 +272,32 @@ fn a_working_directory_behind_proc_or_a_symlink_to_too_much_is_refused() {
     for_each_identity(|lab| {
         let link = lab.outside().join("etc");
         symlink("/etc", &link).expect("can be made");
-        for directory in ["/proc/self/fd/0/../..", "/proc/1/cwd", "/proc/self/root", text(&link), "/proc/self/cwd/../.."] {
+        for directory in [
+            "/proc/self/fd/0/../..",
+            "/proc/1/cwd",
+            "/proc/self/root",
+            text(&link),
+            "/proc/self/cwd/../..",
+        ] {
             let output = lab
                 .fence()
                 .flags(["--workspace-dir", directory])
                 .run(["sh", "-c", "echo started"]);
             assert_eq!(output.ended.code, 125, "{directory}: {output:?}");
-            assert!(output.ended.stderr.contains("BST-WS-001"), "{directory}: {output:?}");
+            assert!(
+                output.ended.stderr.contains("BST-WS-001"),
+                "{directory}: {output:?}"
+            );
             assert_eq!(output.said(), "", "{directory}");
         }
         let alias = lab.outside().join("alias");
         symlink(lab.workspace(), &alias).expect("can be made");
         let output = lab.fence().flags(["--workspace-dir", text(&alias)]).sh("pwd -P");
-        assert_eq!(output.said(), text(&lab.workspace()), "control: a symlink to a project is resolved");
+        assert_eq!(
+            output.said(),
+            text(&lab.workspace()),
+            "control: a symlink to a project is resolved"
+        );
     });
 }
 
@@ -231,7 +316,10 @@ fn device_nodes_cannot_be_made() {
         }
         if lab.identity == Identity::Root {
             let seen = lab.unfenced(&attacks[2..3]);
-            assert!(lab.workspace().join("zero").exists(), "control: root outside can: {seen:?}");
+            assert!(
+                lab.workspace().join("zero").exists(),
+                "control: root outside can: {seen:?}"
+            );
         }
     });
 }
@@ -240,8 +328,29 @@ fn device_nodes_cannot_be_made() {
 fn only_the_minimal_devices_exist() {
     for_each_identity(|lab| {
         let forbidden = [
-            "mem", "kmsg", "vda", "sda", "fuse", "net/tun", "kvm", "loop-control", "loop0", "vsock", "userfaultfd", "vhost-net",
-            "console", "tty0", "input", "dri", "snd", "mapper/control", "hpet", "port", "cpu_dma_latency", "rtc0", "uinput",
+            "mem",
+            "kmsg",
+            "vda",
+            "sda",
+            "fuse",
+            "net/tun",
+            "kvm",
+            "loop-control",
+            "loop0",
+            "vsock",
+            "userfaultfd",
+            "vhost-net",
+            "console",
+            "tty0",
+            "input",
+            "dri",
+            "snd",
+            "mapper/control",
+            "hpet",
+            "port",
+            "cpu_dma_latency",
+            "rtc0",
+            "uinput",
         ]
         .map(|name| format!("/dev/{name}"));
         let attacks: Vec<[&str; 2]> = forbidden.iter().map(|path| ["open", path.as_str()]).collect();
@@ -258,7 +367,10 @@ fn only_the_minimal_devices_exist() {
         assert_eq!(lab.fenced(&present), all("OK", 6), "control");
         if lab.identity == Identity::Root {
             let outside = lab.unfenced(&attacks);
-            assert!(outside.contains(&"OK".to_owned()), "control: root outside opens some: {outside:?}");
+            assert!(
+                outside.contains(&"OK".to_owned()),
+                "control: root outside opens some: {outside:?}"
+            );
         }
     });
 }
@@ -276,15 +388,29 @@ fn cgroup_files_cannot_be_reached() {
         ];
         let expected = ["ENOENT", "ENOENT", "ENOENT", "ENOENT", "EPERM", "EPERM"];
         assert_eq!(lab.fenced(&attacks), expected);
-        assert_eq!(lab.unfenced(&attacks[3..4]), all("OK", 1), "control: the host has /sys");
+        assert_eq!(
+            lab.unfenced(&attacks[3..4]),
+            all("OK", 1),
+            "control: the host has /sys"
+        );
     });
 }
 
 #[test]
 fn files_of_the_kernel_are_masked_and_its_settings_read_only() {
     for_each_identity(|lab| {
-        let masked = ["kcore", "keys", "key-users", "timer_list", "sched_debug", "kallsyms", "kmsg", "slabinfo", "sysrq-trigger"]
-            .map(|name| format!("/proc/{name}"));
+        let masked = [
+            "kcore",
+            "keys",
+            "key-users",
+            "timer_list",
+            "sched_debug",
+            "kallsyms",
+            "kmsg",
+            "slabinfo",
+            "sysrq-trigger",
+        ]
+        .map(|name| format!("/proc/{name}"));
         let mut attacks: Vec<[&str; 2]> = masked.iter().map(|path| ["read", path.as_str()]).collect();
         attacks.extend([
             ["read", "/sys/firmware/acpi/tables/DSDT"],
@@ -294,9 +420,16 @@ fn files_of_the_kernel_are_masked_and_its_settings_read_only() {
         let attacks: Vec<&[&str]> = attacks.iter().map(|attack| &attack[..]).collect();
         let seen = lab.fenced(&attacks);
         for (attack, errno) in attacks.iter().zip(&seen).take(masked.len() + 2) {
-            assert!(["EACCES", "ENOENT"].contains(&errno.as_str()), "{attack:?}: {errno}");
+            assert!(
+                ["EACCES", "ENOENT"].contains(&errno.as_str()),
+                "{attack:?}: {errno}"
+            );
         }
-        assert_eq!(seen.last().map(String::as_str), Some("OK"), "control: the process's own files");
+        assert_eq!(
+            seen.last().map(String::as_str),
+            Some("OK"),
+            "control: the process's own files"
+        );
         let settings: [&[&str]; 4] = [
             &["overwrite", "/proc/sys/kernel/hostname", "pwned"],
             &["overwrite", "/proc/sys/kernel/core_pattern", "|/x"],
@@ -304,11 +437,19 @@ fn files_of_the_kernel_are_masked_and_its_settings_read_only() {
             &["overwrite", "/proc/sysrq-trigger", "h"],
         ];
         let seen = lab.fenced(&settings);
-        assert_eq!(seen[..3], all("EACCES", 3), "Landlock speaks before the read-only mount");
+        assert_eq!(
+            seen[..3],
+            all("EACCES", 3),
+            "Landlock speaks before the read-only mount"
+        );
         // Some kernels have no such file.
         assert!(["EACCES", "ENOENT"].contains(&seen[3].as_str()), "{seen:?}");
         if lab.identity == Identity::Root {
-            assert_eq!(lab.unfenced(&[&["read", "/proc/kallsyms"]]), all("OK", 1), "control: root outside");
+            assert_eq!(
+                lab.unfenced(&[&["read", "/proc/kallsyms"]]),
+                all("OK", 1),
+                "control: root outside"
+            );
         }
     });
 }
@@ -318,7 +459,10 @@ fn capabilities_cannot_be_put_on_a_file() {
     for_each_identity(|lab| {
         let program = lab.project("program", "#!/bin/sh\n");
         let attack: &[&str] = &["file-capability", text(&program)];
-        assert_eq!(lab.fenced(&[attack, &["chmod", text(&program), "0755"]]), ["EPERM", "OK"]);
+        assert_eq!(
+            lab.fenced(&[attack, &["chmod", text(&program), "0755"]]),
+            ["EPERM", "OK"]
+        );
         if lab.identity == Identity::Root {
             assert_eq!(lab.unfenced(&[attack]), all("OK", 1), "control: root outside");
         }
@@ -344,9 +488,16 @@ fn the_root_cannot_be_changed_and_nothing_can_be_mounted_or_unmounted() {
         for call in ["chroot", "unshare", "mount", "umount2"] {
             let told = output.denials(call);
             assert!(!told.is_empty(), "{call} is not in the audit: {output:?}");
-            assert_eq!((told[0]["kind"].as_str(), told[0]["errno"].as_str()), (Some("syscall"), Some("EPERM")));
+            assert_eq!(
+                (told[0]["kind"].as_str(), told[0]["errno"].as_str()),
+                (Some("syscall"), Some("EPERM"))
+            );
         }
-        assert_eq!(lab.fenced(&[&["read", text(&secret)]]), all("EACCES", 1), "still covered");
+        assert_eq!(
+            lab.fenced(&[&["read", text(&secret)]]),
+            all("EACCES", 1),
+            "still covered"
+        );
         if lab.identity == Identity::Root {
             let control = lab.unfenced(&[&["chroot", "sub"], &["unshare-mount", "sub"]]);
             assert_eq!(control, all("OK", 2), "control: root outside");
@@ -357,7 +508,9 @@ fn the_root_cannot_be_changed_and_nothing_can_be_mounted_or_unmounted() {
 #[test]
 fn what_the_agent_makes_belongs_to_the_owner_of_the_workspace() {
     for_each_identity(|lab| {
-        let output = lab.fence().sh("echo x > made; mkdir dir; ln -s made link; chown 0:0 made; id -u");
+        let output = lab
+            .fence()
+            .sh("echo x > made; mkdir dir; ln -s made link; chown 0:0 made; id -u");
         assert_eq!(output.said(), "1000", "{output:?}");
         for name in ["made", "dir", "link"] {
             let meta = lab.workspace().join(name).symlink_metadata().expect("was made");
@@ -379,10 +532,24 @@ fn a_set_uid_or_set_gid_program_cannot_be_left_behind() {
             &["chmod", "program", "0711"],
         ];
         let (seen, output) = lab.fence().attack(&attacks);
-        let mode = lab.workspace().join("program").metadata().expect("is there").permissions().mode();
-        assert_eq!(mode & 0o6000, 0, "the host has a set-uid program of the invoker: {mode:o} {output:?}");
+        let mode = lab
+            .workspace()
+            .join("program")
+            .metadata()
+            .expect("is there")
+            .permissions()
+            .mode();
+        assert_eq!(
+            mode & 0o6000,
+            0,
+            "the host has a set-uid program of the invoker: {mode:o} {output:?}"
+        );
         assert_eq!(seen, ["EPERM", "EPERM", "EPERM", "OK"]);
-        assert_eq!(lab.unfenced(&attacks[..1]), all("OK", 1), "control: without the fence");
+        assert_eq!(
+            lab.unfenced(&attacks[..1]),
+            all("OK", 1),
+            "control: without the fence"
+        );
     });
 }
 
@@ -398,8 +565,15 @@ fn a_set_uid_program_in_view_has_no_effect() {
         std::os::unix::fs::chown(&program, Some(60_002), Some(60_002)).expect("root can");
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o6755)).expect("root can");
         let outside = text(&lab.outside()).to_owned();
-        let output = lab.fence().flags(["--ro", &outside]).run([text(&program), "effective-uid", "1000"]);
-        assert_eq!((output.ended.code, output.said()), (0, "OK"), "still the agent: {output:?}");
+        let output = lab
+            .fence()
+            .flags(["--ro", &outside])
+            .run([text(&program), "effective-uid", "1000"]);
+        assert_eq!(
+            (output.ended.code, output.said()),
+            (0, "OK"),
+            "still the agent: {output:?}"
+        );
         let command = crate::support::run(
             lab.command(&program).args(["effective-uid", "60002"]),
             b"",
@@ -432,14 +606,26 @@ fn the_sibling_of_a_granted_directory_is_not_granted() {
 #[test]
 fn odd_names_are_taken_as_data() {
     for_each_identity(|lab| {
-        for name in ["--rw", "a b", "quo'te\"d", "-rf", "$(touch pwned)", "tab\there", "ünï", "back\\slash"] {
+        for name in [
+            "--rw",
+            "a b",
+            "quo'te\"d",
+            "-rf",
+            "$(touch pwned)",
+            "tab\there",
+            "ünï",
+            "back\\slash",
+        ] {
             let project = lab.plant(&lab.outside().join(name).join("file"), "hello");
             let project = project.parent().expect("has one").to_path_buf();
             let script = "cat file && echo made > -- && echo made > './--rw' && pwd -P";
             let output = lab.fence().cwd(&project).sh(script);
             assert_eq!(output.ended.code, 0, "{name:?}: {output:?}");
             assert_eq!(output.said(), format!("hello{}", text(&project)), "{name:?}");
-            assert!(project.join("--rw").exists() && project.join("--").exists(), "{name:?}");
+            assert!(
+                project.join("--rw").exists() && project.join("--").exists(),
+                "{name:?}"
+            );
         }
         assert!(!lab.outside().join("pwned").exists() && !lab.workspace().join("pwned").exists());
     });
@@ -449,11 +635,17 @@ fn odd_names_are_taken_as_data() {
 fn the_audit_log_is_out_of_reach_even_when_the_state_directory_lies_in_the_workspace() {
     for_each_identity(|lab| {
         let reach = |lab: &Lab, state: &Path| {
-            let script = format!("ls -R {0} 2>&1; for f in $(find {0} -type f 2>/dev/null); do echo x >> $f; done", text(state));
+            let script = format!(
+                "ls -R {0} 2>&1; for f in $(find {0} -type f 2>/dev/null); do echo x >> $f; done",
+                text(state)
+            );
             lab.fence().env("XDG_STATE_HOME", text(state)).sh(&script)
         };
         let normal = reach(lab, &lab.home().join("state"));
-        assert!(!normal.events("ended").is_empty(), "control: the log exists: {normal:?}");
+        assert!(
+            !normal.events("ended").is_empty(),
+            "control: the log exists: {normal:?}"
+        );
         assert!(!normal.ended.stdout.contains("log.jsonl"), "{normal:?}");
         let inside = lab.workspace().join("state");
         std::fs::create_dir(&inside).expect("can be made");

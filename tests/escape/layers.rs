@@ -1,5 +1,5 @@
 //! Every layer of the fence is left out once, in a build made for it: the start must fail and name what is missing.
-use crate::support::{Identity, Lab, bastle, for_each_identity, with_hooks};
+use crate::support::{Identity, Lab, Limit, Output, bastle, for_each_identity, run, with_hooks};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -13,8 +13,16 @@ enum When {
 
 /// A layer, and the words of which one must be in the message: the guarantee that was not proven, or the step that failed.
 const LAYERS: &[(&str, When, &[&str])] = &[
-    ("mount-namespace", When::Always, &["private mounts", "reads-confined"]),
-    ("pid-namespace", When::Always, &["/proc of the sandbox", "processes-hidden"]),
+    (
+        "mount-namespace",
+        When::Always,
+        &["private mounts", "reads-confined"],
+    ),
+    (
+        "pid-namespace",
+        When::Always,
+        &["/proc of the sandbox", "processes-hidden"],
+    ),
     ("net-namespace", When::Always, &["loopback", "net-confined"]),
     ("ipc-namespace", When::Always, &["ipc-isolated"]),
     ("uts-namespace", When::Always, &["host name", "uts-isolated"]),
@@ -29,7 +37,11 @@ const LAYERS: &[(&str, When, &[&str])] = &[
     ("seccomp", When::Always, &["syscalls-filtered"]),
     ("environment", When::Always, &["environment-cleared"]),
     ("rlimits", When::Always, &["no-core-dumps"]),
-    ("no-new-privs", When::Always, &["no-new-privs", "system-call filter", "Landlock"]),
+    (
+        "no-new-privs",
+        When::Always,
+        &["no-new-privs", "system-call filter", "Landlock"],
+    ),
     ("landlock", When::Always, &["landlock-enforced"]),
     ("capabilities", When::Always, &["no-capabilities"]),
     ("unprivileged-uid", When::Root, &["unprivileged-uid"]),
@@ -55,19 +67,31 @@ fn layers_of_the_sources() -> BTreeSet<String> {
     }
     let mut layers = BTreeSet::new();
     for text in &texts {
-        let named = text.split("enforces(\"").skip(1).filter_map(|rest| rest.split('"').next());
+        let named = text
+            .split("enforces(\"")
+            .skip(1)
+            .filter_map(|rest| rest.split('"').next());
         layers.extend(named.map(str::to_owned));
-        let namespaces = text.lines().filter(|line| line.contains("-namespace\", Namespaces::"));
-        layers.extend(namespaces.filter_map(|line| line.split('"').nth(1)).map(str::to_owned));
+        let namespaces = text
+            .lines()
+            .filter(|line| line.contains("-namespace\", Namespaces::"));
+        layers.extend(
+            namespaces
+                .filter_map(|line| line.split('"').nth(1))
+                .map(str::to_owned),
+        );
     }
     layers
 }
 
 /// A run whose policy needs every layer: a hidden file, a protected one, limits.
-fn start(lab: &Lab, without: Option<&str>) -> crate::support::Output {
+fn start(lab: &Lab, without: Option<&str>) -> Output {
     lab.project(".env", "CANARY");
     lab.project(".git/hooks/pre-commit", "original");
-    let mut fence = lab.fence().binary(with_hooks()).flags(["--pids", "200", "--disk", "8M"]);
+    let mut fence = lab
+        .fence()
+        .binary(with_hooks())
+        .flags(["--pids", "200", "--disk", "8M"]);
     if let Some(layer) = without {
         fence = fence.env("BASTLE_TEST_WITHOUT", layer);
     }
@@ -99,7 +123,12 @@ fn a_start_without_any_one_layer_fails_and_names_it() {
             let said = &output.ended.stderr;
             let named = said.contains("BST-FENCE-0") && words.iter().any(|word| said.contains(word));
             if output.ended.code != 125 || marker.exists() || !named {
-                wrong.push(format!("{layer} as {}: exit {}, started: {}\n{said}", lab.identity, output.ended.code, marker.exists()));
+                wrong.push(format!(
+                    "{layer} as {}: exit {}, started: {}\n{said}",
+                    lab.identity,
+                    output.ended.code,
+                    marker.exists()
+                ));
             }
         }
         assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
@@ -112,33 +141,52 @@ fn the_shipped_binary_cannot_leave_a_layer_out() {
     let variable = b"BASTLE_TEST_WITHOUT";
     assert!(!bytes.windows(variable.len()).any(|window| window == variable));
     let hooks = std::fs::read(with_hooks()).expect("can be read");
-    assert!(hooks.windows(variable.len()).any(|window| window == variable), "control: the other binary has it");
+    assert!(
+        hooks.windows(variable.len()).any(|window| window == variable),
+        "control: the other binary has it"
+    );
     for_each_identity(|lab| {
         for layer in ["seccomp", "landlock", "capabilities"] {
-            let output = lab.fence().env("BASTLE_TEST_WITHOUT", layer).sh("grep -E 'Seccomp:|CapEff' /proc/self/status");
+            let output = lab
+                .fence()
+                .env("BASTLE_TEST_WITHOUT", layer)
+                .sh("grep -E 'Seccomp:|CapEff' /proc/self/status");
             assert_eq!(output.ended.code, 0, "{layer}: {output:?}");
-            let said = output.ended.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+            let said = output
+                .ended
+                .stdout
+                .split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" ");
             assert_eq!(said, "CapEff: 0000000000000000 Seccomp: 2", "{layer}");
         }
     });
 }
 
 #[test]
-fn the_preflight_sees_what_the_fence_needs() {
+fn the_preflight_says_where_no_fence_can_be_built() {
     for_each_identity(|lab| {
-        let doctor = |binary: &Path, without: Option<&str>| {
-            let mut command = lab.command(binary);
-            command.args(["doctor", "--json"]);
-            if let Some(layer) = without {
-                command.env("BASTLE_TEST_WITHOUT", layer);
-            }
-            crate::support::run(&mut command, b"", crate::support::Limit::HANG)
+        let healthy = run(lab.command(bastle()).args(["doctor", "--json"]), b"", Limit::HANG);
+        assert_eq!(healthy.code, 0, "control: {healthy:?}");
+        let fence = |text: &str| -> String {
+            let report: serde_json::Value = serde_json::from_str(text).expect("is JSON");
+            assert_eq!(report["schema"], "bastle.doctor/v1");
+            let checks = report["checks"].as_array().expect("a list");
+            let fence = checks
+                .iter()
+                .find(|check| check["name"] == "fence")
+                .expect("is checked");
+            fence["state"].as_str().expect("a word").to_owned()
         };
-        let healthy = doctor(bastle(), None);
-        assert_eq!(healthy.code, 0, "{healthy:?}");
-        let report: serde_json::Value = serde_json::from_str(&healthy.stdout).expect("is JSON");
-        assert_eq!(report["schema"], "bastle.doctor/v1");
-        let broken = doctor(with_hooks(), Some("landlock"));
-        assert_eq!(broken.code, 1, "a fence that cannot be proven is no healthy host: {broken:?}");
+        assert_eq!(fence(&healthy.stdout), "ok");
+        // Inside a fence there are no user namespaces to be had: a host on which nothing can be built.
+        let copy = lab.tools().join("bastle");
+        std::fs::copy(bastle(), &copy).expect("can be copied");
+        let copy = copy.to_str().expect("UTF-8").to_owned();
+        let barren = lab
+            .fence()
+            .run(["env", "-u", "AGENT_IN_SANDBOX", &copy, "doctor", "--json"]);
+        assert_eq!(barren.ended.code, 1, "{barren:?}");
+        assert_ne!(fence(&barren.ended.stdout), "ok", "{barren:?}");
     });
 }

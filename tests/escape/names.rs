@@ -66,16 +66,30 @@ fn a_guarded_name_that_does_not_exist_yet_cannot_be_created_by_any_call() {
             };
             let run = |name: &str| {
                 let attempts = attempt(name);
-                let attempts: Vec<Vec<&str>> = attempts.iter().map(|a| a.iter().map(String::as_str).collect()).collect();
+                let attempts: Vec<Vec<&str>> = attempts
+                    .iter()
+                    .map(|a| a.iter().map(String::as_str).collect())
+                    .collect();
                 let attempts: Vec<&[&str]> = attempts.iter().map(Vec::as_slice).collect();
                 lab.fence().attack(&attempts)
             };
             let (seen, output) = run(guarded);
             let last = seen.last().expect("eight results").clone();
             assert_eq!(seen[..7], all("EACCES", 7), "{guarded}: {output:?}");
-            assert!(["EACCES", "ENOENT"].contains(&last.as_str()), "{guarded}: nothing there to exchange with");
-            assert!(lab.workspace().join(guarded).symlink_metadata().is_err(), "{guarded} exists on the host");
-            assert!(!output.denials(&format!("{}/{guarded}", text(&lab.workspace()))).is_empty(), "{guarded}: not told");
+            assert!(
+                ["EACCES", "ENOENT"].contains(&last.as_str()),
+                "{guarded}: nothing there to exchange with"
+            );
+            assert!(
+                lab.workspace().join(guarded).symlink_metadata().is_err(),
+                "{guarded} exists on the host"
+            );
+            assert!(
+                !output
+                    .denials(&format!("{}/{guarded}", text(&lab.workspace())))
+                    .is_empty(),
+                "{guarded}: not told"
+            );
             if guarded == ".env" {
                 let (seen, _) = run(text(&harmless));
                 assert_eq!(seen[0], "OK", "control: another name");
@@ -92,8 +106,13 @@ fn a_guarded_name_that_does_not_exist_yet_cannot_be_created_by_any_call() {
 #[test]
 fn a_socket_cannot_take_a_guarded_name() {
     for_each_identity(|lab| {
-        let (seen, output) = lab.fence().attack(&[&["bind-unix", ".env.sock"], &["bind-unix", "harmless.sock"]]);
-        assert!(lab.workspace().join(".env.sock").symlink_metadata().is_err(), "a hidden name came into being: {output:?}");
+        let (seen, output) = lab
+            .fence()
+            .attack(&[&["bind-unix", ".env.sock"], &["bind-unix", "harmless.sock"]]);
+        assert!(
+            lab.workspace().join(".env.sock").symlink_metadata().is_err(),
+            "a hidden name came into being: {output:?}"
+        );
         assert_eq!(seen, ["EACCES", "OK"], "{output:?}");
     });
 }
@@ -134,7 +153,10 @@ fn directories_moved_about_do_not_bring_a_guarded_name_into_being() {
                 let contents = std::fs::read_to_string(&name).expect("is there");
                 assert!(!contents.contains("pwned"), "{name} was planted: {output:?}");
             }
-            assert!(!name.ends_with(".git/hooks/pre-commit") || std::fs::read_to_string(&name).expect("is there") == "original");
+            assert!(
+                !name.ends_with(".git/hooks/pre-commit")
+                    || std::fs::read_to_string(&name).expect("is there") == "original"
+            );
         }
     });
 }
@@ -157,7 +179,10 @@ fn existing_protected_files_cannot_be_changed_replaced_or_removed() {
                 &["read", path],
             ]);
             for errno in &seen[..4] {
-                assert!(["EROFS", "EACCES", "EBUSY"].contains(&errno.as_str()), "{path}: {seen:?} {output:?}");
+                assert!(
+                    ["EROFS", "EACCES", "EBUSY"].contains(&errno.as_str()),
+                    "{path}: {seen:?} {output:?}"
+                );
             }
             assert_eq!(seen[4], "OK", "control: reading is allowed");
             assert_eq!(std::fs::read_to_string(path).expect("is there"), "original");
@@ -186,9 +211,19 @@ fn nested_rules_mean_the_same_in_every_order() {
             ["write".to_owned(), path("a/b/c/w"), "x".to_owned()],
             ["overwrite".to_owned(), path("a/b/c/secret"), "x".to_owned()],
         ];
-        let attacks: Vec<Vec<&str>> = attacks.iter().map(|a| a.iter().map(String::as_str).collect()).collect();
+        let attacks: Vec<Vec<&str>> = attacks
+            .iter()
+            .map(|a| a.iter().map(String::as_str).collect())
+            .collect();
         let attacks: Vec<&[&str]> = attacks.iter().map(Vec::as_slice).collect();
-        for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2], [2, 0, 3, 1], [0, 2, 1, 3], [3, 0, 1, 2]] {
+        for order in [
+            [0, 1, 2, 3],
+            [3, 2, 1, 0],
+            [1, 3, 0, 2],
+            [2, 0, 3, 1],
+            [0, 2, 1, 3],
+            [3, 0, 1, 2],
+        ] {
             let flags = order.iter().flat_map(|index| rules[*index].clone());
             let (seen, output) = lab.fence().flags(flags).attack(&attacks);
             assert_eq!(seen, ["OK", "EROFS", "OK", "EACCES"], "{order:?}: {output:?}");
@@ -203,7 +238,10 @@ fn a_rule_spelled_through_a_symlink_still_hides_the_file() {
         symlink("real", lab.workspace().join("alias")).expect("can be made");
         let attacks: [&[&str]; 2] = [&["read", "real/token"], &["read", "alias/token"]];
         assert_eq!(lab.fenced(&attacks), all("OK", 2), "control: without the rule");
-        for spelling in [text(&real).to_owned(), text(&lab.workspace().join("alias/token")).to_owned()] {
+        for spelling in [
+            text(&real).to_owned(),
+            text(&lab.workspace().join("alias/token")).to_owned(),
+        ] {
             let output = lab.fence().flags(["--hide", &spelling]).attack(&attacks);
             assert_eq!(output.0, all("EACCES", 2), "hidden as {spelling}: {:?}", output.1);
         }

@@ -20,18 +20,33 @@ fn the_agent_has_no_privilege_and_cannot_gain_one() {
     for_each_identity(|lab| {
         let output = lab.fence().sh("cat /proc/self/status");
         let value = |name: &str| {
-            let line = output.ended.stdout.lines().find_map(|line| line.strip_prefix(name));
+            let line = output
+                .ended
+                .stdout
+                .lines()
+                .find_map(|line| line.strip_prefix(name));
             line.map(|rest| rest.trim_start_matches(':').trim().to_owned())
         };
         for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
-            assert_eq!(value(set).as_deref(), Some("0000000000000000"), "{set}: {output:?}");
+            assert_eq!(
+                value(set).as_deref(),
+                Some("0000000000000000"),
+                "{set}: {output:?}"
+            );
         }
         assert_eq!(value("NoNewPrivs").as_deref(), Some("1"));
         assert_eq!(value("Seccomp:").as_deref(), Some("2"));
         assert_eq!(value("Uid").as_deref(), Some("1000\t1000\t1000\t1000"));
-        assert_eq!(lab.fenced(&[&["become", "0"], &["become", "65534"], &["become", "1000"]]), ["EINVAL", "EINVAL", "OK"]);
+        assert_eq!(
+            lab.fenced(&[&["become", "0"], &["become", "65534"], &["become", "1000"]]),
+            ["EINVAL", "EINVAL", "OK"]
+        );
         if lab.identity == Identity::Root {
-            assert_eq!(lab.unfenced(&[&["become", "1000"]]), all("OK", 1), "control: root outside");
+            assert_eq!(
+                lab.unfenced(&[&["become", "1000"]]),
+                all("OK", 1),
+                "control: root outside"
+            );
             let groups = lab.fence().sh("id -G");
             assert_eq!(groups.said(), "1000", "no group of root's");
         }
@@ -42,7 +57,11 @@ fn the_agent_has_no_privilege_and_cannot_gain_one() {
 fn host_processes_are_neither_seen_nor_reached() {
     for_each_identity(|lab| {
         let mark = mark(lab);
-        let host = Background::start(lab.command(Path::new("/bin/sh")).args(["-c", "echo up; read forever; :", &mark]));
+        let host = Background::start(lab.command(Path::new("/bin/sh")).args([
+            "-c",
+            "echo up; read forever; :",
+            &mark,
+        ]));
         // Its standard input is empty, so it may be gone already: a sleeper stays.
         drop(host);
         let mut sleeper = lab.command(&lab.attacker());
@@ -57,8 +76,15 @@ fn host_processes_are_neither_seen_nor_reached() {
             &["read", Box::leak(format!("/proc/{pid}/cmdline").into_boxed_str())],
             &["processes", "bastle-no-such-mark"],
         ];
-        assert_eq!(lab.fenced(&attacks), ["ESRCH", "ESRCH", "ESRCH", "ESRCH", "ENOENT", "ESRCH"]);
-        assert_eq!(lab.unfenced(&attacks[..2]), all("OK", 2), "control: without the fence");
+        assert_eq!(
+            lab.fenced(&attacks),
+            ["ESRCH", "ESRCH", "ESRCH", "ESRCH", "ENOENT", "ESRCH"]
+        );
+        assert_eq!(
+            lab.unfenced(&attacks[..2]),
+            all("OK", 2),
+            "control: without the fence"
+        );
         let listed = lab.fence().sh("ls -d /proc/[0-9]* | wc -l");
         let count: u32 = listed.said().parse().expect("a number");
         assert!(count <= 5, "init, the shell, ls and wc: {count}");
@@ -133,19 +159,38 @@ fn descriptors_of_the_caller_are_not_inherited() {
     for_each_identity(|lab| {
         let secret = lab.plant(&lab.outside().join("secret"), "CANARY");
         let fence = lab.fence();
-        let mut inner = vec![shown_program(&fence.command([text(&lab.attacker()), "descriptors"]))];
+        let mut inner = vec![shown_program(
+            &fence.command([text(&lab.attacker()), "descriptors"]),
+        )];
         let line = fence.command([text(&lab.attacker()), "descriptors"]);
-        inner.extend(line.get_args().map(|word| word.to_str().expect("UTF-8").to_owned()));
+        inner.extend(
+            line.get_args()
+                .map(|word| word.to_str().expect("UTF-8").to_owned()),
+        );
         let mut shell = lab.command(Path::new("/bin/sh"));
-        shell.args(["-c", "secret=$1; shift; exec 7<\"$secret\" 9<\"$secret\" 3<\"$secret\"; exec \"$@\"", "sh", text(&secret)]);
+        shell.args([
+            "-c",
+            "secret=$1; shift; exec 7<\"$secret\" 9<\"$secret\" 3<\"$secret\"; exec \"$@\"",
+            "sh",
+            text(&secret),
+        ]);
         shell.args(&inner);
         let ended = run(&mut shell, b"", Limit::HANG);
         assert_eq!((ended.code, ended.stdout.trim()), (10, "EBADF"), "{ended:?}");
         assert!(!ended.stderr.contains("descriptor "), "{ended:?}");
         let mut control = lab.command(Path::new("/bin/sh"));
-        control.args(["-c", "exec 7<\"$1\" 9<\"$1\"; exec \"$2\" descriptors", "sh", text(&secret), text(&lab.attacker())]);
+        control.args([
+            "-c",
+            "exec 7<\"$1\" 9<\"$1\"; exec \"$2\" descriptors",
+            "sh",
+            text(&secret),
+            text(&lab.attacker()),
+        ]);
         let ended = run(&mut control, b"", Limit::HANG);
-        assert!(ended.code == 0 && ended.stderr.contains("descriptor 7"), "control: without the fence: {ended:?}");
+        assert!(
+            ended.code == 0 && ended.stderr.contains("descriptor 7"),
+            "control: without the fence: {ended:?}"
+        );
     });
 }
 
@@ -157,28 +202,70 @@ fn shown_program(command: &std::process::Command) -> String {
 fn variables_of_the_caller_do_not_cross_unless_named() {
     for_each_identity(|lab| {
         let secrets = [
-            "GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "ANTHROPIC_API_KEY", "SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS",
-            "MY_PASSWORD", "HTTPS_PROXY", "http_proxy", "XDG_RUNTIME_DIR", "DISPLAY", "KUBECONFIG",
+            "GITHUB_TOKEN",
+            "AWS_SECRET_ACCESS_KEY",
+            "ANTHROPIC_API_KEY",
+            "SSH_AUTH_SOCK",
+            "DBUS_SESSION_BUS_ADDRESS",
+            "MY_PASSWORD",
+            "HTTPS_PROXY",
+            "http_proxy",
+            "XDG_RUNTIME_DIR",
+            "DISPLAY",
+            "KUBECONFIG",
         ];
         // They would make the agent's programs, or bastle itself, run code of the caller's choosing.
-        let loaders = ["BASH_ENV", "PYTHONSTARTUP", "NODE_OPTIONS", "LD_AUDIT", "LD_PRELOAD", "ENV", "PERL5OPT", "PROMPT_COMMAND"];
+        let loaders = [
+            "BASH_ENV",
+            "PYTHONSTARTUP",
+            "NODE_OPTIONS",
+            "LD_AUDIT",
+            "LD_PRELOAD",
+            "ENV",
+            "PERL5OPT",
+            "PROMPT_COMMAND",
+        ];
         let mut fence = lab.fence();
         for name in secrets.iter().chain(&loaders) {
             fence = fence.env(name, "CANARY");
         }
-        let output = fence.env("LANG", "C.UTF-8").env("BASTLE_TEST_VALUE", "CANARY").sh("env; tr '\\0' '\\n' < /proc/self/environ");
+        let output = fence
+            .env("LANG", "C.UTF-8")
+            .env("BASTLE_TEST_VALUE", "CANARY")
+            .sh("env; tr '\\0' '\\n' < /proc/self/environ");
         assert_eq!(output.ended.code, 0, "{output:?}");
         assert!(!output.ended.stdout.contains("CANARY"), "{output:?}");
         let allowed = [
-            "AGENT_IN_SANDBOX", "BASTLE_SESSION", "HOME", "LANG", "LOGNAME", "PATH", "PWD", "OLDPWD", "SHELL", "SHLVL", "TMPDIR", "USER", "_", "TERM",
+            "AGENT_IN_SANDBOX",
+            "BASTLE_SESSION",
+            "HOME",
+            "LANG",
+            "LOGNAME",
+            "PATH",
+            "PWD",
+            "OLDPWD",
+            "SHELL",
+            "SHLVL",
+            "TMPDIR",
+            "USER",
+            "_",
+            "TERM",
         ];
         for line in output.ended.stdout.lines() {
             let name = line.split('=').next().unwrap_or_default();
             assert!(allowed.contains(&name), "{name} is not one of ours");
         }
-        let named = lab.fence().env("WANTED", "VALUE").flags(["--env", "WANTED"]).sh("echo $WANTED");
+        let named = lab
+            .fence()
+            .env("WANTED", "VALUE")
+            .flags(["--env", "WANTED"])
+            .sh("echo $WANTED");
         assert_eq!(named.said(), "VALUE", "control: a named variable crosses");
-        let loader = lab.fence().env("LD_PRELOAD", "/x").flags(["--env", "LD_PRELOAD"]).sh("true");
+        let loader = lab
+            .fence()
+            .env("LD_PRELOAD", "/x")
+            .flags(["--env", "LD_PRELOAD"])
+            .sh("true");
         assert_eq!(loader.ended.code, 125, "not even when named: {loader:?}");
     });
 }
@@ -189,16 +276,41 @@ fn a_fence_inside_the_fence_is_refused_cleanly() {
         let copy = lab.tools().join("bastle");
         std::fs::copy(crate::support::bastle(), &copy).expect("can be copied");
         let inner = text(&copy).to_owned();
-        let output = lab.fence().run([inner.as_str(), "run", "--", "sh", "-c", "echo nested"]);
+        let output = lab
+            .fence()
+            .run([inner.as_str(), "run", "--", "sh", "-c", "echo nested"]);
         assert_eq!(output.ended.code, 125, "{output:?}");
-        assert!(output.ended.stderr.contains("BST-FENCE-006") && !output.ended.stdout.contains("nested"), "{output:?}");
+        assert!(
+            output.ended.stderr.contains("BST-FENCE-006") && !output.ended.stdout.contains("nested"),
+            "{output:?}"
+        );
         // Without the guard variable the kernel refuses instead.
-        let output = lab.fence().run(["env", "-u", "AGENT_IN_SANDBOX", &inner, "run", "--", "sh", "-c", "echo nested"]);
+        let output = lab.fence().run([
+            "env",
+            "-u",
+            "AGENT_IN_SANDBOX",
+            &inner,
+            "run",
+            "--",
+            "sh",
+            "-c",
+            "echo nested",
+        ]);
         assert_eq!(output.ended.code, 125, "{output:?}");
-        assert!(output.ended.stderr.contains("BST-FENCE-0") && !output.ended.stdout.contains("nested"), "{output:?}");
+        assert!(
+            output.ended.stderr.contains("BST-FENCE-0") && !output.ended.stdout.contains("nested"),
+            "{output:?}"
+        );
         let unshare = lab.fence().run(["unshare", "--user", "--mount", "true"]);
         assert_eq!(unshare.ended.code, 1, "{unshare:?}");
-        assert!(unshare.ended.stderr.contains("Operation not permitted"), "{unshare:?}");
-        assert_eq!(lab.fence().run([inner.as_str(), "version"]).ended.code, 0, "control: the program itself runs inside");
+        assert!(
+            unshare.ended.stderr.contains("Operation not permitted"),
+            "{unshare:?}"
+        );
+        assert_eq!(
+            lab.fence().run([inner.as_str(), "version"]).ended.code,
+            0,
+            "control: the program itself runs inside"
+        );
     });
 }

@@ -15,7 +15,11 @@ fn all(expected: &str, count: usize) -> Vec<String> {
 
 /// The number behind a word of the attacker's, e.g. `forked: 61`.
 fn count(output: &Output, word: &str) -> u64 {
-    let found = output.ended.stderr.lines().find_map(|line| line.strip_prefix(word));
+    let found = output
+        .ended
+        .stderr
+        .lines()
+        .find_map(|line| line.strip_prefix(word));
     found
         .and_then(|rest| rest.trim_start_matches(':').trim().parse().ok())
         .unwrap_or_else(|| panic!("{word} was not said: {output:?}"))
@@ -37,8 +41,13 @@ fn survivors(mark: &str) -> Vec<String> {
 /// cgroups of the host whose name holds that of the run.
 fn cgroups(run: &str) -> Vec<PathBuf> {
     fn walk(directory: &Path, depth: u32, run: &str, found: &mut Vec<PathBuf>) {
-        let Ok(entries) = std::fs::read_dir(directory) else { return };
-        for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        let Ok(entries) = std::fs::read_dir(directory) else {
+            return;
+        };
+        for entry in entries
+            .flatten()
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        {
             if entry.file_name().to_string_lossy().contains(run) {
                 found.push(entry.path());
             }
@@ -55,11 +64,17 @@ fn cgroups(run: &str) -> Vec<PathBuf> {
 #[test]
 fn a_fork_bomb_stops_at_the_limit_and_is_told() {
     for_each_identity(|lab| {
-        let (seen, output) = lab.fence().flags(["--pids", "64"]).attack(&[&["fork-bomb", "3000"]]);
+        let (seen, output) = lab
+            .fence()
+            .flags(["--pids", "64"])
+            .attack(&[&["fork-bomb", "3000"]]);
         assert_eq!(seen, all("EAGAIN", 1), "{output:?}");
         let made = count(&output, "forked");
         assert!((40..64).contains(&made), "{made} processes in spite of 64");
-        let (seen, output) = lab.fence().flags(["--pids", "400"]).attack(&[&["fork-bomb", "100"]]);
+        let (seen, output) = lab
+            .fence()
+            .flags(["--pids", "400"])
+            .attack(&[&["fork-bomb", "100"]]);
         assert_eq!(seen, all("OK", 1), "control: below the limit: {output:?}");
     });
 }
@@ -67,9 +82,17 @@ fn a_fork_bomb_stops_at_the_limit_and_is_told() {
 #[test]
 fn a_memory_hog_harms_only_itself() {
     for_each_identity(|lab| {
-        let mut other = Background::start(&mut lab.fence().command([text(&lab.attacker()), "tree", "1", "other-run"]));
+        let mut other =
+            Background::start(
+                &mut lab
+                    .fence()
+                    .command([text(&lab.attacker()), "tree", "1", "other-run"]),
+            );
         assert_eq!(other.line(), "planted");
-        let hog = lab.fence().flags(["--mem", "64M"]).run([text(&lab.attacker()), "eat", "512"]);
+        let hog = lab
+            .fence()
+            .flags(["--mem", "64M"])
+            .run([text(&lab.attacker()), "eat", "512"]);
         // By cgroup the kernel kills it; by rlimit the memory is refused.
         let refused = hog.ended.code == 10 && hog.said() == "ENOMEM";
         assert!(hog.ended.code == 137 || refused, "{hog:?}");
@@ -78,7 +101,10 @@ fn a_memory_hog_harms_only_itself() {
             assert!(told, "the kill is not explained: {hog:?}");
         }
         assert!(other.is_alive(), "another run was harmed");
-        let modest = lab.fence().flags(["--mem", "64M"]).run([text(&lab.attacker()), "eat", "16"]);
+        let modest = lab
+            .fence()
+            .flags(["--mem", "64M"])
+            .run([text(&lab.attacker()), "eat", "16"]);
         assert_eq!(modest.ended.code, 0, "control: below the limit: {modest:?}");
     });
 }
@@ -90,7 +116,10 @@ fn filling_the_workspace_or_the_private_directories_stops_at_the_disk_limit() {
         let fence = || lab.fence().flags(["--disk", "8M"]);
         for place in ["big", "/tmp/big", "/dev/shm/big"] {
             let (seen, output) = fence().attack(&[&["fill", place, "65536", "67108864"]]);
-            assert!(["ENOSPC", "EDQUOT", "EFBIG"].contains(&seen[0].as_str()), "{place}: {output:?}");
+            assert!(
+                ["ENOSPC", "EDQUOT", "EFBIG"].contains(&seen[0].as_str()),
+                "{place}: {output:?}"
+            );
             assert!(count(&output, "filled") <= LIMIT, "{place}: {output:?}");
         }
         let on_host = lab.workspace().join("big").metadata().expect("was made").len();
@@ -110,22 +139,40 @@ fn bytes_do_not_pass_the_count_by_other_ways_of_writing() {
         ];
         let (seen, output) = lab.fence().flags(["--disk", "1M"]).attack(&attacks);
         for name in ["aio", "reserved"] {
-            let blocks = lab.workspace().join(name).metadata().map_or(0, |meta| meta.blocks());
-            assert!(blocks * 512 <= 1 << 20, "{name} takes {} bytes on the host: {output:?}", blocks * 512);
+            let blocks = lab
+                .workspace()
+                .join(name)
+                .metadata()
+                .map_or(0, |meta| meta.blocks());
+            assert!(
+                blocks * 512 <= 1 << 20,
+                "{name} takes {} bytes on the host: {output:?}",
+                blocks * 512
+            );
         }
         assert!(!seen[..2].contains(&"OK".to_owned()), "{seen:?}: {output:?}");
         assert_eq!(seen[2], "OK", "control: an ordinary write");
-        assert_eq!(lab.unfenced(&attacks[..1]), all("OK", 1), "control: without the fence");
+        assert_eq!(
+            lab.unfenced(&attacks[..1]),
+            all("OK", 1),
+            "control: without the fence"
+        );
     });
 }
 
 #[test]
 fn files_cannot_be_created_or_bytes_rewritten_without_end() {
     for_each_identity(|lab| {
-        let (seen, output) = lab.fence().flags(["--max-inodes", "32"]).attack(&[&["fill-files", ".", "200"]]);
+        let (seen, output) = lab
+            .fence()
+            .flags(["--max-inodes", "32"])
+            .attack(&[&["fill-files", ".", "200"]]);
         assert!(["EDQUOT", "ENOSPC"].contains(&seen[0].as_str()), "{output:?}");
         assert!(count(&output, "created") <= 32, "{output:?}");
-        let (seen, output) = lab.fence().flags(["--max-written", "64K"]).attack(&[&["fill", "f0", "4096", "1048576"]]);
+        let (seen, output) = lab
+            .fence()
+            .flags(["--max-written", "64K"])
+            .attack(&[&["fill", "f0", "4096", "1048576"]]);
         assert!(["EDQUOT", "ENOSPC"].contains(&seen[0].as_str()), "{output:?}");
         assert!(count(&output, "filled") <= 64 << 10, "{output:?}");
         let told = output.events("limit");
@@ -138,20 +185,38 @@ fn files_cannot_be_created_or_bytes_rewritten_without_end() {
 #[test]
 fn descriptors_run_out_at_the_limit() {
     for_each_identity(|lab| {
-        let (seen, output) = lab.fence().flags(["--open-files", "64"]).attack(&[&["open-many", "5000"]]);
+        let (seen, output) = lab
+            .fence()
+            .flags(["--open-files", "64"])
+            .attack(&[&["open-many", "5000"]]);
         assert_eq!(seen, all("EMFILE", 1), "{output:?}");
         assert!(count(&output, "opened") <= 64, "{output:?}");
-        assert_eq!(lab.fenced(&[&["open-many", "100"]]), all("OK", 1), "control: below the limit");
+        assert_eq!(
+            lab.fenced(&[&["open-many", "100"]]),
+            all("OK", 1),
+            "control: below the limit"
+        );
     });
 }
 
 #[test]
 fn output_beyond_the_limit_is_discarded_and_told() {
     for_each_identity(|lab| {
-        let output = lab.fence().flags(["--max-output", "1M"]).run(["head", "-c", "16777216", "/dev/zero"]);
+        let output = lab
+            .fence()
+            .flags(["--max-output", "1M"])
+            .run(["head", "-c", "16777216", "/dev/zero"]);
         assert_eq!(output.ended.code, 0, "the run goes on: {}", output.ended.stderr);
-        assert!(output.ended.stdout.len() <= 1 << 20, "{} bytes", output.ended.stdout.len());
-        assert!(!output.events("output-truncated").is_empty(), "{:?}", output.events("ended"));
+        assert!(
+            output.ended.stdout.len() <= 1 << 20,
+            "{} bytes",
+            output.ended.stdout.len()
+        );
+        assert!(
+            !output.events("output-truncated").is_empty(),
+            "{:?}",
+            output.events("ended")
+        );
         let output = lab.fence().run(["head", "-c", "2097152", "/dev/zero"]);
         assert_eq!(output.ended.stdout.len(), 2 << 20, "control: without the limit");
     });
@@ -159,16 +224,28 @@ fn output_beyond_the_limit_is_discarded_and_told() {
 
 /// Runs something that never ends and must be ended.
 fn must_be_ended(lab: &Lab, command: &[&str], mark: &str) {
-    let fence = lab.fence().flags(["--timeout", "2s", "--pids", "1000"]).within(Limit(Duration::from_secs(30)));
+    let fence = lab
+        .fence()
+        .flags(["--timeout", "2s", "--pids", "1000"])
+        .within(Limit(Duration::from_secs(30)));
     let run = fence.name().to_owned();
     let output = fence.run(command.iter().copied());
     assert_eq!(output.ended.code, 124, "{output:?}");
-    assert!(output.ended.stdout.starts_with("planted"), "control: it was under way: {output:?}");
+    assert!(
+        output.ended.stdout.starts_with("planted"),
+        "control: it was under way: {output:?}"
+    );
     let ended = output.events("ended");
     let wall = ended.first().and_then(|event| event["usage"]["wall_ms"].as_u64());
     let wall = wall.unwrap_or_else(|| panic!("no end in the audit: {output:?}"));
-    assert!((2000..4000).contains(&wall), "ended after {wall} ms, not 2 s + 2 s");
-    let told = output.events("limit").iter().any(|event| event["limit"] == "wall-time");
+    assert!(
+        (2000..4000).contains(&wall),
+        "ended after {wall} ms, not 2 s + 2 s"
+    );
+    let told = output
+        .events("limit")
+        .iter()
+        .any(|event| event["limit"] == "wall-time");
     assert!(told, "{output:?}");
     assert_eq!(survivors(mark), Vec::<String>::new());
     assert_eq!(cgroups(&run), Vec::<PathBuf>::new());
@@ -194,18 +271,29 @@ fn a_process_that_ignores_signals_renames_and_executes_itself_does_not_outlive_t
 fn nothing_outlives_a_bastle_that_is_killed_or_told_to_stop() {
     for_each_identity(|lab| {
         for signal in [Signal::KILL, Signal::TERM] {
-            let mark = format!("orphan-{}-{}-{}", std::process::id(), lab.identity.uid(), signal.as_raw());
+            let mark = format!(
+                "orphan-{}-{}-{}",
+                std::process::id(),
+                lab.identity.uid(),
+                signal.as_raw()
+            );
             let fence = lab.fence();
             let run = fence.name().to_owned();
-            let mut bastle = Background::start(&mut fence.command([text(&lab.attacker()), "tree", "50", &mark]));
+            let mut bastle =
+                Background::start(&mut fence.command([text(&lab.attacker()), "tree", "50", &mark]));
             assert_eq!(bastle.line(), "planted");
             assert!(survivors(&mark).len() > 50, "control: they run");
             bastle.signal(signal);
             // Told to stop, it gives the agent its grace of 10 s first; the agent is deaf.
             let grace = Duration::from_secs(if signal == Signal::TERM { 20 } else { 5 });
-            let gone = eventually(Limit(grace), || survivors(&mark).is_empty() && cgroups(&run).is_empty());
+            let gone = eventually(Limit(grace), || {
+                survivors(&mark).is_empty() && cgroups(&run).is_empty()
+            });
             assert!(gone, "{signal:?}: {:?} {:?}", survivors(&mark), cgroups(&run));
-            assert!(bastle.end(Limit(Duration::from_secs(5))).is_some(), "{signal:?}: bastle itself is still there");
+            assert!(
+                bastle.end(Limit(Duration::from_secs(5))).is_some(),
+                "{signal:?}: bastle itself is still there"
+            );
         }
     });
 }
@@ -217,25 +305,43 @@ fn a_finished_run_leaves_nothing_but_its_audit_log() {
         lab.project(".env", "CANARY");
         let fence = lab.fence().flags(["--pids", "50", "--disk", "4M"]);
         let run = fence.name().to_owned();
-        let output = fence.sh("echo private > /tmp/left; echo private > ~/left; mkdir -p sub; echo result > sub/result");
+        let output = fence
+            .sh("echo private > /tmp/left; echo private > ~/left; mkdir -p sub; echo result > sub/result");
         assert_eq!(output.ended.code, 0, "{output:?}");
-        assert_eq!(std::fs::read_to_string("/proc/self/mountinfo").expect("can be read"), mounts);
+        assert_eq!(
+            std::fs::read_to_string("/proc/self/mountinfo").expect("can be read"),
+            mounts
+        );
         assert_eq!(cgroups(&run), Vec::<PathBuf>::new());
         assert_eq!(survivors(&run), Vec::<String>::new());
         let mut names: Vec<String> = std::fs::read_dir(lab.workspace())
             .expect("can be listed")
-            .map(|entry| entry.expect("can be listed").file_name().to_string_lossy().into_owned())
+            .map(|entry| {
+                entry
+                    .expect("can be listed")
+                    .file_name()
+                    .to_string_lossy()
+                    .into_owned()
+            })
             .collect();
         names.sort();
         assert_eq!(names, [".env", "sub"], "no probe file, no mount point");
-        assert_eq!(std::fs::read_to_string(lab.workspace().join(".env")).expect("is there"), "CANARY");
+        assert_eq!(
+            std::fs::read_to_string(lab.workspace().join(".env")).expect("is there"),
+            "CANARY"
+        );
         let next = lab.fence().sh("ls -A /tmp ~ | grep left; true");
         assert_eq!(next.said(), "", "the next run starts clean");
         let kept = lab.fence().sh("cat sub/result");
         assert_eq!(kept.said(), "result", "control: the work is kept");
         if lab.identity == Identity::Root {
             // Every name the run's own uid owned is gone with it: the workspace is mapped, the rest was private.
-            let owned = lab.workspace().join("sub/result").metadata().expect("is there").uid();
+            let owned = lab
+                .workspace()
+                .join("sub/result")
+                .metadata()
+                .expect("is there")
+                .uid();
             assert_eq!(owned, 0);
         }
     });

@@ -24,12 +24,17 @@ fn every_call_of_the_must_deny_list_is_refused_through_every_entry() {
     for_each_identity(|lab| {
         let copy = lab.tools().join("must-deny.txt");
         std::fs::copy(&list, &copy).expect("can be copied");
-        let line = [lab.attacker(), "denied".into(), copy.clone()].map(|word| word.to_str().expect("UTF-8").to_owned());
+        let line = [lab.attacker(), "denied".into(), copy.clone()]
+            .map(|word| word.to_str().expect("UTF-8").to_owned());
         let output = lab.fence().run(&line);
         let inside = table(&output.ended.stdout);
         let names = std::fs::read_to_string(&list).expect("is there");
         let names = names.lines().filter(|line| !line.starts_with('#')).count();
-        assert!(names >= 77 && inside.len() >= 3 * names - 8, "{} results: {output:?}", inside.len());
+        assert!(
+            names >= 77 && inside.len() >= 3 * names - 8,
+            "{} results: {output:?}",
+            inside.len()
+        );
         for ((name, entry), seen) in &inside {
             // clone3 answers ENOSYS so that C libraries fall back to clone, whose flags can be judged.
             let expected = match (name.as_str(), entry.as_str()) {
@@ -38,7 +43,10 @@ fn every_call_of_the_must_deny_list_is_refused_through_every_entry() {
             };
             // Kernels since 6.16 let no filter judge this one, and answer ENXIO to whoever is no probe of theirs.
             let by_kernel = name == "uprobe" && seen == "ENXIO";
-            assert!(seen == expected || by_kernel, "{name} by {entry}: {seen}, not {expected}");
+            assert!(
+                seen == expected || by_kernel,
+                "{name} by {entry}: {seen}, not {expected}"
+            );
         }
         let outside = crate::support::run(
             lab.command(&lab.attacker()).arg("denied").arg(&copy),
@@ -48,12 +56,21 @@ fn every_call_of_the_must_deny_list_is_refused_through_every_entry() {
         let outside = table(&outside.stdout);
         let native = |map: &BTreeMap<(String, String), String>| -> Vec<(String, String)> {
             let native = map.iter().filter(|((_, entry), _)| entry == "native");
-            native.map(|((name, _), seen)| (name.clone(), seen.clone())).collect()
+            native
+                .map(|((name, _), seen)| (name.clone(), seen.clone()))
+                .collect()
         };
-        let different = native(&inside).iter().zip(native(&outside)).filter(|(a, b)| **a != *b).count();
+        let different = native(&inside)
+            .iter()
+            .zip(native(&outside))
+            .filter(|(a, b)| **a != *b)
+            .count();
         // An ordinary user is refused some of them by the kernel itself.
         let least = if lab.identity == Identity::Root { 60 } else { 35 };
-        assert!(different >= least, "control: only {different} calls answer otherwise outside: {outside:?}");
+        assert!(
+            different >= least,
+            "control: only {different} calls answer otherwise outside: {outside:?}"
+        );
     });
 }
 
@@ -66,7 +83,10 @@ fn an_allowed_call_through_a_foreign_entry_is_refused() {
         let outside = lab.unfenced(&attacks);
         assert_eq!(outside[2], "OK");
         if outside[0] != "OK" {
-            crate::support::skip("an_allowed_call_through_a_foreign_entry_is_refused", "this kernel has no i386 entry to compare with");
+            crate::support::skip(
+                "an_allowed_call_through_a_foreign_entry_is_refused",
+                "this kernel has no i386 entry to compare with",
+            );
         }
     });
 }
@@ -95,11 +115,22 @@ fn dangerous_calls_are_refused_and_told() {
         let (seen, output) = lab.fence().attack(&lines);
         let expected: Vec<&str> = attacks.iter().map(|(.., errno)| *errno).collect();
         assert_eq!(seen, expected, "{output:?}");
-        for call in ["userfaultfd", "keyctl", "bpf", "perf_event_open", "kexec_load", "init_module", "syslog"] {
+        for call in [
+            "userfaultfd",
+            "keyctl",
+            "bpf",
+            "perf_event_open",
+            "kexec_load",
+            "init_module",
+            "syslog",
+        ] {
             assert_eq!(output.denials(call).len(), 1, "{call}: {output:?}");
         }
         let outside = lab.unfenced(&lines);
-        assert_ne!(outside[0], "EPERM", "control: io_uring outside is judged by its arguments");
+        assert_ne!(
+            outside[0], "EPERM",
+            "control: io_uring outside is judged by its arguments"
+        );
         assert_ne!(outside[2], "EPERM", "control: keyrings outside work");
     });
 }
@@ -135,7 +166,10 @@ fn no_namespace_can_be_made_or_entered() {
         attacks.extend(calls("clone"));
         attacks.push(vec!["unshare", "0x80"]); // time
         for name in ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"] {
-            attacks.push(vec!["setns", Box::leak(format!("/proc/self/ns/{name}").into_boxed_str())]);
+            attacks.push(vec![
+                "setns",
+                Box::leak(format!("/proc/self/ns/{name}").into_boxed_str()),
+            ]);
         }
         let refused = attacks.len();
         attacks.extend(calls("clone3"));
@@ -147,7 +181,11 @@ fn no_namespace_can_be_made_or_entered() {
         assert_eq!(seen[refused + 7], "OK", "control: a plain child");
         if lab.identity == Identity::Root {
             assert_eq!(lab.unfenced(&attacks[..7]), all("OK", 7), "control: root outside");
-            assert_eq!(lab.unfenced(&attacks[refused..refused + 7]), all("OK", 7), "control: root outside, clone3");
+            assert_eq!(
+                lab.unfenced(&attacks[refused..refused + 7]),
+                all("OK", 7),
+                "control: root outside, clone3"
+            );
         }
     });
 }
@@ -161,7 +199,10 @@ fn mounts_cannot_be_made_with_the_newer_calls_either() {
         assert_eq!(lab.fenced(&attacks), all("EPERM", attacks.len()));
         if lab.identity == Identity::Root {
             let outside = lab.unfenced(&attacks[..7]);
-            assert!(!outside.contains(&"EPERM".to_owned()), "control: root outside is judged by arguments: {outside:?}");
+            assert!(
+                !outside.contains(&"EPERM".to_owned()),
+                "control: root outside is judged by arguments: {outside:?}"
+            );
         }
     });
 }
@@ -169,21 +210,37 @@ fn mounts_cannot_be_made_with_the_newer_calls_either() {
 #[test]
 fn no_more_than_a_fair_share_of_the_processor_can_be_had() {
     for_each_identity(|lab| {
-        let attacks: [&[&str]; 3] = [&["schedule", "fifo"], &["schedule", "deadline"], &["schedule", "nice"]];
+        let attacks: [&[&str]; 3] = [
+            &["schedule", "fifo"],
+            &["schedule", "deadline"],
+            &["schedule", "nice"],
+        ];
         let seen = lab.fenced(&attacks);
         assert_eq!(seen, ["EPERM", "EPERM", "EACCES"]);
         if lab.identity == Identity::Root {
             let outside = lab.unfenced(&attacks);
-            assert!(outside.contains(&"OK".to_owned()), "control: root outside: {outside:?}");
+            assert!(
+                outside.contains(&"OK".to_owned()),
+                "control: root outside: {outside:?}"
+            );
         }
-        assert_eq!(lab.fence().run(["nice", "-n", "5", "true"]).ended.code, 0, "control: being nice is allowed");
+        assert_eq!(
+            lab.fence().run(["nice", "-n", "5", "true"]).ended.code,
+            0,
+            "control: being nice is allowed"
+        );
     });
 }
 
 #[test]
 fn bytes_cannot_be_pushed_into_a_terminal() {
     for_each_identity(|lab| {
-        let attacks: [&[&str]; 4] = [&["terminal", "sti"], &["terminal", "linux"], &["terminal", "cons"], &["terminal", "size"]];
+        let attacks: [&[&str]; 4] = [
+            &["terminal", "sti"],
+            &["terminal", "linux"],
+            &["terminal", "cons"],
+            &["terminal", "size"],
+        ];
         assert_eq!(lab.fenced(&attacks), ["EPERM", "EPERM", "EPERM", "OK"]);
         if lab.identity == Identity::Root {
             assert_eq!(lab.unfenced(&attacks[..1]), all("OK", 1), "control: root outside");
@@ -208,11 +265,21 @@ fn only_four_socket_families_exist() {
             assert!(allowed || result == "EAFNOSUPPORT", "{attack:?}: {result}");
         }
         let netlink: Vec<String> = (1..=22).map(|protocol| protocol.to_string()).collect();
-        let attacks: Vec<Vec<&str>> = netlink.iter().map(|protocol| vec!["family", "16", "3", protocol]).collect();
+        let attacks: Vec<Vec<&str>> = netlink
+            .iter()
+            .map(|protocol| vec!["family", "16", "3", protocol])
+            .collect();
         let attacks: Vec<&[&str]> = attacks.iter().map(Vec::as_slice).collect();
-        assert_eq!(lab.fenced(&attacks), all("EAFNOSUPPORT", 22), "netlink but for routes");
+        assert_eq!(
+            lab.fenced(&attacks),
+            all("EAFNOSUPPORT", 22),
+            "netlink but for routes"
+        );
         let outside = lab.unfenced(&attacks);
-        assert!(outside.contains(&"OK".to_owned()), "control: without the fence: {outside:?}");
+        assert!(
+            outside.contains(&"OK".to_owned()),
+            "control: without the fence: {outside:?}"
+        );
         let allowed: [&[&str]; 4] = [
             &["family", "1", "1", "0"],
             &["family", "2", "1", "0"],
@@ -229,7 +296,10 @@ fn a_debugger_cannot_switch_the_filter_off() {
         let attacks: [&[&str]; 2] = [&["suspend-filter"], &["debug-child"]];
         assert_eq!(lab.fenced(&attacks), ["EPERM", "OK"]);
         assert_eq!(
-            lab.fence().flags(["--no-debuggers"]).attack(&[&["debug-child"]]).0,
+            lab.fence()
+                .flags(["--no-debuggers"])
+                .attack(&[&["debug-child"]])
+                .0,
             all("EPERM", 1),
             "without debuggers not even that"
         );
@@ -247,8 +317,14 @@ fn the_clock_and_the_host_name_cannot_be_set() {
             &["invalid", "164"],                 // settimeofday
         ];
         assert_eq!(lab.fenced(&attacks), all("EPERM", 4));
-        let output = lab.fence().sh("hostname 2>/dev/null || cat /proc/sys/kernel/hostname");
-        assert_eq!(output.said(), "bastle", "control: the sandbox has a name of its own");
+        let output = lab
+            .fence()
+            .sh("hostname 2>/dev/null || cat /proc/sys/kernel/hostname");
+        assert_eq!(
+            output.said(),
+            "bastle",
+            "control: the sandbox has a name of its own"
+        );
         let after = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("can be read");
         assert_eq!(name, after, "the host keeps its name");
     });

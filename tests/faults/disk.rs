@@ -114,10 +114,8 @@ fn no_more_names_come_into_being_than_allowed_in_the_workspace_or_in_private_dir
                 }
             }
         }
-        let inside = "i=0; while [ $i -lt 60 ]; do : > /tmp/f$i || break; i=$((i+1)); done; ls /tmp | wc -l";
-        let output = lab.fence().flags(["--max-inodes", "20"]).sh(&inside.replace(": >", "true 2>/dev/null >"));
         let made = lab.fence().flags(["--max-inodes", "20"]).sh("for i in $(seq 60); do touch /tmp/f$i; done; ls /tmp | wc -l");
-        assert!(made.said().parse::<u32>().is_ok_and(|made| made <= 20), "{made:?} {output:?}");
+        assert!(made.said().parse::<u32>().is_ok_and(|made| made <= 20), "{made:?}");
         let control = lab.fence().flags(["--max-inodes", "200"]).sh("for i in $(seq 60); do touch /tmp/f$i; done; ls /tmp | wc -l");
         assert_eq!(control.said(), "60", "control: with room");
     });

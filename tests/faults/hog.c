@@ -53,6 +53,13 @@ static int own(size_t length) {
     return touch(mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), length);
 }
 
+/* Keeps what it took for a while. */
+static int hold(size_t length) {
+    int came = own(length);
+    sleep(2);
+    return came;
+}
+
 static int shared(size_t length) {
     return touch(mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), length);
 }
@@ -101,6 +108,8 @@ int main(int argc, char **argv) {
         came = threads(amount);
     else if (!strcmp(argv[1], "own"))
         came = own(mebibytes);
+    else if (!strcmp(argv[1], "hold"))
+        came = hold(mebibytes);
     else if (!strcmp(argv[1], "shared"))
         came = shared(mebibytes);
     else if (!strcmp(argv[1], "memfd"))

@@ -16,6 +16,7 @@ mod root;
 mod step;
 mod steps;
 mod supervise;
+mod watchdog;
 
 use agent::{FromAgent, ToAgent};
 use bastle_contract::socket;

@@ -2,9 +2,10 @@
 use crate::agent::FromAgent;
 use crate::guard::Guard;
 use crate::step::Step;
+use crate::watchdog::Watchdog;
 use bastle_contract::socket;
-use bastle_contract::{Event, Fault, FromInit, Handover, LimitHit, LimitKind, LimitMechanism, ToInit, Usage};
-use rustix::event::{PollFd, PollFlags, Timespec};
+use bastle_contract::{Event, Fault, FromInit, Handover, ToInit, Usage};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,17 +17,10 @@ pub(crate) struct Agent {
     pub(crate) listener: Option<OwnedFd>,
 }
 
-/// How often the watchdog looks where no cgroup holds the memory. Ten times a second bounds what a hog can take in between.
-const WATCHDOG: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 100_000_000,
-};
-
 /// Runs until the agent ends; returns init's own exit code.
 pub(crate) fn supervise(handover: &Handover, agent: Agent, mut guard: Guard) -> Result<u8, Fault> {
     let children = bastle_sys::signal::descriptor_for(&[libc::SIGCHLD]).step("reaping", "signalfd")?;
-    let watched = watched_memory(handover);
-    let timeout = watched.map(|_| &WATCHDOG);
+    let mut watchdog = Watchdog::of(handover);
     let mut line = Some(&agent.line);
     loop {
         let events = &handover.events;
@@ -37,7 +31,8 @@ pub(crate) fn supervise(handover: &Handover, agent: Agent, mut guard: Guard) -> 
         ];
         waiting.extend(listener.map(|fd| PollFd::new(fd, PollFlags::IN)));
         waiting.extend(line.map(|fd| PollFd::new(fd, PollFlags::IN)));
-        match rustix::event::poll(&mut waiting, timeout) {
+        let timeout = watchdog.as_ref().map(Watchdog::timeout);
+        match rustix::event::poll(&mut waiting, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(cause) => return Err(cause).step("supervising", "poll"),
         }
@@ -58,8 +53,8 @@ pub(crate) fn supervise(handover: &Handover, agent: Agent, mut guard: Guard) -> 
         if !ready[1].is_empty() && !obey(handover, &agent)? {
             return Ok(125);
         }
-        if let Some(limit) = watched {
-            watch_memory(handover, limit)?;
+        if let Some(watchdog) = &mut watchdog {
+            watchdog.look(handover)?;
         }
         // Also without the signal: it may have come before the descriptor was there.
         if let Some(status) = reap(&children, &agent)? {
@@ -144,42 +139,4 @@ fn finish(handover: &Handover, status: WaitStatus, guard: &Guard) -> Result<u8, 
     socket::send(&handover.events, &ended, &[]).step("reporting", "exit")?;
     bastle_sys::signal::kill_everything_else(libc::SIGKILL).step("ending", "SIGKILL")?;
     Ok(0)
-}
-
-fn watched_memory(handover: &Handover) -> Option<u64> {
-    let rule = handover.plan.limit(LimitKind::Memory)?;
-    (rule.mechanism == LimitMechanism::RlimitAndWatchdog).then_some(rule.value)
-}
-
-/// Sums the resident memory of everything inside; over the limit, everything is killed.
-fn watch_memory(handover: &Handover, limit: u64) -> Result<(), Fault> {
-    let page = rustix::param::page_size() as u64;
-    let resident = |pid: &str| -> Option<u64> {
-        let table = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-        let mut fields = table.split(' ').filter_map(|field| field.parse::<u64>().ok());
-        // Shared pages are counted once per process elsewhere; private ones are what a hog takes.
-        let (_, resident, shared) = (fields.next()?, fields.next()?, fields.next()?);
-        Some(resident.saturating_sub(shared) * page)
-    };
-    let Ok(entries) = std::fs::read_dir("/proc") else {
-        return Err("unreadable").step("memory watchdog", "/proc");
-    };
-    let names = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().into_string().ok());
-    let total: u64 = names
-        .filter(|name| name.bytes().all(|b| b.is_ascii_digit()))
-        .filter_map(|pid| resident(&pid))
-        .sum();
-    if total > limit {
-        let effect = "every process of the run was killed".to_owned();
-        let hit = Event::Limit(LimitHit {
-            limit: LimitKind::Memory,
-            value: limit,
-            effect,
-        });
-        socket::send(&handover.events, &FromInit::Event(hit), &[]).step("telling events", "control")?;
-        bastle_sys::signal::kill_everything_else(libc::SIGKILL).step("memory watchdog", "SIGKILL")?;
-    }
-    Ok(())
 }

@@ -1,8 +1,8 @@
 //! The command line as it is typed. Values are checked by the verbs, which know what they mean.
 use crate::commands::{
-    audit::AuditArgs, bench::BenchArgs, bench_spawner::BenchSpawnerArgs, can_i::CanIArgs, completions::CompletionsArgs, demo::DemoArgs,
-    doctor::DoctorArgs, explain::ExplainArgs, man::ManArgs, policy::PolicyArgs, run_args::RunArgs,
-    version::VersionArgs, why::WhyArgs,
+    audit::AuditArgs, bench::BenchArgs, bench_spawner::BenchSpawnerArgs, can_i::CanIArgs,
+    completions::CompletionsArgs, demo::DemoArgs, doctor::DoctorArgs, explain::ExplainArgs, man::ManArgs,
+    policy::PolicyArgs, run_args::RunArgs, version::VersionArgs, why::WhyArgs,
 };
 use crate::render;
 use bastle_contract::{Code, ExitCode, Fault};

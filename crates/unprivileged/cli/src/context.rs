@@ -51,7 +51,7 @@ impl Context {
     pub(crate) fn print(&self, text: &str) -> Result<(), Failed> {
         let mut out = io::stdout().lock();
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Failed {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failed {
                 cause: Cause::Output(error),
                 code: None,
             }),

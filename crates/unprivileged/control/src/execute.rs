@@ -6,7 +6,7 @@ use crate::spawner::Spawner;
 use crate::streams::Streams;
 use crate::voice::Voice;
 use bastle_audit::{AuditEvent, Exit};
-use bastle_contract::{Fault, HostFacts, LaunchPlan, LimitHit, LimitKind, Usage, socket};
+use bastle_contract::{Fault, LaunchPlan, LimitHit, LimitKind, Usage, socket};
 use std::os::fd::AsFd;
 
 /// What came of a run.
@@ -35,12 +35,11 @@ pub struct Receipt {
 /// Runs the plan to its end. The log is sealed whatever happens.
 pub fn execute(
     plan: &LaunchPlan,
-    facts: &HostFacts,
     spawner: Spawner,
     mut record: Record,
     voice: &mut dyn Voice,
 ) -> Result<Receipt, Fault> {
-    let outcome = carry_out(plan, facts, &spawner, &mut record, voice);
+    let outcome = carry_out(plan, &spawner, &mut record, voice);
     let closed = spawner.close();
     // Should the spawner have been killed, its groups are empty by now (init died with it) but still there.
     if closed.is_err() || closed.is_ok_and(|status| !status.success()) {
@@ -67,7 +66,6 @@ pub fn execute(
 
 fn carry_out(
     plan: &LaunchPlan,
-    facts: &HostFacts,
     spawner: &Spawner,
     record: &mut Record,
     voice: &mut dyn Voice,
@@ -88,7 +86,6 @@ fn carry_out(
     Relay::new(
         Parts {
             plan,
-            facts,
             spawner,
             events,
             streams,

@@ -88,7 +88,7 @@ pub fn prepare(place: &Place, loaded: &Loaded, launch: Launch) -> Result<Ready, 
 pub fn run(place: &Place, ready: Ready, voice: &mut dyn Voice) -> Result<Receipt, Fault> {
     let Ready {
         planned,
-        facts,
+        facts: _,
         spawner,
         effective,
     } = ready;
@@ -102,7 +102,7 @@ pub fn run(place: &Place, ready: Ready, voice: &mut dyn Voice) -> Result<Receipt
         waivers: plan.waivers.clone(),
         effective,
     })?;
-    execute(&plan, &facts, spawner, record, voice)
+    execute(&plan, spawner, record, voice)
 }
 
 /// The effective policy for the record: its rules as a list, without the values of variables.

@@ -6,8 +6,8 @@ use crate::streams::{RawTerminal, Streams, write_all};
 use crate::voice::Voice;
 use bastle_audit::{AuditEvent, Exit};
 use bastle_contract::{
-    Code, Event, Fault, FromInit, FromSpawner, HostFacts, LaunchPlan, LimitHit, LimitKind, Stdio, ToInit,
-    ToSpawner, Usage, socket,
+    Code, Event, Fault, FromInit, FromSpawner, LaunchPlan, LimitHit, LimitKind, Stdio, ToInit, ToSpawner,
+    Usage, socket,
 };
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -29,7 +29,6 @@ pub(crate) struct Ending {
 /// A run that has been handed to the spawner.
 pub(crate) struct Relay<'a> {
     pub(crate) plan: &'a LaunchPlan,
-    pub(crate) facts: &'a HostFacts,
     pub(crate) spawner: &'a Spawner,
     pub(crate) events: OwnedFd,
     pub(crate) streams: Streams,
@@ -48,7 +47,6 @@ pub(crate) struct Relay<'a> {
 /// What a relay starts with.
 pub(crate) struct Parts<'a> {
     pub(crate) plan: &'a LaunchPlan,
-    pub(crate) facts: &'a HostFacts,
     pub(crate) spawner: &'a Spawner,
     pub(crate) events: OwnedFd,
     pub(crate) streams: Streams,
@@ -70,7 +68,6 @@ impl<'a> Relay<'a> {
     pub(crate) fn new(parts: Parts<'a>, record: &'a mut Record, voice: &'a mut dyn Voice) -> Self {
         let Parts {
             plan,
-            facts,
             spawner,
             events,
             streams,
@@ -86,7 +83,6 @@ impl<'a> Relay<'a> {
         };
         Self {
             plan,
-            facts,
             spawner,
             events,
             streams,
@@ -423,13 +419,9 @@ impl<'a> Relay<'a> {
         Ok(())
     }
 
+    /// Whether the run has a cgroup, which freezes better than signals do.
     fn freezes(&self) -> bool {
-        self.facts.cgroup.unified.is_some()
-            || self
-                .facts
-                .cgroup
-                .parent(bastle_contract::Controller::Freezer)
-                .is_some()
+        !self.record.cgroups.is_empty()
     }
 
     /// init may be gone already: then there is nobody left to tell.

@@ -110,7 +110,11 @@ fn candidates(hierarchy: &Hierarchy, own: &str) -> Vec<PathBuf> {
         return Vec::new();
     };
     // Component by component: joining an empty rest would leave a trailing slash.
-    let start: PathBuf = hierarchy.point.components().chain(Path::new(relative.trim_start_matches('/')).components()).collect();
+    let start: PathBuf = hierarchy
+        .point
+        .components()
+        .chain(Path::new(relative.trim_start_matches('/')).components())
+        .collect();
     start
         .ancestors()
         .take_while(|dir| dir.starts_with(&hierarchy.point))

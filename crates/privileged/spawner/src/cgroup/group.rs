@@ -38,6 +38,16 @@ impl Group {
             directories: Vec::new(),
             evidence: Vec::new(),
         };
+        let by_cgroup = |rule: &LimitRule| {
+            matches!(
+                rule.mechanism,
+                LimitMechanism::CgroupV1 | LimitMechanism::CgroupV2
+            )
+        };
+        // Without a limit that needs one, none is made: killing needs init only, and freezing is done by init too.
+        if !plan.limits.iter().any(by_cgroup) {
+            return Ok(group);
+        }
         if let Some(unified) = &facts.unified {
             group.make(unified.as_path(), &name, None)?;
         }

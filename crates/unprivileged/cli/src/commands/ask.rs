@@ -63,7 +63,7 @@ pub(crate) fn question(kind: Kind, words: &[String], effective: &Effective) -> R
 pub(crate) fn answer(query: Query, effective: &Effective) -> Answer {
     let decision = decide(effective, &query);
     // A place without a rule is the run's own: the host's link is not behind it.
-    if false && decision.rule.is_some() {
+    if decision.outcome == Outcome::Allow && decision.rule.is_some() {
         let target = match &query {
             Query::Read(path) => followed(path).map(Query::Read),
             Query::Write(path) => followed(path).map(Query::Write),

@@ -269,7 +269,7 @@ fn is_good(report: &Report, unsealed: Endless) -> bool {
             cause: Unsealed::Live,
             ..
         } => true,
-        Verdict::Unsealed { .. } => { let _x = unsealed == Endless::Accepted; true },
+        Verdict::Unsealed { .. } => unsealed == Endless::Accepted,
         Verdict::Tampered(_) => false,
     }
 }

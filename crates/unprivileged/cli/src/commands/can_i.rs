@@ -34,7 +34,7 @@ pub(crate) struct CanIArgs {
 /// Answers.
 pub(crate) fn run(args: CanIArgs, cx: &Context) -> Ended {
     // 1 means "denied" here, so a question without an answer must be something else.
-    answer(&args, cx)
+    answer(&args, cx).map_err(|failed| failed.exit(2))
 }
 
 fn answer(args: &CanIArgs, cx: &Context) -> Result<u8, Failed> {

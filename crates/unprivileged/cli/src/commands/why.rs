@@ -206,7 +206,7 @@ fn show(args: &WhyArgs, found: &Recorded, cx: &Context) -> Ended {
         "{} denied {} {}   {} {} {}\n",
         style.cross(),
         clean(&denied.operation),
-        style.paint(Paint::Bold, &denied.target),
+        style.paint(Paint::Bold, &clean(&denied.target)),
         code.info().code,
         style.dot(),
         clean(record.uid())

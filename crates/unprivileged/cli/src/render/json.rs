@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 /// The value on one line. Only characters that JSON strings may hold as they are differ from the usual form.
 pub(crate) fn json(value: &Value) -> String {
-    value.to_string()
+    escaped(&value.to_string())
 }
 
 /// JSON text with every hostile character as `\uXXXX`. Outside of strings JSON has ASCII only, so the meaning stays.

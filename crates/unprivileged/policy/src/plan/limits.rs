@@ -1,6 +1,7 @@
 //! Limits, each with what holds it on this host; one that cannot be held stops the launch unless waived by name.
 use super::{PlanLine, built_in, limit_probe};
 use crate::effective::{Effective, Origin};
+use crate::layers::LayerKind;
 use crate::request::LaunchRequest;
 use crate::units::{show_duration, show_size};
 use bastle_contract::{
@@ -20,7 +21,7 @@ pub(super) fn build(
     for (limit, value) in &effective.limits {
         check_range(*limit, value.value, &value.origin)?;
         let mechanism = match mechanism(*limit, value.value, host) {
-            Some(mechanism) => mechanism,
+            Some(mechanism) => lighter(mechanism, *limit, &value.origin),
             None => waived(
                 request,
                 *limit,
@@ -47,6 +48,18 @@ pub(super) fn build(
     }
     rules.sort_by_key(|rule| rule.limit);
     Ok(rules)
+}
+
+/// Moving a process into an old-style cgroup costs milliseconds of every start. The number of processes of a preset is
+/// a backstop that the rlimit of the sandbox's own user namespace holds as well; one that a person states gets the
+/// cgroup, which also tells when it was hit.
+fn lighter(mechanism: LimitMechanism, limit: LimitKind, origin: &Origin) -> LimitMechanism {
+    match (mechanism, limit, origin.layer) {
+        (LimitMechanism::CgroupV1, LimitKind::Pids, LayerKind::Floor | LayerKind::Preset) => {
+            LimitMechanism::Rlimit
+        }
+        _ => mechanism,
+    }
 }
 
 /// Limits of the host backend: those that a timer, an rlimit or the relay holds.
