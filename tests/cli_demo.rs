@@ -1,4 +1,6 @@
 //! `bastle demo` on this host: everything blocked, nothing left behind, as root and as an ordinary user.
+#![allow(clippy::expect_used, clippy::panic, unreachable_pub)] // Helpers of tests fail by panicking.
+
 #[path = "support/mod.rs"]
 mod support;
 

@@ -1,4 +1,6 @@
 //! `bastle doctor` on this host: it tries a real fence and tells what it found.
+#![allow(clippy::expect_used, clippy::panic, unreachable_pub)] // Helpers of tests fail by panicking.
+
 #[path = "support/mod.rs"]
 mod support;
 

@@ -1,5 +1,7 @@
 //! `bastle run` as a person meets it: exit codes, streams, signals, first words, refusals. The real binary, as root
 //! and as an ordinary user.
+#![allow(clippy::expect_used, clippy::panic, unreachable_pub)] // Helpers of tests fail by panicking.
+
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -1,8 +1,9 @@
 //! Signals and terminals: passed on, suspended, resumed, given back.
 use crate::support::{Lab, Limit, for_each_identity, run, skip};
 use crate::{eventually, pause, text};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Stdio};
 
 /// Starts a script and waits for its first line.
@@ -45,6 +46,28 @@ fn a_signal_to_bastle_is_passed_on_and_the_agent_decides() {
         let (mut child, _lines) = started(lab, "echo ready; exec sleep 60");
         kill_process(Pid::from_child(&child), Signal::TERM).expect("own child");
         assert_eq!(code(&mut child), Some(143));
+    });
+}
+
+#[test]
+fn a_key_at_the_terminal_reaches_the_agent_and_not_bastles_own_processes() {
+    for_each_identity(|lab| {
+        let fence = lab.fence().flags(["-q"]);
+        let mut command = fence.command([
+            "sh",
+            "-c",
+            "trap 'exit 7' INT; echo ready; while :; do sleep 0.05; done",
+        ]);
+        command
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        let mut child = command.stderr(Stdio::null()).spawn().expect("starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("is piped"));
+        lines.read_line(&mut String::new()).expect("can be read");
+        // What a terminal does with ^C when the streams are pipes.
+        kill_process_group(Pid::from_child(&child), Signal::INT).expect("own group");
+        assert_eq!(code(&mut child), Some(7));
     });
 }
 

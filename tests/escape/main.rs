@@ -14,6 +14,9 @@
 //! | `hostile_load` | 20 000 random system calls that change the host or another run |
 //! | `layers` | a start with any one layer missing; a shipped binary that can leave one out; a preflight that does not see it |
 //! | `acceptance` | the minimum acceptance tests of a secure agent, and five attack scenarios, end to end |
+// Helpers of tests stop the test that called them.
+#![allow(clippy::expect_used, clippy::panic)]
+
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -23,7 +23,7 @@ static HOG: LazyLock<PathBuf> = LazyLock::new(|| {
 });
 
 /// Puts it beside the attacker, where every run of the lab can execute it.
-pub fn hog(lab: &Lab) -> String {
+pub(crate) fn hog(lab: &Lab) -> String {
     let place = lab.tools().join("hog");
     if !place.exists() {
         std::fs::copy(&*HOG, &place).expect("can be copied");

@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What a run could leave behind besides its processes, groups and files.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Host {
+pub(crate) struct Host {
     mounts: BTreeSet<String>,
     interfaces: BTreeSet<String>,
     temporary: BTreeSet<String>,
@@ -19,7 +19,7 @@ pub struct Host {
 
 impl Host {
     /// As it is now.
-    pub fn now() -> Self {
+    pub(crate) fn now() -> Self {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("own mounts can be read");
         // The tests' own places come and go while other tests run.
         let own = |name: &String| !name.starts_with("bastle-lab-") && !name.starts_with("bastle-under-test");
@@ -36,7 +36,7 @@ impl Host {
 }
 
 /// The names in a directory; none when it is not there.
-pub fn names(directory: &Path) -> BTreeSet<String> {
+pub(crate) fn names(directory: &Path) -> BTreeSet<String> {
     let Ok(entries) = std::fs::read_dir(directory) else {
         return BTreeSet::new();
     };
@@ -47,13 +47,13 @@ pub fn names(directory: &Path) -> BTreeSet<String> {
 }
 
 /// A word that stands in no other command line of this machine.
-pub fn marker() -> String {
+pub(crate) fn marker() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     format!("bastle-mark-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Waits for `wanted`, a bounded time; says whether it came.
-pub fn eventually(mut wanted: impl FnMut() -> bool) -> bool {
+pub(crate) fn eventually(mut wanted: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
     let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
     while !wanted() {
@@ -66,7 +66,7 @@ pub fn eventually(mut wanted: impl FnMut() -> bool) -> bool {
 }
 
 /// Lets that much time pass.
-pub fn pass(time: Duration) {
+pub(crate) fn pass(time: Duration) {
     let time = rustix::event::Timespec::try_from(time).expect("a short time");
     rustix::event::poll(&mut [], Some(&time)).expect("can wait");
 }
@@ -84,7 +84,7 @@ fn words(pid: u32) -> Vec<String> {
 }
 
 /// Processes that carry the marker in their command line, the waiting bastle itself left out.
-pub fn marked(marker: &str) -> Vec<u32> {
+pub(crate) fn marked(marker: &str) -> Vec<u32> {
     let carries = |pid: &u32| {
         let words = words(*pid);
         let is_bastle = words.get(1).is_some_and(|word| word == "run");
@@ -94,20 +94,20 @@ pub fn marked(marker: &str) -> Vec<u32> {
 }
 
 /// A field of `/proc/PID/status`.
-pub fn status(pid: u32, field: &str) -> Option<String> {
+pub(crate) fn status(pid: u32, field: &str) -> Option<String> {
     let table = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = table.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
     Some(line.trim().to_owned())
 }
 
 /// The children of a process.
-pub fn children(pid: u32) -> Vec<u32> {
+pub(crate) fn children(pid: u32) -> Vec<u32> {
     let parent = |child: &u32| status(*child, "PPid").and_then(|parent| parent.parse().ok()) == Some(pid);
     pids().into_iter().filter(parent).collect()
 }
 
 /// Spawners and inits whose bastle is gone. They must end by themselves.
-pub fn orphans() -> Vec<u32> {
+pub(crate) fn orphans() -> Vec<u32> {
     let program = |pid: u32| std::fs::read_link(format!("/proc/{pid}/exe")).ok();
     let ours = |pid: &u32| {
         words(*pid).get(1).is_some_and(|verb| verb == "__spawner")
@@ -123,7 +123,7 @@ pub fn orphans() -> Vec<u32> {
 }
 
 /// The control-group directories of a run.
-pub fn groups(run: &str) -> Vec<PathBuf> {
+pub(crate) fn groups(run: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![PathBuf::from("/sys/fs/cgroup")];
     while let Some(directory) = open.pop() {
@@ -141,7 +141,7 @@ pub fn groups(run: &str) -> Vec<PathBuf> {
 }
 
 /// Whether nothing of a run is left: no process, no group. Waits for what is still dying.
-pub fn all_gone(marker: &str, run: &str) -> bool {
+pub(crate) fn all_gone(marker: &str, run: &str) -> bool {
     let gone = eventually(|| marked(marker).is_empty() && groups(run).is_empty() && orphans().is_empty());
     if !gone {
         eprintln!("left: {:?} {:?} {:?}", marked(marker), groups(run), orphans());
@@ -150,7 +150,7 @@ pub fn all_gone(marker: &str, run: &str) -> bool {
 }
 
 /// Claims on uids that no living spawner holds. The kernel releases a claim with its process.
-pub fn stray_claims() -> Vec<String> {
+pub(crate) fn stray_claims() -> Vec<String> {
     let table = std::fs::read_to_string("/proc/net/unix").expect("the sockets can be listed");
     let claims = table.lines().filter(|line| line.contains("@bastle/uid/"));
     let held = |line: &&str| {
@@ -165,7 +165,7 @@ pub fn stray_claims() -> Vec<String> {
 }
 
 /// Everything below a directory: kind, permission bits and bytes of each entry.
-pub fn tree(root: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
+pub(crate) fn tree(root: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     let mut found = BTreeMap::new();
     let mut open = vec![root.to_path_buf()];
     while let Some(path) = open.pop() {

@@ -1,5 +1,5 @@
 //! A bastle that is running: watched, signalled, killed. It never outlives its value.
-use crate::host::{children, eventually, marked};
+use crate::host::{children, eventually};
 use crate::support::{Fence, Limit};
 use rustix::process::{Pid, Signal};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 /// The running bastle.
-pub struct Live {
+pub(crate) struct Live {
     child: Child,
     input: Option<ChildStdin>,
     said: Receiver<String>,
@@ -19,23 +19,23 @@ pub struct Live {
 
 /// How it ended.
 #[derive(Debug)]
-pub struct Ended {
+pub(crate) struct Ended {
     /// Exit code; 128+n for a signal.
-    pub code: i32,
+    pub(crate) code: i32,
     /// Lines of standard output that were not waited for.
-    pub stdout: Vec<String>,
+    pub(crate) stdout: Vec<String>,
     /// Lines of standard error.
-    pub stderr: Vec<String>,
+    pub(crate) stderr: Vec<String>,
 }
 
 impl Live {
     /// Starts a script behind the fence.
-    pub fn sh(fence: &Fence<'_>, script: &str) -> Self {
+    pub(crate) fn sh(fence: &Fence<'_>, script: &str) -> Self {
         Self::start(&mut fence.command(["sh", "-c", script]))
     }
 
     /// Starts a command line.
-    pub fn start(command: &mut Command) -> Self {
+    pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -48,7 +48,7 @@ impl Live {
     }
 
     /// Waits for a line of standard output.
-    pub fn expect(&mut self, wanted: &str) {
+    pub(crate) fn expect(&mut self, wanted: &str) {
         loop {
             match self.said.recv_timeout(Limit::HANG.0) {
                 Ok(line) if line == wanted => return,
@@ -59,29 +59,29 @@ impl Live {
     }
 
     /// The next line of standard output, if one comes within `time`.
-    pub fn next(&mut self, time: Duration) -> Option<String> {
+    pub(crate) fn next(&mut self, time: Duration) -> Option<String> {
         self.said.recv_timeout(time).ok()
     }
 
     /// Writes to standard input.
-    pub fn say(&mut self, text: &str) {
+    pub(crate) fn say(&mut self, text: &str) {
         let input = self.input.as_mut().expect("is still open");
         input.write_all(text.as_bytes()).expect("is read");
         input.flush().expect("is read");
     }
 
     /// Closes standard input.
-    pub fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.input = None;
     }
 
     /// Its process id.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Its spawner's process id.
-    pub fn spawner(&self) -> u32 {
+    pub(crate) fn spawner(&self) -> u32 {
         let mut found = Vec::new();
         assert!(eventually(|| {
             found = children(self.pid());
@@ -91,24 +91,12 @@ impl Live {
     }
 
     /// Sends it a signal.
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         send(self.pid(), signal);
     }
 
-    /// Waits until every process that carries the marker is in one of these states of `/proc/PID/status`.
-    pub fn settles(&self, marker: &str, states: &[char]) -> bool {
-        let within = |pid: &u32| {
-            let state = crate::host::status(*pid, "State").unwrap_or_default();
-            states.iter().any(|wanted| state.starts_with(*wanted))
-        };
-        eventually(|| {
-            let all = marked(marker);
-            !all.is_empty() && all.iter().all(within)
-        })
-    }
-
     /// Waits for the end.
-    pub fn wait(mut self) -> Ended {
+    pub(crate) fn wait(mut self) -> Ended {
         self.input = None;
         let mut status = None;
         assert!(
@@ -138,13 +126,13 @@ impl Drop for Live {
 
 impl Ended {
     /// Everything on standard error.
-    pub fn errors(&self) -> String {
+    pub(crate) fn errors(&self) -> String {
         self.stderr.join("\n")
     }
 }
 
 /// Sends a signal; whoever is gone already needs none.
-pub fn send(pid: u32, signal: Signal) {
+pub(crate) fn send(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(i32::try_from(pid).expect("is a pid")).expect("is not zero");
     match rustix::process::kill_process(pid, signal) {
         Ok(()) | Err(rustix::io::Errno::SRCH) => {}

@@ -17,17 +17,17 @@ static HOOKS: LazyLock<Staged> = LazyLock::new(|| {
 static ATTACKER: LazyLock<PathBuf> = LazyLock::new(compile_attacker);
 
 /// The shipped binary.
-pub fn bastle() -> &'static Path {
+pub(crate) fn bastle() -> &'static Path {
     &BASTLE.program
 }
 
 /// The binary with the hooks that leave one layer of the fence out. Never shipped.
-pub fn with_hooks() -> &'static Path {
+pub(crate) fn with_hooks() -> &'static Path {
     &HOOKS.program
 }
 
 /// The attacker: a static program that needs nothing of the root it runs in.
-pub fn attacker() -> &'static Path {
+pub(crate) fn attacker() -> &'static Path {
     &ATTACKER
 }
 

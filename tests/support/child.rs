@@ -8,35 +8,35 @@ use std::time::{Duration, Instant};
 
 /// How long a child may take.
 #[derive(Clone, Copy, Debug)]
-pub struct Limit(pub Duration);
+pub(crate) struct Limit(pub(crate) Duration);
 
 impl Limit {
     /// Far more than any healthy run takes on a slow, loaded machine.
-    pub const HANG: Self = Self(Duration::from_secs(60));
+    pub(crate) const HANG: Self = Self(Duration::from_secs(60));
 }
 
 /// What became of a child.
 #[derive(Clone, Debug)]
-pub struct Ended {
+pub(crate) struct Ended {
     /// Exit code; 128+n for a signal, as a shell says it.
-    pub code: i32,
+    pub(crate) code: i32,
     /// Standard output, lossy.
-    pub stdout: String,
+    pub(crate) stdout: String,
     /// Standard error, lossy.
-    pub stderr: String,
+    pub(crate) stderr: String,
     /// From start to end.
-    pub took: Duration,
+    pub(crate) took: Duration,
 }
 
 /// A child that goes on while the test does other things. Its group is killed when this is dropped.
-pub struct Background {
+pub(crate) struct Background {
     child: Child,
     lines: Receiver<String>,
 }
 
 impl Background {
     /// Starts it.
-    pub fn start(command: &mut Command) -> Self {
+    pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -57,30 +57,30 @@ impl Background {
     }
 
     /// Waits for its next line of output.
-    pub fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         self.lines
             .recv_timeout(Limit::HANG.0)
             .expect("the child says something before it ends or hangs")
     }
 
     /// The process id.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Whether it still runs.
-    pub fn is_alive(&mut self) -> bool {
+    pub(crate) fn is_alive(&mut self) -> bool {
         self.child.try_wait().expect("own child").is_none()
     }
 
     /// Sends a signal to the process alone.
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         rustix::process::kill_process(Pid::from_child(&self.child), signal)
             .expect("own child, not yet waited for");
     }
 
     /// Waits for its end; `None` when it takes longer than `limit`.
-    pub fn end(&mut self, limit: Limit) -> Option<i32> {
+    pub(crate) fn end(&mut self, limit: Limit) -> Option<i32> {
         let pidfd =
             rustix::process::pidfd_open(Pid::from_child(&self.child), rustix::process::PidfdFlags::empty())
                 .expect("own child, not yet waited for");
@@ -102,7 +102,7 @@ impl Drop for Background {
 }
 
 /// Waits until `condition` holds, looking again and again; false when it never did.
-pub fn eventually(limit: Limit, mut condition: impl FnMut() -> bool) -> bool {
+pub(crate) fn eventually(limit: Limit, mut condition: impl FnMut() -> bool) -> bool {
     let (_silent, clock) = mpsc::channel::<()>();
     let started = Instant::now();
     while started.elapsed() < limit.0 {
@@ -118,7 +118,7 @@ pub fn eventually(limit: Limit, mut condition: impl FnMut() -> bool) -> bool {
 }
 
 /// Runs `command` with `input` as its standard input. Panics when it does not end in time.
-pub fn run(command: &mut Command, input: &[u8], limit: Limit) -> Ended {
+pub(crate) fn run(command: &mut Command, input: &[u8], limit: Limit) -> Ended {
     let started = Instant::now();
     let mut child = command
         .stdin(Stdio::piped())

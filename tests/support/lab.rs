@@ -12,14 +12,14 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The place. Everything in it belongs to the identity, except `tools`.
-pub struct Lab {
+pub(crate) struct Lab {
     /// Who works here.
-    pub identity: Identity,
+    pub(crate) identity: Identity,
     root: PathBuf,
 }
 
 /// One `bastle run` under construction.
-pub struct Fence<'a> {
+pub(crate) struct Fence<'a> {
     lab: &'a Lab,
     binary: PathBuf,
     flags: Vec<String>,
@@ -31,16 +31,16 @@ pub struct Fence<'a> {
 }
 
 /// What became of it.
-pub struct Output {
+pub(crate) struct Output {
     /// Exit code, streams, time.
-    pub ended: Ended,
+    pub(crate) ended: Ended,
     /// The events of the run's audit log, oldest first; empty when there is no log.
-    pub audit: Vec<Value>,
+    pub(crate) audit: Vec<Value>,
 }
 
 impl Lab {
     /// Makes it.
-    pub fn new(identity: Identity) -> Self {
+    pub(crate) fn new(identity: Identity) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!(
             "bastle-lab-{}-{}",
@@ -67,32 +67,32 @@ impl Lab {
     }
 
     /// The home directory.
-    pub fn home(&self) -> PathBuf {
+    pub(crate) fn home(&self) -> PathBuf {
         self.root.join("home")
     }
 
     /// The workspace.
-    pub fn workspace(&self) -> PathBuf {
+    pub(crate) fn workspace(&self) -> PathBuf {
         self.root.join("ws")
     }
 
     /// A directory of the same owner that no policy grants.
-    pub fn outside(&self) -> PathBuf {
+    pub(crate) fn outside(&self) -> PathBuf {
         self.root.join("outside")
     }
 
     /// A directory that holds the attacker; granted for reading.
-    pub fn tools(&self) -> PathBuf {
+    pub(crate) fn tools(&self) -> PathBuf {
         self.root.join("tools")
     }
 
     /// The attacker's path, the same inside and outside.
-    pub fn attacker(&self) -> PathBuf {
+    pub(crate) fn attacker(&self) -> PathBuf {
         self.tools().join("attacker")
     }
 
     /// Writes a file of the identity's own, with the directories above it.
-    pub fn plant(&self, path: &Path, contents: &str) -> PathBuf {
+    pub(crate) fn plant(&self, path: &Path, contents: &str) -> PathBuf {
         let path = self.root.join(path);
         let mut missing: Vec<&Path> = path.ancestors().skip(1).take_while(|dir| !dir.exists()).collect();
         while let Some(directory) = missing.pop() {
@@ -105,12 +105,12 @@ impl Lab {
     }
 
     /// A file of the workspace.
-    pub fn project(&self, relative: &str, contents: &str) -> PathBuf {
+    pub(crate) fn project(&self, relative: &str, contents: &str) -> PathBuf {
         self.plant(&self.workspace().join(relative), contents)
     }
 
     /// Gives a path to the identity.
-    pub fn hand_over(&self, path: &Path) {
+    pub(crate) fn hand_over(&self, path: &Path) {
         let uid = self.identity.uid();
         if self.identity != Identity::Current {
             chown(path, Some(uid), Some(uid)).expect("root can give files away");
@@ -122,7 +122,7 @@ impl Lab {
     }
 
     /// A command run as the identity, with a minimal environment, in the workspace.
-    pub fn command(&self, program: &Path) -> Command {
+    pub(crate) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.env_clear().current_dir(self.workspace());
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin");
@@ -135,14 +135,14 @@ impl Lab {
     }
 
     /// The attacker without a fence, as the same identity: what an attack comes to when nothing stops it.
-    pub fn unfenced(&self, attacks: &[&[&str]]) -> Vec<String> {
+    pub(crate) fn unfenced(&self, attacks: &[&[&str]]) -> Vec<String> {
         let mut command = self.command(&self.attacker());
         command.args(multi(attacks));
         results(&run(&mut command, b"", Limit::HANG), attacks)
     }
 
     /// A run with the tools granted.
-    pub fn fence(&self) -> Fence<'_> {
+    pub(crate) fn fence(&self) -> Fence<'_> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         Fence {
             lab: self,
@@ -161,7 +161,7 @@ impl Lab {
     }
 
     /// Attacks inside the default fence, one result each.
-    pub fn fenced(&self, attacks: &[&[&str]]) -> Vec<String> {
+    pub(crate) fn fenced(&self, attacks: &[&[&str]]) -> Vec<String> {
         self.fence().attack(attacks).0
     }
 }
@@ -176,49 +176,49 @@ impl Drop for Lab {
 
 impl Fence<'_> {
     /// Adds words before the command.
-    pub fn flags<I: IntoIterator<Item = S>, S: AsRef<str>>(mut self, flags: I) -> Self {
+    pub(crate) fn flags<I: IntoIterator<Item = S>, S: AsRef<str>>(mut self, flags: I) -> Self {
         self.flags
             .extend(flags.into_iter().map(|flag| flag.as_ref().to_owned()));
         self
     }
 
     /// Adds a variable to the environment bastle is started with.
-    pub fn env(mut self, name: &str, value: &str) -> Self {
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
         self.env.insert(name.to_owned(), value.to_owned());
         self
     }
 
     /// Standard input.
-    pub fn input(mut self, bytes: &[u8]) -> Self {
+    pub(crate) fn input(mut self, bytes: &[u8]) -> Self {
         self.input = bytes.to_vec();
         self
     }
 
     /// Where bastle is started.
-    pub fn cwd(mut self, directory: &Path) -> Self {
+    pub(crate) fn cwd(mut self, directory: &Path) -> Self {
         self.cwd = directory.to_path_buf();
         self
     }
 
     /// Another binary than the shipped one.
-    pub fn binary(mut self, binary: &Path) -> Self {
+    pub(crate) fn binary(mut self, binary: &Path) -> Self {
         self.binary = binary.to_path_buf();
         self
     }
 
     /// Another limit for the whole.
-    pub fn within(mut self, limit: Limit) -> Self {
+    pub(crate) fn within(mut self, limit: Limit) -> Self {
         self.limit = limit;
         self
     }
 
     /// The name of the run.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// The whole command line, for those who start it in their own way.
-    pub fn command<I: IntoIterator<Item = S>, S: AsRef<str>>(&self, command: I) -> Command {
+    pub(crate) fn command<I: IntoIterator<Item = S>, S: AsRef<str>>(&self, command: I) -> Command {
         let mut line = self.lab.command(&self.binary);
         line.current_dir(&self.cwd).envs(&self.env).arg("run");
         line.args(["--name", &self.name]).args(&self.flags).arg("--");
@@ -227,7 +227,7 @@ impl Fence<'_> {
     }
 
     /// Runs a command.
-    pub fn run<I: IntoIterator<Item = S>, S: AsRef<str>>(self, command: I) -> Output {
+    pub(crate) fn run<I: IntoIterator<Item = S>, S: AsRef<str>>(self, command: I) -> Output {
         let ended = run(&mut self.command(command), &self.input, self.limit);
         Output {
             ended,
@@ -236,7 +236,7 @@ impl Fence<'_> {
     }
 
     /// Runs a shell script, from a file: what the command rules think of its text is not the matter here.
-    pub fn sh(self, script: &str) -> Output {
+    pub(crate) fn sh(self, script: &str) -> Output {
         let file = self.lab.tools().join(format!("{}.sh", self.name));
         std::fs::write(&file, script).expect("can be written");
         self.lab.open_to_all(&file);
@@ -244,7 +244,7 @@ impl Fence<'_> {
     }
 
     /// Runs attacks, one result each: `OK` when it succeeded, else the errno's name.
-    pub fn attack(self, attacks: &[&[&str]]) -> (Vec<String>, Output) {
+    pub(crate) fn attack(self, attacks: &[&[&str]]) -> (Vec<String>, Output) {
         let attacker = shown(&self.lab.attacker());
         let mut line = vec![attacker];
         line.extend(multi(attacks));
@@ -253,7 +253,7 @@ impl Fence<'_> {
     }
 
     /// The run's audit events so far.
-    pub fn audit(&self) -> Vec<Value> {
+    pub(crate) fn audit(&self) -> Vec<Value> {
         let state = self
             .env
             .get("XDG_STATE_HOME")
@@ -270,19 +270,19 @@ impl Fence<'_> {
 
 impl Output {
     /// The audit events of one type.
-    pub fn events(&self, kind: &str) -> Vec<&Value> {
+    pub(crate) fn events(&self, kind: &str) -> Vec<&Value> {
         self.audit.iter().filter(|event| event["type"] == kind).collect()
     }
 
     /// Denials of an operation that name the target.
-    pub fn denials(&self, target: &str) -> Vec<&Value> {
+    pub(crate) fn denials(&self, target: &str) -> Vec<&Value> {
         let mut denials = self.events("denied");
         denials.retain(|event| event["target"] == target);
         denials
     }
 
     /// Standard output, trimmed.
-    pub fn said(&self) -> &str {
+    pub(crate) fn said(&self) -> &str {
         self.ended.stdout.trim()
     }
 }

@@ -2,21 +2,22 @@
 //!
 //! Trusts nothing it runs: every child has a group of its own and a hard limit of time, and every place is removed
 //! when its owner is dropped, also when the test fails.
-#![allow(dead_code, unused_imports)] // Each test binary uses its own part.
+// Each test binary uses its own part, and a harness that cannot go on says so and stops.
+#![allow(dead_code, unused_imports, clippy::expect_used, clippy::panic)]
 
 mod binaries;
 mod child;
 mod lab;
 
-pub use binaries::{attacker, bastle, with_hooks};
-pub use child::{Background, Ended, Limit, eventually, run};
-pub use lab::{Fence, Lab, Output};
+pub(crate) use binaries::{attacker, bastle, with_hooks};
+pub(crate) use child::{Background, Ended, Limit, eventually, run};
+pub(crate) use lab::{Fence, Lab, Output};
 
 use std::fmt;
 
 /// Who starts bastle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Identity {
+pub(crate) enum Identity {
     /// Root: the agent gets an unprivileged uid of its own.
     Root,
     /// A user without any privilege; made from root.
@@ -29,7 +30,7 @@ pub enum Identity {
 const NOBODY_IN_PARTICULAR: u32 = 60_001;
 
 /// Every identity this host lets the tests take.
-pub fn identities() -> Vec<Identity> {
+pub(crate) fn identities() -> Vec<Identity> {
     if rustix::process::geteuid().is_root() {
         vec![Identity::Root, Identity::Ordinary(NOBODY_IN_PARTICULAR)]
     } else {
@@ -38,7 +39,7 @@ pub fn identities() -> Vec<Identity> {
 }
 
 /// Runs `test` once in a fresh place for every identity.
-pub fn for_each_identity(test: impl Fn(&Lab)) {
+pub(crate) fn for_each_identity(test: impl Fn(&Lab)) {
     for identity in identities() {
         eprintln!("--- as {identity}");
         test(&Lab::new(identity));
@@ -47,7 +48,7 @@ pub fn for_each_identity(test: impl Fn(&Lab)) {
 
 impl Identity {
     /// The uid bastle is started with.
-    pub fn uid(self) -> u32 {
+    pub(crate) fn uid(self) -> u32 {
         match self {
             Self::Root => 0,
             Self::Ordinary(uid) => uid,
@@ -67,7 +68,7 @@ impl fmt::Display for Identity {
 }
 
 /// Records that this host cannot run a test, so that it is counted as skipped and not as passed.
-pub fn skip(test: &str, reason: &str) {
+pub(crate) fn skip(test: &str, reason: &str) {
     eprintln!("skipped: {test}: {reason}");
     if let Some(list) = std::env::var_os("BASTLE_SKIPS") {
         use std::io::Write;

@@ -45,6 +45,12 @@ pub fn push_terminal_input(terminal: BorrowedFd<'_>) -> Outcome {
     }))
 }
 
+/// The leader of this process's session: 0 when it lies outside the PID namespace, which a typed wrapper cannot say.
+pub fn session() -> Outcome {
+    // SAFETY: takes an integer only.
+    outcome(libc::c_long::from(unsafe { libc::getsid(0) }))
+}
+
 fn outcome(ret: libc::c_long) -> Outcome {
     if ret == -1 {
         Err(io::Error::last_os_error().raw_os_error().unwrap_or(0))

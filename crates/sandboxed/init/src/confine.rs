@@ -58,7 +58,11 @@ pub(crate) fn landlock(plan: &LaunchPlan) -> Result<(), Fault> {
         };
         ruleset = ruleset.add_rule(PathBeneath::new(fd, granted)).step(what, path)?;
     }
-    let status = ruleset.restrict_self().step(what, "restrict_self")?;
+    // `no_new_privs` is a layer of its own, set before; capabilities, still held here, stand in where a test leaves it out.
+    let status = ruleset
+        .no_new_privs(false)
+        .restrict_self()
+        .step(what, "restrict_self")?;
     match status.ruleset {
         RulesetStatus::FullyEnforced => Ok(()),
         RulesetStatus::PartiallyEnforced | RulesetStatus::NotEnforced => {

@@ -34,6 +34,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use step::Step;
 use steps::Steps;
 
+/// The name of every sandbox's host: it tells nothing about the real one.
+const HOST_NAME: &str = "bastle";
+
 /// The agent's process before it executes.
 struct Prepared {
     pid: u32,
@@ -134,7 +137,7 @@ fn build(
     root::build(&handover.plan, sources)?;
     steps.done("root");
     if hooks::enforces("host-name") {
-        rustix::system::sethostname(b"bastle").step("host name", "sethostname")?;
+        rustix::system::sethostname(HOST_NAME.as_bytes()).step("host name", "sethostname")?;
     }
     let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
         .step("loopback", "socket")?;

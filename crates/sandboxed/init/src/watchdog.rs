@@ -91,38 +91,58 @@ fn tell(handover: &Handover, limit: LimitKind, value: u64, effect: &str) -> Resu
     socket::send(&handover.events, &FromInit::Event(hit), &[]).step("telling events", "control")
 }
 
-/// Private resident memory and threads of everything inside.
+/// Memory and threads of everything inside.
+///
+/// Every page once: anonymous and shared memory by their proportional size, the private directories by what their tmpfs
+/// holds, System V segments nobody is attached to by their resident size. (Memory files that are not mapped would
+/// escape: the filter refuses to make them where this watchdog holds the limit.)
 fn measure() -> Result<(u64, u64), Fault> {
-    let page = rustix::param::page_size() as u64;
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return Err("unreadable").step("watchdog", "/proc");
     };
     let names = entries
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok());
-    let (mut memory, mut threads) = (0, 0);
+    let (mut memory, mut threads) = (scratch() + detached_segments(), 0);
     for pid in names.filter(|name| name.bytes().all(|b| b.is_ascii_digit())) {
         // A process that ended meanwhile counts nothing.
-        let Ok(statm) = std::fs::read_to_string(format!("/proc/{pid}/statm")) else {
+        let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else {
             continue;
         };
-        let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
-            continue;
+        let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
+        // One that made itself unreadable is counted by its resident size instead: hiding must not pay.
+        memory += match rollup {
+            Ok(rollup) => kib(&rollup, "Pss_Anon:") + kib(&rollup, "Pss_Shmem:"),
+            Err(_) => kib(&status, "RssAnon:") + kib(&status, "RssShmem:"),
         };
-        let mut pages = statm
-            .split(' ')
-            .skip(1)
-            .filter_map(|field| field.parse::<u64>().ok());
-        // Shared pages are somebody else's too; private ones are what a hog takes.
-        let (resident, shared) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
-        memory += resident.saturating_sub(shared) * page;
-        // The name in parentheses may hold anything; the number of threads is the 18th field after it.
-        let after = stat.rsplit_once(") ").map_or("", |(_, after)| after);
-        threads += after
-            .split(' ')
-            .nth(17)
-            .and_then(|field| field.parse::<u64>().ok())
-            .unwrap_or(1);
+        threads += field(&status, "Threads:").unwrap_or(1);
     }
     Ok((memory, threads))
+}
+
+fn field(table: &str, key: &str) -> Option<u64> {
+    table
+        .lines()
+        .find_map(|line| line.strip_prefix(key)?.split_whitespace().next()?.parse().ok())
+}
+
+fn kib(table: &str, key: &str) -> u64 {
+    field(table, key).unwrap_or(0) * 1024
+}
+
+fn scratch() -> u64 {
+    rustix::fs::statvfs("/tmp").map_or(0, |stat| (stat.f_blocks - stat.f_bfree) * stat.f_frsize)
+}
+
+fn detached_segments() -> u64 {
+    const ATTACHED: usize = 6;
+    const RESIDENT: usize = 14;
+    let table = std::fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
+    let number = |line: &str, column: usize| line.split_whitespace().nth(column)?.parse::<u64>().ok();
+    table
+        .lines()
+        .skip(1)
+        .filter(|line| number(line, ATTACHED) == Some(0))
+        .filter_map(|line| number(line, RESIDENT))
+        .sum()
 }

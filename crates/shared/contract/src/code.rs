@@ -114,7 +114,7 @@ codes! {
         "Fix its permissions or name another with --policy.";
     PolicyReference "BST-POL-005" "unknown preset or group"
         "extends or --preset names something this build does not have."
-        "bastle policy show lists the presets.";
+        "bastle policy presets lists them.";
     PolicyCommandRule "BST-POL-006" "command rule too wide"
         "Rules such as bash, bash(*) or * would allow anything and are refused."
         "Name the commands, e.g. cargo test *.";

@@ -64,6 +64,13 @@ pub fn prepare(place: &Place, loaded: &Loaded, launch: Launch) -> Result<Ready, 
         Verdict::Granted(grant) => grant,
         Verdict::NeedsApproval(fault) | Verdict::Denied(fault) => return Err(fault),
     };
+    // A policy that contradicts its own tests is not the one its author meant.
+    if let Some(fault) = bastle_policy::selftest(&loaded.effective)
+        .iter()
+        .find_map(bastle_policy::TestReport::fault)
+    {
+        return Err(fault);
+    }
     // Before the look around: a directory that comes into being later could not be covered.
     std::fs::create_dir_all(&place.state).map_err(|error| {
         Fault::new(

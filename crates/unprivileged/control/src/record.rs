@@ -1,12 +1,20 @@
 //! The run's audit log, with the counts a receipt needs. No record, no effect: every failure here ends the run.
 use bastle_audit::{AuditEvent, AuditWriter};
-use bastle_contract::{Code, Denied, Fault, LimitHit, RunId};
+use bastle_contract::{Code, Denied, ExecSeen, Fault, LimitHit, RunId};
 use std::path::Path;
+
+/// Denials that are kept one by one: about 5 MiB.
+const MOST_DENIALS: u64 = 5_000;
+/// Denials that wait for the disk, each.
+const DURABLE_DENIALS: u64 = 100;
+/// Started programs that are kept one by one: about 20 MiB.
+const MOST_PROGRAMS: u64 = 20_000;
 
 /// The open log of one run.
 pub struct Record {
     writer: AuditWriter,
     pub(crate) denials: u64,
+    programs: u64,
     pub(crate) limits: Vec<LimitHit>,
     pub(crate) cgroups: Vec<String>,
 }
@@ -18,6 +26,7 @@ impl Record {
         Ok(Self {
             writer,
             denials: 0,
+            programs: 0,
             limits: Vec::new(),
             cgroups: Vec::new(),
         })
@@ -43,14 +52,30 @@ impl Record {
         self.append(&AuditEvent::Started { pid })
     }
 
-    /// A denial; its id is the same everywhere it is shown.
-    pub(crate) fn denied(&mut self, denied: &Denied) -> Result<String, Fault> {
+    /// A denial; its id is the same everywhere it is shown. `None` once there are too many to keep one by one: an
+    /// agent must not fill the disk with its own failures.
+    pub(crate) fn denied(&mut self, denied: &Denied) -> Result<Option<String>, Fault> {
         self.denials += 1;
-        let id = self
-            .writer
-            .append_durable(&AuditEvent::Denied(denied.clone()))
-            .map_err(|error| cannot(&error))?;
-        Ok(id.uid)
+        if self.denials > MOST_DENIALS {
+            return Ok(None);
+        }
+        let event = AuditEvent::Denied(denied.clone());
+        let id = self.writer.append(&event).map_err(|error| cannot(&error))?;
+        // The first ones wait for the disk; a burst must not be slowed down by it.
+        if self.denials <= DURABLE_DENIALS {
+            self.writer.sync().map_err(|error| cannot(&error))?;
+        }
+        Ok(Some(id.uid))
+    }
+
+    /// A program that was started.
+    pub(crate) fn exec(&mut self, seen: ExecSeen) -> Result<(), Fault> {
+        self.programs += 1;
+        if self.programs > MOST_PROGRAMS {
+            Ok(())
+        } else {
+            self.append(&AuditEvent::Exec(seen))
+        }
     }
 
     /// A limit that was hit.
@@ -59,8 +84,19 @@ impl Record {
         self.durable(&AuditEvent::Limit(hit.clone()))
     }
 
-    /// Closes the log for good.
-    pub(crate) fn seal(self) -> Result<u64, Fault> {
+    /// Closes the log for good, with a word on what was only counted.
+    pub(crate) fn seal(mut self) -> Result<u64, Fault> {
+        let counted = [
+            ("denials", self.denials, MOST_DENIALS),
+            ("programs", self.programs, MOST_PROGRAMS),
+        ];
+        for (topic, seen, most) in counted.into_iter().filter(|(_, seen, most)| seen > most) {
+            let text = format!("{} more were counted and not kept one by one", seen - most);
+            self.append(&AuditEvent::Note {
+                topic: topic.to_owned(),
+                text,
+            })?;
+        }
         self.writer
             .seal()
             .map(|seal| seal.records)

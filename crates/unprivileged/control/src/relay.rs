@@ -9,9 +9,15 @@ use bastle_contract::{
     Code, Event, Fault, FromInit, FromSpawner, LaunchPlan, LimitHit, LimitKind, Stdio, ToInit, ToSpawner,
     Usage, socket,
 };
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// How long an agent that was told to end may take.
+const GRACE: Duration = Duration::from_secs(10);
+/// The signal of ^C.
+const INTERRUPT: u8 = 2;
 
 /// How a run ended.
 #[derive(Debug)]
@@ -39,6 +45,8 @@ pub(crate) struct Relay<'a> {
     pending: Vec<u8>,
     passed: u64,
     insisted: u8,
+    /// When patience with an agent that was told to end runs out.
+    patience: Option<Instant>,
     init_open: bool,
     ended: bool,
     ending: Ending,
@@ -93,6 +101,7 @@ impl<'a> Relay<'a> {
             pending: Vec::new(),
             passed: 0,
             insisted: 0,
+            patience: None,
             init_open: true,
             ended: false,
             ending,
@@ -105,6 +114,10 @@ impl<'a> Relay<'a> {
         {
             for source in self.wait()? {
                 self.serve(source)?;
+            }
+            if !self.ended && self.patience.is_some_and(|until| Instant::now() >= until) {
+                self.patience = None;
+                self.kill();
             }
         }
         Ok(self.ending)
@@ -141,7 +154,10 @@ impl<'a> Relay<'a> {
         for (index, stream) in self.signals.streams().enumerate() {
             add(Source::Signal(index), stream.as_fd(), PollFlags::IN);
         }
-        match rustix::event::poll(&mut waiting, None) {
+        let timeout = self
+            .patience
+            .map(|until| timespec(until.saturating_duration_since(Instant::now())));
+        match rustix::event::poll(&mut waiting, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => {
                 return Err(Fault::new(
@@ -201,7 +217,10 @@ impl<'a> Relay<'a> {
                 }
                 self.start(statement)
             }
-            FromInit::Failed(fault) => self.give_up(125, fault),
+            FromInit::Failed(fault) => {
+                self.give_up(125, fault);
+                Ok(())
+            }
             FromInit::NotExecuted { code, fault } => {
                 self.ending.fault = Some((code, fault));
                 Ok(())
@@ -236,7 +255,8 @@ impl<'a> Relay<'a> {
                 "the fence is not proven, the agent was not started",
                 failures.join("; "),
             );
-            return self.give_up(125, fault.help("bastle doctor"));
+            self.give_up(125, fault.help("bastle doctor"));
+            return Ok(());
         }
         self.voice.proven(self.plan, &statement);
         if let Stdio::Pty { .. } = self.plan.stdio {
@@ -247,13 +267,29 @@ impl<'a> Relay<'a> {
             .map_err(|error| Fault::new(Code::FenceLost, "lost init", error.to_string()))
     }
 
-    fn give_up(&mut self, code: u8, fault: Fault) -> Result<(), Fault> {
+    fn give_up(&mut self, code: u8, fault: Fault) {
         self.ending.fault = Some((code, fault));
-        self.spawner.send(&ToSpawner::Kill)
+        self.kill();
+    }
+
+    /// Ends everything. A spawner that is gone has ended it already.
+    fn kill(&mut self) {
+        if self.spawner.send(&ToSpawner::Kill).is_err() {
+            self.ended = true;
+        }
     }
 
     fn from_spawner(&mut self) -> Result<(), Fault> {
-        match self.spawner.receive()? {
+        let word = match self.spawner.receive() {
+            Ok(word) => word,
+            // It ended with the run it was told to end: the reason is known already.
+            Err(_) if self.ending.fault.is_some() => {
+                self.ended = true;
+                return Ok(());
+            }
+            Err(fault) => return Err(fault),
+        };
+        match word {
             FromSpawner::Launched { pid, cgroups } => self.record.launched(pid, cgroups),
             FromSpawner::Refused(fault) => {
                 self.ending.fault.get_or_insert((125, fault));
@@ -283,14 +319,15 @@ impl<'a> Relay<'a> {
     fn event(&mut self, event: Event) -> Result<(), Fault> {
         match event {
             Event::Denied(denied) => {
-                let id = self.record.denied(&denied)?;
-                self.voice.denied(&id, &denied);
+                if let Some(id) = self.record.denied(&denied)? {
+                    self.voice.denied(&id, &denied);
+                }
             }
             Event::Limit(hit) => {
                 self.record.limit(&hit)?;
                 self.voice.limit(&hit);
             }
-            Event::Exec(seen) => self.record.append(&AuditEvent::Exec(seen))?,
+            Event::Exec(seen) => self.record.exec(seen)?,
         }
         Ok(())
     }
@@ -376,7 +413,12 @@ impl<'a> Relay<'a> {
                 self.insisted += 1;
                 // Asked three times to end: the agent had its chance.
                 if self.insisted >= 3 {
-                    return self.spawner.send(&ToSpawner::Kill);
+                    self.kill();
+                    return Ok(());
+                }
+                // An interrupt is the agent's to interpret; being told to end is not.
+                if signal != INTERRUPT && self.patience.is_none() {
+                    self.patience = Some(Instant::now() + GRACE);
                 }
                 self.to_init(&ToInit::Signal { signal });
                 Ok(())
@@ -429,6 +471,13 @@ impl<'a> Relay<'a> {
         if socket::send(&self.events, frame, &[]).is_err() {
             self.init_open = false;
         }
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(duration.subsec_nanos()),
     }
 }
 

@@ -5,6 +5,7 @@ use bastle_contract::{
 use rustix::fs::{MemfdFlags, SealFlags};
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 
 /// The hidden verb under which the binary is the spawner.
@@ -27,6 +28,8 @@ impl Spawner {
             .env_clear()
             .stdin(theirs)
             .current_dir("/");
+        // A group of its own: ^C at a terminal goes to the whole group, and what ends a run is decided here.
+        command.process_group(0);
         #[cfg(feature = "test-hooks")]
         if let Ok(layer) = std::env::var("BASTLE_TEST_WITHOUT") {
             command.env("BASTLE_TEST_WITHOUT", layer);

@@ -75,9 +75,9 @@ pub fn decide_launch(effective: &Effective, request: LaunchRequest) -> Verdict {
     let why = format!("{origin}{}", decision.reason);
     // Without an allow list only a rule stops a launch: that a line cannot be read for certain is no rule, and the fence holds.
     let listed = effective.exec.iter().any(|tier| tier.allow.is_some());
-    let unruled = decision.outcome == Outcome::Ask && decision.rule.is_none() && !listed;
+    let unruled = decision.rule.is_none() && !listed;
     match decision.outcome {
-        Outcome::Ask if unruled && request.backend == BackendKind::Native => {
+        Outcome::Ask | Outcome::Deny if unruled && request.backend == BackendKind::Native => {
             Verdict::Granted(Grant(Box::new((request, effective.clone()))))
         }
         Outcome::Allow => Verdict::Granted(Grant(Box::new((request, effective.clone())))),

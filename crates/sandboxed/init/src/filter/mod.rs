@@ -18,6 +18,8 @@ pub(crate) struct FilterSpec {
     pub(crate) debuggers: bool,
     /// The write guard counts bytes and files, so writing calls are handed over too.
     pub(crate) counting: bool,
+    /// Memory is held by the watchdog, which cannot see memory files that are not mapped.
+    pub(crate) watched: bool,
     /// Processors are pinned: changing the affinity is refused.
     pub(crate) pinned: bool,
 }
@@ -28,6 +30,9 @@ impl FilterSpec {
         Self {
             debuggers: plan.debuggers,
             counting: plan.limits.iter().any(|rule| rule.mechanism.counts_writes()),
+            watched: plan
+                .limit(LimitKind::Memory)
+                .is_some_and(|rule| rule.mechanism == LimitMechanism::RlimitAndWatchdog),
             pinned: plan
                 .limit(LimitKind::Cpu)
                 .is_some_and(|rule| rule.mechanism == LimitMechanism::Affinity),

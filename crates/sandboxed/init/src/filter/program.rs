@@ -195,6 +195,7 @@ mod tests {
         let spec = super::super::FilterSpec {
             debuggers: true,
             counting: true,
+            watched: true,
             pinned: true,
         };
         let rules = super::super::rules::for_agent(spec);

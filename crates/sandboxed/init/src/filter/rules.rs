@@ -209,6 +209,10 @@ pub(super) fn for_agent(spec: FilterSpec) -> Rules {
             },
         );
     }
+    if spec.watched {
+        // ENOSYS: runtimes fall back to files in TMPDIR, which are counted.
+        rules.insert(SYS_memfd_create, plain(Action::Fail(ENOSYS)));
+    }
     if spec.pinned {
         rules.insert(SYS_sched_setaffinity, plain(Action::Fail(EPERM)));
     }

@@ -122,6 +122,9 @@ impl Caller {
 
     /// A duplicate of one of the caller's descriptors: it shares the offset and the flags.
     pub(super) fn duplicate(&self, fd: RawFd) -> Result<OwnedFd, Errno> {
+        if fd < 0 {
+            return Err(Errno::BADF);
+        }
         let pid = |raw: u32| i32::try_from(raw).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH);
         let taken = |pidfd: OwnedFd| rustix::process::pidfd_getfd(&pidfd, fd, PidfdGetfdFlags::empty());
         match rustix::process::pidfd_open(pid(self.tid)?, PidfdFlags::from_bits_retain(PIDFD_THREAD)) {

@@ -178,12 +178,18 @@ fn names(plan: &LaunchPlan, results: &mut Vec<ProbeResult>) {
     }
 }
 
-/// A name that one of the tree's own patterns covers and that does not exist: the last component of a `**/…*` pattern.
+/// A name in the tree's root that one of its own patterns covers and that does not exist. Built from patterns of one
+/// component, with or without a `*` at the end; the other forms are the same code with more components.
 fn guarded_path(tree: &GuardedTree) -> Option<String> {
     tree.hide.iter().chain(&tree.protect).find_map(|pattern| {
-        let name = pattern.as_str().strip_prefix("**/")?.strip_suffix('*')?;
+        let text = pattern.as_str();
+        let last = text.strip_prefix("**/").unwrap_or(text);
+        let name = last
+            .strip_suffix('*')
+            .map_or_else(|| last.to_owned(), |stem| format!("{stem}{NAME}"));
+        let path = format!("{}/{name}", tree.root);
         let plain = !name.contains(['*', '?', '/']);
-        plain.then(|| format!("{}/{name}{NAME}", tree.root))
+        (plain && std::fs::symlink_metadata(&path).is_err()).then_some(path)
     })
 }
 

@@ -142,8 +142,8 @@ fn namespaces(results: &mut Vec<ProbeResult>) {
 }
 
 fn session(results: &mut Vec<ProbeResult>) {
-    let own = rustix::process::getpid();
-    let leader = rustix::process::getsid(None);
+    let own = i64::from(rustix::process::getpid().as_raw_nonzero().get());
+    let leader = probe::session();
     let control = Control::new("the session can be read", leader.is_ok());
     let observed = if leader == Ok(own) {
         "this process"

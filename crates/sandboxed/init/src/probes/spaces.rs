@@ -37,6 +37,11 @@ pub(super) fn probe(handover: &Handover, results: &mut Vec<ProbeResult>) {
     processes(results);
     identity(handover, results);
     cgroup_root(results);
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let control = Control::new("the host name can be read", !name.is_empty());
+    results.push(
+        Probe::new(Guarantee::UtsIsolated, "read the host name", crate::HOST_NAME).judge(name, &control),
+    );
 }
 
 fn network(results: &mut Vec<ProbeResult>) {

@@ -33,7 +33,9 @@ pub(crate) fn format_of(command: &Command) -> Format {
         Command::Version(args) => args.json,
         // These three report by themselves; the others have no JSON.
         Command::Run(_) | Command::Demo(_) | Command::Doctor(_) => false,
-        Command::Completions(_) | Command::Man(_) | Command::BenchPolicy(_) | Command::BenchSpawner(_) => false,
+        Command::Completions(_) | Command::Man(_) | Command::BenchPolicy(_) | Command::BenchSpawner(_) => {
+            false
+        }
     };
     if json { Format::Json } else { Format::Human }
 }

@@ -224,11 +224,19 @@ fn exchange(_: &Path) {
         errno(rustix::fs::renameat_with(CWD, "one", CWD, "three", whiteout)),
         libc::EINVAL
     );
+    // Only what comes the other way is refused here.
+    fs::create_dir_all("full/key").unwrap();
+    fs::create_dir("vault").unwrap();
+    assert_eq!(swap("vault", "full"), libc::EACCES);
 }
 
 #[test]
 fn an_exchange_is_judged_in_both_directions() {
-    fenced("exchange", &HIDE, |_| {});
+    let setup = Setup {
+        hide: &["**/.env*", "vault/key"],
+        ..HIDE
+    };
+    fenced("exchange", &setup, |_| {});
 }
 
 fn symlinked_parent(tree: &Path) {
