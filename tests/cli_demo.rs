@@ -60,6 +60,7 @@ fn the_demo_tells_programs_the_same() {
             (ended.code, found["schema"].as_str(), found["ok"].as_bool()),
             (0, Some("bastle.demo/v1"), Some(true))
         );
+        follows("demo", &found);
         let attacks = found["attacks"].as_array().expect("a list");
         assert_eq!(attacks.len(), 8);
         for attack in attacks {
@@ -88,4 +89,20 @@ fn a_demo_that_cannot_run_does_not_claim_that_attacks_were_blocked() {
         assert!(!ended.stdout.contains("blocked:"), "{}", ended.stdout);
         assert!(ended.stderr.contains("BST-FENCE-006"), "{}", ended.stderr);
     });
+}
+
+/// Fails unless `value` follows the schema of that name.
+fn follows(name: &str, value: &Value) {
+    let path = format!(
+        "{}/crates/unprivileged/cli/schemas/{name}.schema.json",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    let text = std::fs::read_to_string(&path).expect("the schema is there");
+    let schema: Value = serde_json::from_str(&text).expect("the schema is JSON");
+    let validator = jsonschema::validator_for(&schema).expect("the schema is one");
+    let wrong: Vec<String> = validator
+        .iter_errors(value)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
 }

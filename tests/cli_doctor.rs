@@ -31,6 +31,7 @@ fn a_host_with_a_fence_is_told_so_with_the_proof() {
             (0, Some("bastle.doctor/v1"), Some(true)),
             "{found}"
         );
+        follows("doctor", &found);
         assert_eq!(check(&found, "fence")["state"], "ok");
         assert!(
             found["statement"]["probes"]
@@ -70,6 +71,7 @@ fn a_host_without_a_fence_fails_and_says_why() {
         let ended = doctor(lab, &["--json"], &[("AGENT_IN_SANDBOX", "1")]);
         let found: Value = serde_json::from_str(&ended.stdout).expect("one JSON object");
         assert_eq!((ended.code, found["native"].as_bool()), (1, Some(false)));
+        follows("doctor", &found);
         let fence = check(&found, "fence");
         assert!(
             fence["state"] == "problem"
@@ -118,4 +120,20 @@ fn a_broken_policy_and_a_state_directory_that_cannot_be_written_are_problems() {
         assert_eq!(check(&found, "policy")["state"], "problem");
         assert_eq!(check(&found, "state")["state"], "problem");
     });
+}
+
+/// Fails unless `value` follows the schema of that name.
+fn follows(name: &str, value: &Value) {
+    let path = format!(
+        "{}/crates/unprivileged/cli/schemas/{name}.schema.json",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    let text = std::fs::read_to_string(&path).expect("the schema is there");
+    let schema: Value = serde_json::from_str(&text).expect("the schema is JSON");
+    let validator = jsonschema::validator_for(&schema).expect("the schema is one");
+    let wrong: Vec<String> = validator
+        .iter_errors(value)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
 }

@@ -45,7 +45,7 @@ fn a_timeout_is_124_and_leaves_nothing_alive() {
         let script = format!(
             "sleep {mark} & setsid sleep {mark} & (trap '' TERM HUP INT; sleep {mark}) & sleep {mark}"
         );
-        let ended = lab.fence().flags(["--timeout", "700ms"]).sh(&script).ended;
+        let ended = lab.fence().flags(["--timeout", "3s"]).sh(&script).ended;
         assert_eq!(ended.code, 124, "{ended:?}");
         assert!(ended.stderr.contains("BST-LIM-001"), "{}", ended.stderr);
         eventually("the end of all", || alive(&format!("sleep {mark}")).is_empty());
@@ -62,7 +62,7 @@ fn denials_change_the_exit_code_only_when_asked_to() {
         assert_eq!(lab.fence().flags(["--fail-on-deny"]).sh("exit 3").ended.code, 3);
         let slow = lab
             .fence()
-            .flags(["--fail-on-deny", "--timeout", "500ms"])
+            .flags(["--fail-on-deny", "--timeout", "3s"])
             .sh("touch .env.new; sleep 60")
             .ended;
         assert_eq!(slow.code, 124, "a timeout says more than a denial: {slow:?}");
@@ -102,11 +102,7 @@ fn options_end_at_the_first_word_of_the_command() {
 #[test]
 fn every_flag_has_a_variable_except_those_that_give_protection_up() {
     for_each_identity(|lab| {
-        let ended = lab
-            .fence()
-            .env("BASTLE_TIMEOUT", "400ms")
-            .run(["sleep", "60"])
-            .ended;
+        let ended = lab.fence().env("BASTLE_TIMEOUT", "3s").run(["sleep", "60"]).ended;
         assert_eq!(ended.code, 124, "{ended:?}");
         let ended = lab.fence().env("BASTLE_QUIET", "1").run(["true"]).ended;
         assert_eq!((ended.code, ended.stderr.as_str()), (0, ""));

@@ -1,6 +1,6 @@
 //! The host backend: never by itself, never silent, never without its refusals.
 use crate::support::{Lab, Output, for_each_identity};
-use crate::{alive, eventually, text};
+use crate::{alive, eventually, follows, text};
 use serde_json::Value;
 
 const CONSENT: [&str; 3] = ["--backend", "host", "--i-understand-this-is-not-a-fence"];
@@ -98,6 +98,7 @@ fn its_timeout_kills_the_whole_group_and_its_receipt_says_soft() {
             (receipt["soft_sandbox"].as_bool(), receipt["backend"].as_str()),
             (Some(true), Some("host"))
         );
+        follows("run", &receipt);
         assert_eq!(receipt["statement"], Value::Null);
         assert!(
             !receipt["waivers"].as_array().expect("a list").is_empty(),

@@ -12,6 +12,7 @@ mod signals;
 mod streams;
 mod voice;
 
+use serde_json::Value;
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -46,4 +47,20 @@ fn alive(mark: &str) -> Vec<String> {
             Some(String::from_utf8_lossy(&line).replace('\0', " "))
         });
     commands.filter(|line| line.contains(mark)).collect()
+}
+
+/// Fails unless `value` follows the schema of that name.
+fn follows(name: &str, value: &Value) {
+    let path = format!(
+        "{}/crates/unprivileged/cli/schemas/{name}.schema.json",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    let text = std::fs::read_to_string(&path).expect("the schema is there");
+    let schema: Value = serde_json::from_str(&text).expect("the schema is JSON");
+    let validator = jsonschema::validator_for(&schema).expect("the schema is one");
+    let wrong: Vec<String> = validator
+        .iter_errors(value)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
 }

@@ -1,6 +1,6 @@
 //! Input, output, environment and the JSON receipt.
 use crate::support::{Limit, for_each_identity, run};
-use crate::text;
+use crate::{follows, text};
 use serde_json::Value;
 
 #[test]
@@ -101,7 +101,7 @@ fn the_json_receipt_is_alone_on_standard_output() {
         assert_eq!(ended.code, 6, "{ended:?}");
         let receipt: Value = serde_json::from_str(&ended.stdout).expect("one JSON object");
         assert!(ended.stderr.contains("from-the-agent"), "{}", ended.stderr);
-        assert_eq!(receipt["schema"], "bastle.run/v1");
+        follows("run", &receipt);
         assert_eq!(
             (receipt["exit"].as_u64(), receipt["backend"].as_str()),
             (Some(6), Some("native"))

@@ -98,7 +98,10 @@ pub fn install(program: &[Instruction]) -> io::Result<()> {
 
 /// Installs a filter whose notifications are read from the returned descriptor.
 pub fn install_with_listener(program: &[Instruction]) -> io::Result<OwnedFd> {
-    let fd = set_filter(program, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER)?;
+    // Once a call is being served only a fatal signal may end its wait: otherwise a handled one restarts it, and
+    // what was carried out happens twice.
+    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+    let fd = set_filter(program, flags)?;
     let fd = RawFd::try_from(fd).map_err(io::Error::other)?;
     // SAFETY: with this flag the kernel returns a new descriptor that nobody else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })

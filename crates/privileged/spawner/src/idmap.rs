@@ -5,6 +5,7 @@ use bastle_sys::mount::Attributes;
 use bastle_sys::{mount, tree};
 use rustix::process::{Signal, WaitId, WaitIdOptions};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Opens every bind of the plan as a detached mount, mapped where the plan says so.
@@ -36,19 +37,18 @@ pub(crate) fn open_sources(plan: &LaunchPlan, identity: IdMapping) -> Result<Vec
         if *owned {
             let stat = rustix::fs::fstat(&path).map_err(|error| fault("stat", &error.into()))?;
             let owner = (stat.st_uid, stat.st_gid);
-            if !maps.contains_key(&owner) {
-                maps.insert(owner, user_namespace(owner, identity)?);
-            }
-            if let Some(map) = maps.get(&owner) {
-                mount::set_idmap(detached.as_fd(), map.as_fd()).map_err(|error| {
-                    Fault::new(
-                        Code::FenceIdmap,
-                        format!("cannot map the owner of {source}"),
-                        error.to_string(),
-                    )
-                    .help("start bastle as the owner of the directory instead of root")
-                })?;
-            }
+            let map = match maps.entry(owner) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(user_namespace(owner, identity)?),
+            };
+            mount::set_idmap(detached.as_fd(), map.as_fd()).map_err(|error| {
+                Fault::new(
+                    Code::FenceIdmap,
+                    format!("cannot map the owner of {source}"),
+                    error.to_string(),
+                )
+                .help("start bastle as the owner of the directory instead of root")
+            })?;
         }
         sources.push(detached);
     }

@@ -16,12 +16,9 @@ pub(crate) fn supervise(control: &OwnedFd, running: Running) -> u8 {
         cgroups: running.group.directories(),
     };
     let outcome = socket::send(control, &launched, &[]).and_then(|()| watch(control, &running));
-    let (killed, heard) = match outcome {
-        Ok(killed) => (killed, true),
-        // Control is gone or the kernel failed us: end everything all the same.
-        Err(_) => (Some("control is gone".to_owned()), false),
-    };
-    let ended = end(control, running, killed, heard);
+    // Control is gone or the kernel failed us: end everything all the same, with nobody to tell.
+    let listener = outcome.is_ok().then_some(control);
+    let ended = end(listener, running, outcome.unwrap_or_default());
     u8::from(ended.is_err())
 }
 
@@ -94,8 +91,8 @@ fn kill(running: &Running) -> io::Result<()> {
     }
 }
 
-/// Makes sure that nothing is left, and reports.
-fn end(control: &OwnedFd, running: Running, killed: Option<String>, heard: bool) -> io::Result<()> {
+/// Makes sure that nothing is left, and reports to whoever still listens.
+fn end(listener: Option<&OwnedFd>, running: Running, killed: Option<String>) -> io::Result<()> {
     kill(&running)?;
     rustix::process::waitid(WaitId::PidFd(running.pidfd.as_fd()), WaitIdOptions::EXITED)?;
     let (cpu_ms, peak_memory) = bastle_sys::usage::of_children()?;
@@ -109,7 +106,7 @@ fn end(control: &OwnedFd, running: Running, killed: Option<String>, heard: bool)
     };
     let Running { group, .. } = running;
     let removed = group.remove();
-    if heard {
+    if let Some(control) = listener {
         for hit in hits {
             socket::send(control, &FromSpawner::Event(Event::Limit(hit)), &[])?;
         }

@@ -6,19 +6,23 @@ use crate::filter::{self, FilterSpec};
 use crate::hooks;
 use crate::probes::{self, Baseline};
 use crate::step::Step;
+use crate::steps::Steps;
 use bastle_contract::socket;
 use bastle_contract::{Code, Fault, Handover, LaunchPlan, ProbeResult, Stdio};
 use serde::{Deserialize, Serialize};
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+/// What the probes found, and how long each step took.
+type Report = (Vec<ProbeResult>, Vec<(String, u64)>);
+
 /// From the agent's process to init.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromAgent {
     /// The filter is on; its listener comes along.
     Filtered,
-    /// What the probes found.
-    Probed(Vec<ProbeResult>),
+    /// What the probes found, and how long each step took.
+    Probed(Vec<ProbeResult>, Vec<(String, u64)>),
     /// A step failed.
     Failed(Fault),
     /// `exec` failed with this exit code.
@@ -40,7 +44,7 @@ pub(crate) fn become_agent(
     init: &OwnedFd,
 ) -> ! {
     let told = match prepare(handover, terminal, baseline, init) {
-        Ok(probes) => socket::send(init, &FromAgent::Probed(probes), &[]),
+        Ok((probes, steps)) => socket::send(init, &FromAgent::Probed(probes, steps), &[]),
         Err(fault) => socket::send(init, &FromAgent::Failed(fault), &[]),
     };
     // Without a word from init, whatever the reason, nothing is executed.
@@ -59,7 +63,8 @@ fn prepare(
     terminal: Option<OwnedFd>,
     baseline: &Baseline,
     init: &OwnedFd,
-) -> Result<Vec<ProbeResult>, Fault> {
+) -> Result<Report, Fault> {
+    let mut steps = Steps::start();
     let plan = &handover.plan;
     if hooks::enforces("session") {
         rustix::process::setsid().step("own session", "setsid")?;
@@ -70,6 +75,7 @@ fn prepare(
     }
     bastle_sys::signal::reset_all().step("signal defaults", "sigprocmask")?;
     rustix::process::chdir(plan.cwd.as_path()).step("working directory", &plan.cwd)?;
+    steps.done("session");
     if hooks::enforces("seccomp") {
         let program = filter::for_agent(FilterSpec::of(plan));
         let listener =
@@ -77,7 +83,10 @@ fn prepare(
         socket::send(init, &FromAgent::Filtered, &[listener.as_fd()])
             .step("system-call filter", "listener")?;
     }
-    Ok(probes::run(handover, baseline, init.as_raw_fd()))
+    steps.done("filter");
+    let probes = probes::run(handover, baseline, init.as_raw_fd());
+    steps.done("probes");
+    Ok((probes, steps.taken()))
 }
 
 fn streams(stdio: Stdio, pipes: &[OwnedFd], terminal: Option<OwnedFd>) -> Result<(), Fault> {

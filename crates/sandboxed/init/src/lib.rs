@@ -43,6 +43,7 @@ struct Prepared {
     line: OwnedFd,
     listener: Option<OwnedFd>,
     probes: Vec<ProbeResult>,
+    steps: Vec<(String, u64)>,
 }
 
 /// Becomes init. Never returns; everything in the sandbox ends with it.
@@ -71,7 +72,7 @@ fn run(handover: &Handover, sources: Vec<OwnedFd>) -> Result<u8, Fault> {
     let prepared = prepare(handover, slave, &baseline, &mut guard, &mut |event| {
         events.push(event)
     })?;
-    steps.done("filter and probes");
+    steps.add("fork", &prepared.steps);
     // From here on no other process of the sandbox can look into this one.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).step("hiding init", "prctl")?;
     bastle_sys::seccomp::install(&filter::for_init()).step("filter of init", "seccomp")?;
@@ -240,12 +241,13 @@ fn prepare(
         }
         match socket::receive::<FromAgent>(&ours).step(what, "report")? {
             Some((FromAgent::Filtered, mut fds)) => listener = fds.pop(),
-            Some((FromAgent::Probed(probes), _)) => {
+            Some((FromAgent::Probed(probes, steps), _)) => {
                 return Ok(Prepared {
                     pid,
                     line: ours,
                     listener,
                     probes,
+                    steps,
                 });
             }
             Some((FromAgent::Failed(fault), _)) => return Err(fault),
@@ -267,6 +269,7 @@ impl From<Prepared> for supervise::Agent {
             line,
             listener,
             probes: _,
+            steps: _,
         } = prepared;
         Self { pid, line, listener }
     }

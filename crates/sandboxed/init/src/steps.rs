@@ -24,6 +24,16 @@ impl Steps {
         self.last = now;
     }
 
+    /// The step that just ended, of which another process took these parts.
+    pub(crate) fn add(&mut self, name: &str, parts: &[(String, u64)]) {
+        self.done(name);
+        let elsewhere: u64 = parts.iter().map(|(_, micros)| micros).sum();
+        if let Some((_, micros)) = self.taken.last_mut() {
+            *micros = micros.saturating_sub(elsewhere);
+        }
+        self.taken.extend_from_slice(parts);
+    }
+
     /// All steps so far.
     pub(crate) fn taken(self) -> Vec<(String, u64)> {
         self.taken

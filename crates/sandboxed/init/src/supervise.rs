@@ -58,6 +58,10 @@ pub(crate) fn supervise(handover: &Handover, agent: Agent, mut guard: Guard) -> 
         }
         // Also without the signal: it may have come before the descriptor was there.
         if let Some(status) = reap(&children, &agent)? {
+            // Its last word may still lie on the line: why it could not be executed.
+            while line.is_some() {
+                line = execution(handover, &agent.line)?;
+            }
             return finish(handover, status, &guard);
         }
     }

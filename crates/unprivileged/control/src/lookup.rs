@@ -208,7 +208,7 @@ fn visit(
             {
                 let seen = search.linked.entry((stat.st_dev, stat.st_ino)).or_insert((
                     0,
-                    stat.st_nlink as u64,
+                    links(stat.st_nlink),
                     Vec::new(),
                 ));
                 seen.0 += 1;
@@ -218,6 +218,11 @@ fn visit(
         }
         _ => Ok(()),
     }
+}
+
+/// The number of links has another width on each architecture.
+fn links(count: impl Into<u64>) -> u64 {
+    count.into()
 }
 
 fn unusable(path: &str, why: &str) -> Fault {

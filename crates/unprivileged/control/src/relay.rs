@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 
 /// How long an agent that was told to end may take.
 const GRACE: Duration = Duration::from_secs(10);
+/// ^D: what a terminal takes for the end of input at the start of a line.
+const END_OF_INPUT: u8 = 4;
 /// The signal of ^C.
 const INTERRUPT: u8 = 2;
 
@@ -47,6 +49,8 @@ pub(crate) struct Relay<'a> {
     insisted: u8,
     /// When patience with an agent that was told to end runs out.
     patience: Option<Instant>,
+    /// Nothing more will come from our standard input.
+    input_ended: bool,
     init_open: bool,
     ended: bool,
     ending: Ending,
@@ -102,6 +106,7 @@ impl<'a> Relay<'a> {
             passed: 0,
             insisted: 0,
             patience: None,
+            input_ended: false,
             init_open: true,
             ended: false,
             ending,
@@ -145,7 +150,7 @@ impl<'a> Relay<'a> {
         let stdin = std::io::stdin();
         if let Some(input) = &self.streams.input {
             // Read only what can be written: a slow agent holds its feeder back, not us.
-            if self.pending.is_empty() && !self.ended {
+            if self.pending.is_empty() && !self.ended && !self.input_ended {
                 add(Source::Input, stdin.as_fd(), PollFlags::IN);
             } else if !self.pending.is_empty() {
                 add(Source::InputSpace, input.as_fd(), PollFlags::OUT);
@@ -177,8 +182,8 @@ impl<'a> Relay<'a> {
 
     fn serve(&mut self, source: Source) -> Result<(), Fault> {
         match source {
-            Source::Init => self.from_init(),
-            Source::Spawner => self.from_spawner(),
+            Source::Init => self.hear_init(),
+            Source::Spawner => self.hear_spawner(),
             Source::Output => self.output(),
             Source::Errors => self.errors(),
             Source::Input => self.input(),
@@ -190,7 +195,7 @@ impl<'a> Relay<'a> {
         }
     }
 
-    fn from_init(&mut self) -> Result<(), Fault> {
+    fn hear_init(&mut self) -> Result<(), Fault> {
         let (frame, mut descriptors) = match socket::receive::<FromInit>(&self.events) {
             Ok(Some(received)) => received,
             Ok(None) => {
@@ -263,8 +268,9 @@ impl<'a> Relay<'a> {
             // Only now: until here every message is ours and needs a terminal that breaks lines.
             self.terminal = RawTerminal::enter().ok();
         }
-        socket::send(&self.events, &ToInit::Go, &[])
-            .map_err(|error| Fault::new(Code::FenceLost, "lost init", error.to_string()))
+        // An init that is gone was killed meanwhile, by its clock for one: the spawner tells why.
+        self.tell_init(&ToInit::Go);
+        Ok(())
     }
 
     fn give_up(&mut self, code: u8, fault: Fault) {
@@ -279,7 +285,7 @@ impl<'a> Relay<'a> {
         }
     }
 
-    fn from_spawner(&mut self) -> Result<(), Fault> {
+    fn hear_spawner(&mut self) -> Result<(), Fault> {
         let word = match self.spawner.receive() {
             Ok(word) => word,
             // It ended with the run it was told to end: the reason is known already.
@@ -377,6 +383,12 @@ impl<'a> Relay<'a> {
     fn input(&mut self) -> Result<(), Fault> {
         let mut bytes = vec![0; 64 * 1024];
         match rustix::io::read(std::io::stdin(), &mut bytes) {
+            // A terminal knows no end of input but its own key for it.
+            Ok(0) if matches!(self.plan.stdio, Stdio::Pty { .. }) => {
+                self.pending = vec![END_OF_INPUT];
+                self.input_ended = true;
+                return self.feed();
+            }
             Ok(0) => self.streams.input = None,
             Ok(count) => {
                 bytes.truncate(count);
@@ -420,7 +432,7 @@ impl<'a> Relay<'a> {
                 if signal != INTERRUPT && self.patience.is_none() {
                     self.patience = Some(Instant::now() + GRACE);
                 }
-                self.to_init(&ToInit::Signal { signal });
+                self.tell_init(&ToInit::Signal { signal });
                 Ok(())
             }
             Wish::Resized => self.streams.resize().map_err(|error| {
@@ -440,7 +452,7 @@ impl<'a> Relay<'a> {
         if self.freezes() {
             self.spawner.send(&ToSpawner::Freeze)?
         } else {
-            self.to_init(&ToInit::Freeze)
+            self.tell_init(&ToInit::Freeze)
         }
         self.record.durable(&AuditEvent::Paused)?;
         self.terminal = None;
@@ -452,7 +464,7 @@ impl<'a> Relay<'a> {
         if self.freezes() {
             self.spawner.send(&ToSpawner::Thaw)?
         } else {
-            self.to_init(&ToInit::Thaw)
+            self.tell_init(&ToInit::Thaw)
         }
         self.record.durable(&AuditEvent::Resumed)?;
         if let Stdio::Pty { .. } = self.plan.stdio {
@@ -467,7 +479,7 @@ impl<'a> Relay<'a> {
     }
 
     /// init may be gone already: then there is nobody left to tell.
-    fn to_init(&mut self, frame: &ToInit) {
+    fn tell_init(&mut self, frame: &ToInit) {
         if socket::send(&self.events, frame, &[]).is_err() {
             self.init_open = false;
         }

@@ -153,7 +153,10 @@ pub(crate) fn told(number: c_long) -> Option<&'static str> {
 
 /// The agent's rules.
 pub(super) fn for_agent(spec: FilterSpec) -> Rules {
-    let mut rules = common(spec.debuggers);
+    let mut rules = common();
+    if spec.debuggers {
+        allow_debuggers(&mut rules);
+    }
     let mut set = |numbers: &[(c_long, &str)], rule: &Rule| {
         for (number, _) in numbers {
             rules.insert(*number, rule.clone());
@@ -221,7 +224,8 @@ pub(super) fn for_agent(spec: FilterSpec) -> Rules {
 
 /// init's own rules: what the agent may do plus what the guard needs, without hand-over.
 pub(super) fn for_init() -> Rules {
-    let mut rules = common(true);
+    let mut rules = common();
+    allow_debuggers(&mut rules);
     let also = [SYS_openat, SYS_pidfd_open, SYS_pidfd_getfd, SYS_openat2];
     for (number, _) in NAMING.iter().chain(NAMING_HERE).chain(REMOVING).chain(WRITING) {
         rules.insert(*number, plain(Action::Allow));
@@ -236,7 +240,7 @@ pub(super) fn for_init() -> Rules {
     rules
 }
 
-fn common(debuggers: bool) -> Rules {
+fn common() -> Rules {
     let mut rules: Rules = ALLOWED
         .iter()
         .chain(ALLOWED_HERE)
@@ -273,6 +277,21 @@ fn common(debuggers: bool) -> Rules {
             },
         );
     }
+    // A process that hides its memory locks the guard out of its own calls. Told that it did, it goes on unhidden:
+    // inside, there is nobody else to hide from. Only `prctl(PR_SET_DUMPABLE, 0)` is meant.
+    let shown = Case {
+        register: 1,
+        test: Test::AnyOf(u32::MAX),
+        action: Action::Allow,
+    };
+    let hides = when(0, PR_SET_DUMPABLE as u32, Action::Fail(0));
+    rules.insert(
+        SYS_prctl,
+        Rule {
+            cases: vec![shown, hides],
+            otherwise: Action::Allow,
+        },
+    );
     // Limits of others, init's above all, are not the agent's to change; 0 is the caller itself.
     rules.insert(
         SYS_prlimit64,
@@ -298,12 +317,14 @@ fn common(debuggers: bool) -> Rules {
             otherwise: Action::Fail(EPERM),
         },
     );
-    if debuggers {
-        for number in [SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev] {
-            rules.insert(number, plain(Action::Allow));
-        }
-    }
     rules
+}
+
+/// Debugging calls between the agent's own processes; the guard needs them too.
+fn allow_debuggers(rules: &mut Rules) {
+    for number in [SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev] {
+        rules.insert(number, plain(Action::Allow));
+    }
 }
 
 /// Unix, IPv4, IPv6, and netlink for the routing table only (interface listing). The rest is attack surface.

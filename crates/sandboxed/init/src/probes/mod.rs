@@ -73,6 +73,10 @@ struct Control {
 }
 
 impl Control {
+    #[expect(
+        clippy::fn_params_excessive_bools,
+        reason = "one fact, named by the text beside it"
+    )]
     fn new(text: &str, held: bool) -> Self {
         Self {
             text: format!("{text}: {}", if held { "ok" } else { "FAILED" }),

@@ -212,11 +212,17 @@ pub(super) fn become_child(scenarios: &[Scenario]) {
     let (_, act) = scenarios.iter().find(|(name, _)| *name == wanted).unwrap();
     std::env::set_current_dir(&tree).unwrap();
     rustix::thread::set_no_new_privs(true).unwrap();
-    let filter = filter::for_agent(FilterSpec {
-        debuggers: false,
-        counting,
-        pinned: false,
-    });
+    // The filter of a plan that counts or does not; nothing else of the plan is asked.
+    let limits: &[_] = if counting { &[(LimitKind::Files, 1)] } else { &[] };
+    let spec = FilterSpec::of(&plan(
+        &Setup {
+            limits,
+            ..Setup::default()
+        },
+        &tree,
+    ));
+    assert_eq!(spec.counting, counting);
+    let filter = filter::for_agent(spec);
     let listener = bastle_sys::seccomp::install_with_listener(&filter).unwrap();
     send_descriptor(&std::io::stdin(), &listener);
     drop(listener);

@@ -5,6 +5,7 @@ mod harness;
 mod opening;
 mod patterns;
 mod races;
+mod spelling;
 
 /// The child's side of every test: returns at once in an ordinary run.
 #[test]
@@ -14,6 +15,7 @@ fn child_entry() {
         opening::SCENARIOS,
         counting::SCENARIOS,
         races::SCENARIOS,
+        spelling::SCENARIOS,
     ];
     harness::become_child(&tables.concat());
 }

@@ -15,6 +15,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     ("swapped-link", swapped_link),
     ("killed", killed),
     ("parallel", parallel),
+    ("signals", signals),
 ];
 
 const SWAPS: usize = 20_000;
@@ -183,4 +184,19 @@ fn limits_hold_against_many_threads_at_once() {
             .sum::<u64>(),
         50_050
     );
+}
+
+fn signals(_: &Path) {
+    let script = "use POSIX; use Time::HiRes qw(setitimer ITIMER_REAL); \
+        sigaction(SIGALRM, POSIX::SigAction->new(sub { $n++ }, POSIX::SigSet->new, SA_RESTART)); \
+        setitimer(ITIMER_REAL, 0.0002, 0.0002); \
+        for $i (1..5000) { mkdir(\"d$i\") or die \"mkdir $i: $!\"; rename(\"d$i\", \"e$i\") or die \"rename $i: $!\" } \
+        die \"no signal came\" unless $n > 10";
+    let status = Command::new("perl").args(["-e", script]).status().unwrap();
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn a_signal_in_the_middle_of_a_call_does_not_make_it_happen_twice() {
+    fenced("signals", &Setup::default(), |_| {});
 }
