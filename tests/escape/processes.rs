@@ -145,6 +145,12 @@ fn pid_1_cannot_be_inspected_killed_or_crippled() {
         assert_eq!(seen[..7], all("EACCES", 7), "{output:?}");
         assert_eq!(seen[7..11], all("EPERM", 4), "{output:?}");
         assert_eq!(seen[11], "OK", "control: the process's own");
+        let same = lab.fence().sh("grep Uid /proc/1/status");
+        assert_eq!(
+            same.said(),
+            "Uid:\t1000\t1000\t1000\t1000",
+            "PID 1 is the fence's own, of the agent's uid: {same:?}"
+        );
         // The kernel takes these and drops them.
         let survives = "for s in 1 2 3 6 9 11 15 19 20 24 25; do kill -$s 1; done; echo alive";
         let output = lab.fence().sh(survives);

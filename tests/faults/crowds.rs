@@ -23,9 +23,16 @@ fn every_secret_of_a_large_tree_is_masked_and_everything_else_is_there() {
 }
 
 #[test]
-fn a_tree_of_three_hundred_levels_is_searched_to_the_bottom() {
+fn a_deep_tree_is_searched_to_the_bottom_or_refused() {
     for_each_identity(|lab| {
-        let deep = "d/".repeat(300);
+        let bottomless = "e/".repeat(300);
+        lab.project(&format!("{bottomless}.env"), "CANARY");
+        let output = lab.fence().sh(&format!("cat {bottomless}.env; echo STARTED"));
+        assert!(!output.ended.stdout.contains("CANARY"), "{output:?}");
+        let refused = output.ended.code == 125 && output.ended.stderr.contains("BST-WS-001");
+        assert!(refused || output.said() == "STARTED", "{output:?}");
+        std::fs::remove_dir_all(lab.workspace().join("e")).expect("own directory");
+        let deep = "d/".repeat(150);
         lab.project(&format!("{deep}.env"), "CANARY");
         lab.project(&format!("{deep}plain"), "plain");
         let output = lab.fence().sh(&format!("cat {deep}.env; cat {deep}plain; echo x > {deep}.env.new; echo $?"));
@@ -60,7 +67,7 @@ fn runs_side_by_side_in_one_workspace_do_not_disturb_each_other() {
             let script = |mark: &str| {
                 format!(
                     "echo {mark} > /tmp/own; echo {mark} > $HOME/own; echo {mark} > {mark}-{round}; echo GO; read word; \
-                     cat /tmp/own $HOME/own; ls /tmp | wc -l; ps ax 2>/dev/null | grep -c '[r]ead word'; : {mark}"
+                     cat /tmp/own $HOME/own; ls /tmp | grep -vc bastle-lab; ps ax 2>/dev/null | grep -c '[r]ead word'; : {mark}"
                 )
             };
             let mut left = Live::sh(&one, &script(&first));

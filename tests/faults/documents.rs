@@ -171,7 +171,7 @@ fn a_project_that_asks_for_more_is_listed_and_not_granted_unless_the_person_says
     for_each_identity(|lab| {
         let canary = lab.plant(&lab.outside().join("canary"), "CANARY");
         let outside = lab.outside().display().to_string();
-        replace(lab, format!("{{\"version\":1,\"fs\":{{\"read\":[{outside:?}]}}}}").as_bytes());
+        replace(lab, format!("{{\"version\":1,\"fs\":{{\"read\":[\".\",{outside:?}]}}}}").as_bytes());
         let read = format!("cat {}", canary.display());
         let output = lab.fence().sh(&read);
         assert!(!output.ended.stdout.contains("CANARY"), "{output:?}");

@@ -176,8 +176,11 @@ pub(crate) fn tree(root: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
         } else if meta.is_symlink() {
             let target = std::fs::read_link(&path).expect("is a symlink");
             target.to_string_lossy().into_owned().into_bytes()
-        } else {
+        } else if meta.is_file() {
             std::fs::read(&path).expect("own file")
+        } else {
+            // A pipe would wait for a writer.
+            Vec::new()
         };
         found.insert(path, (meta.permissions().mode(), bytes));
     }

@@ -88,6 +88,7 @@ const fn ioctl_number(direction: u64, number: u64, size: usize) -> u64 {
 const NOTIF_RECV: u64 = ioctl_number(3, 0, size_of::<RawNotification>());
 const NOTIF_SEND: u64 = ioctl_number(3, 1, size_of::<RawResponse>());
 const NOTIF_ID_VALID: u64 = ioctl_number(1, 2, size_of::<u64>());
+const NOTIF_SET_FLAGS: u64 = ioctl_number(1, 4, size_of::<u64>());
 const NOTIF_ADDFD: u64 = ioctl_number(1, 3, size_of::<RawAddFd>());
 
 /// Installs a filter on the calling thread; `no_new_privs` must be set.
@@ -122,6 +123,15 @@ fn set_filter(program: &[Instruction], flags: libc::c_ulong) -> io::Result<libc:
             &raw const raw,
         )
     })
+}
+
+/// Asks that a waiting caller and its answerer run on one processor: the one waits for the other anyway.
+///
+/// A wish, not a control: kernels before 6.6 do not know it, and nothing depends on it.
+pub fn prefer_same_processor(listener: BorrowedFd<'_>) {
+    const SYNC_WAKE_UP: libc::c_ulong = 1;
+    // SAFETY: NOTIF_SET_FLAGS takes an integer, no pointer.
+    unsafe { libc::ioctl(listener.as_raw_fd(), NOTIF_SET_FLAGS as _, SYNC_WAKE_UP) };
 }
 
 /// Whether the kernel knows user notification.

@@ -27,6 +27,7 @@ use bastle_sys::clone::{Cloned, Namespaces, clone_into};
 use guard::Guard;
 use probes::Baseline;
 use rustix::event::{PollFd, PollFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::DumpableBehavior;
 use rustix::pty::OpenptFlags;
@@ -75,7 +76,6 @@ fn run(handover: &Handover, sources: Vec<OwnedFd>) -> Result<u8, Fault> {
     steps.add("fork", &prepared.steps);
     // From here on no other process of the sandbox can look into this one.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).step("hiding init", "prctl")?;
-    bastle_sys::seccomp::install(&filter::for_init()).step("filter of init", "seccomp")?;
     let statement = CapabilityStatement {
         fence: handover.fence.clone(),
         identity: handover.identity,
@@ -92,6 +92,8 @@ fn run(handover: &Handover, sources: Vec<OwnedFd>) -> Result<u8, Fault> {
     )
     .step("reporting", "ready")?;
     drop(master);
+    // While control writes the statement down.
+    bastle_sys::seccomp::install(&filter::for_init()).step("filter of init", "seccomp")?;
     // Control judges too, but a fence that is not proven is not started even if it says so.
     if !proven {
         return Ok(125);
@@ -119,6 +121,7 @@ fn build(
         .chain(sources.iter().chain(&handover.stdio).map(AsRawFd::as_raw_fd))
         .collect();
     bastle_sys::fd::close_all_except(&keep).step("closing descriptors", "close_range")?;
+    silence()?;
     wait_for_release(&handover.release)?;
     steps.done("release");
     let baseline = Baseline::before_root();
@@ -167,6 +170,16 @@ fn confine(handover: &Handover) -> Result<(), Fault> {
         identity::drop_capabilities()?;
     }
     Ok(())
+}
+
+/// Lets go of the spawner's own streams: its socket to control and the caller's terminal have no business in here.
+fn silence() -> Result<(), Fault> {
+    let what = "own streams";
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let null = rustix::fs::open("/dev/null", flags, Mode::empty()).step(what, "/dev/null")?;
+    rustix::stdio::dup2_stdin(&null).step(what, "stdin")?;
+    rustix::stdio::dup2_stdout(&null).step(what, "stdout")?;
+    rustix::stdio::dup2_stderr(&null).step(what, "stderr")
 }
 
 /// One byte: identity and cgroups are set. End of file: the spawner is gone.
@@ -240,7 +253,12 @@ fn prepare(
             continue;
         }
         match socket::receive::<FromAgent>(&ours).step(what, "report")? {
-            Some((FromAgent::Filtered, mut fds)) => listener = fds.pop(),
+            Some((FromAgent::Filtered, mut fds)) => {
+                listener = fds.pop();
+                if let Some(listener) = &listener {
+                    bastle_sys::seccomp::prefer_same_processor(listener.as_fd());
+                }
+            }
             Some((FromAgent::Probed(probes, steps), _)) => {
                 return Ok(Prepared {
                     pid,

@@ -6,7 +6,7 @@ use crate::spawner::Spawner;
 use crate::streams::Streams;
 use crate::voice::Voice;
 use bastle_audit::{AuditEvent, Exit};
-use bastle_contract::{Fault, LaunchPlan, LimitHit, LimitKind, Usage, socket};
+use bastle_contract::{Code, Fault, LaunchPlan, LimitHit, LimitKind, Usage, socket};
 use std::os::fd::AsFd;
 
 /// What came of a run.
@@ -36,10 +36,14 @@ pub struct Receipt {
 pub fn execute(
     plan: &LaunchPlan,
     spawner: Spawner,
-    mut record: Record,
+    record: impl FnOnce() -> Result<Record, Fault>,
     voice: &mut dyn Voice,
 ) -> Result<Receipt, Fault> {
-    let outcome = carry_out(plan, &spawner, &mut record, voice);
+    // The sandbox is built by others while the record is opened here: building has no effect, and the agent's start
+    // waits for a word that is given only when the record is on disk. Without one, dropping the spawner undoes it all.
+    let parts = launch(plan, &spawner)?;
+    let mut record = record()?;
+    let outcome = Relay::new(parts, &mut record, voice).run();
     let closed = spawner.close();
     // Should the spawner have been killed, its groups are empty by now (init died with it) but still there.
     if closed.is_err() || closed.is_ok_and(|status| !status.success()) {
@@ -64,37 +68,25 @@ pub fn execute(
     close(ending, record)
 }
 
-fn carry_out(
-    plan: &LaunchPlan,
-    spawner: &Spawner,
-    record: &mut Record,
-    voice: &mut dyn Voice,
-) -> Result<Ending, Fault> {
+/// Hands the plan over.
+fn launch<'a>(plan: &'a LaunchPlan, spawner: &'a Spawner) -> Result<Parts<'a>, Fault> {
     let fault = |error: std::io::Error| {
-        Fault::new(
-            bastle_contract::Code::FenceStep,
-            "cannot make the event socket",
-            error.to_string(),
-        )
+        Fault::new(Code::FenceStep, "cannot make the event socket", error.to_string())
     };
     let (events, theirs) = socket::pair().map_err(fault)?;
     let (streams, ends) = Streams::open(plan.stdio)?;
+    // Before anything lives that a signal could orphan.
     let signals = Signals::register()?;
     spawner.launch(plan, theirs.as_fd(), &ends)?;
     // The agent's ends are the sandbox's alone: a copy here would keep its streams open for ever.
     drop((theirs, ends));
-    Relay::new(
-        Parts {
-            plan,
-            spawner,
-            events,
-            streams,
-            signals,
-        },
-        record,
-        voice,
-    )
-    .run()
+    Ok(Parts {
+        plan,
+        spawner,
+        events,
+        streams,
+        signals,
+    })
 }
 
 fn close(ending: Ending, mut record: Record) -> Result<Receipt, Fault> {

@@ -70,6 +70,7 @@ pub fn load(place: &Place, sources: &Sources) -> Result<Loaded, Vec<Fault>> {
         unprotect: sources.unprotect.clone(),
     };
     let baseline = bastle_policy::merge(&layers, &surroundings, &options(Expansion::RestrictOnly))?;
+    let trusted = layers.len();
     for (name, kind) in PROJECT {
         layers.extend(optional(&place.workspace.as_path().join(name), kind)?);
     }
@@ -78,7 +79,12 @@ pub fn load(place: &Place, sources: &Sources) -> Result<Loaded, Vec<Fault>> {
     } else {
         Expansion::RestrictOnly
     };
-    let effective = bastle_policy::merge(&layers, &surroundings, &options(expansion))?;
+    // Without a file of the project both are the same.
+    let effective = if layers.len() == trusted {
+        baseline.clone()
+    } else {
+        bastle_policy::merge(&layers, &surroundings, &options(expansion))?
+    };
     Ok(Loaded {
         layers,
         effective,

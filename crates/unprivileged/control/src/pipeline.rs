@@ -44,9 +44,8 @@ impl Ready {
     }
 }
 
-/// Judges and plans. Starts the spawner first, so that it looks at the host while the policy is judged here.
-pub fn prepare(place: &Place, loaded: &Loaded, launch: Launch) -> Result<Ready, Fault> {
-    let spawner = Spawner::start()?;
+/// Judges and plans. The spawner was started before, so that it looks at the host while the policy is read here.
+pub fn prepare(place: &Place, loaded: &Loaded, spawner: Spawner, launch: Launch) -> Result<Ready, Fault> {
     let request = LaunchRequest {
         run: launch.run,
         argv: launch.argv,
@@ -91,7 +90,7 @@ pub fn prepare(place: &Place, loaded: &Loaded, launch: Launch) -> Result<Ready, 
     })
 }
 
-/// Records the plan, then carries it out.
+/// Carries the plan out, and records it before the agent gets the word.
 pub fn run(place: &Place, ready: Ready, voice: &mut dyn Voice) -> Result<Receipt, Fault> {
     let Ready {
         planned,
@@ -100,15 +99,19 @@ pub fn run(place: &Place, ready: Ready, voice: &mut dyn Voice) -> Result<Receipt
         effective,
     } = ready;
     let plan = planned.plan;
-    let mut record = Record::open(&place.state, &plan.run)?;
-    record.durable(&AuditEvent::RunPlanned {
-        policy: plan.policy.clone(),
-        plan: plan_digest(&plan)?,
-        argv: plan.argv.clone(),
-        backend: plan.backend,
-        waivers: plan.waivers.clone(),
-        effective,
-    })?;
+    let digest = plan_digest(&plan)?;
+    let record = || {
+        let mut record = Record::open(&place.state, &plan.run)?;
+        record.durable(&AuditEvent::RunPlanned {
+            policy: plan.policy.clone(),
+            plan: digest,
+            argv: plan.argv.clone(),
+            backend: plan.backend,
+            waivers: plan.waivers.clone(),
+            effective,
+        })?;
+        Ok(record)
+    };
     execute(&plan, spawner, record, voice)
 }
 

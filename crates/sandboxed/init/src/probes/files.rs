@@ -3,6 +3,7 @@ use super::{Baseline, Control, Probe, outcome};
 use bastle_contract::{Access, Guarantee, GuardedTree, LaunchPlan, MountKind, ProbeResult};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
+use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 
 /// Most masks that are tried; all are made by the same code.
@@ -11,9 +12,9 @@ const NAME: &str = ".bastle-probe";
 
 pub(super) fn probe(plan: &LaunchPlan, baseline: &Baseline, results: &mut Vec<ProbeResult>) {
     reads(plan, baseline, results);
-    writes(plan, results);
+    let creates = writes(plan, results);
     masks(plan, results);
-    names(plan, results);
+    names(plan, &creates, results);
     landlock(baseline, results);
     devices(results);
     proc(results);
@@ -31,13 +32,14 @@ fn reads(plan: &LaunchPlan, baseline: &Baseline, results: &mut Vec<ProbeResult>)
         Probe::new(Guarantee::ReadsConfined, "stat /..", "another directory").judge(observed, &control),
     );
 
+    let wanted: BTreeSet<&str> = plan.mounts.iter().map(|mount| mount.at.as_str()).collect();
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let places: Vec<String> = table
         .lines()
         .filter_map(|line| line.split(' ').nth(4))
         .map(unescape)
         .collect();
-    let stray: Vec<&String> = places.iter().filter(|place| !planned(plan, place)).collect();
+    let stray: Vec<&String> = places.iter().filter(|place| !planned(&wanted, place)).collect();
     let observed = if stray.is_empty() {
         "none".to_owned()
     } else {
@@ -57,12 +59,16 @@ fn reads(plan: &LaunchPlan, baseline: &Baseline, results: &mut Vec<ProbeResult>)
     );
 }
 
-fn planned(plan: &LaunchPlan, place: &str) -> bool {
-    place == "/"
-        || plan
-            .mounts
-            .iter()
-            .any(|mount| place == mount.at.as_str() || place.starts_with(&format!("{}/", mount.at)))
+/// Whether a mount point is planned, or lies below one that is.
+fn planned(planned: &BTreeSet<&str>, place: &str) -> bool {
+    let mut above = place;
+    loop {
+        if above.is_empty() || planned.contains(above) {
+            // Only the root itself may be unplanned: it is what everything else is mounted on.
+            return !above.is_empty() || place == "/";
+        }
+        above = above.rsplit_once('/').map_or("", |(head, _)| head);
+    }
 }
 
 /// The kernel writes space, tab, newline and backslash as octal.
@@ -73,9 +79,12 @@ fn unescape(text: &str) -> String {
         .replace("\\134", "\\")
 }
 
-fn writes(plan: &LaunchPlan, results: &mut Vec<ProbeResult>) {
-    let scratch = create("/tmp");
-    let control = Control::new("creating a file in /tmp", scratch.is_ok());
+/// Returns the control that later probes share: creating a file goes through the guard, wherever it is.
+fn writes(plan: &LaunchPlan, results: &mut Vec<ProbeResult>) -> Control {
+    let control = Control::new(
+        "creating a file in /tmp through the guard",
+        create("/tmp").is_ok(),
+    );
     let read_only = plan.mounts.iter().filter_map(|mount| match &mount.kind {
         MountKind::Bind {
             access: Access::ReadOnly,
@@ -116,6 +125,7 @@ fn writes(plan: &LaunchPlan, results: &mut Vec<ProbeResult>) {
             Probe::new(Guarantee::WritesConfined, attempt, "EROFS").judge(outcome(create(place)), &control),
         );
     }
+    control
 }
 
 /// Creates a file and removes it again.
@@ -153,14 +163,10 @@ fn masks(plan: &LaunchPlan, results: &mut Vec<ProbeResult>) {
     }
 }
 
-fn names(plan: &LaunchPlan, results: &mut Vec<ProbeResult>) {
+fn names(plan: &LaunchPlan, control: &Control, results: &mut Vec<ProbeResult>) {
     if !plan.guarantees.contains(&Guarantee::NamesGuarded) {
         return;
     }
-    let control = Control::new(
-        "creating a file in /tmp through the guard",
-        create("/tmp").is_ok(),
-    );
     for tree in &plan.guard.trees {
         let Some(path) = guarded_path(tree) else { continue };
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
@@ -168,12 +174,12 @@ fn names(plan: &LaunchPlan, results: &mut Vec<ProbeResult>) {
         if result.is_ok() && rustix::fs::unlink(path.as_str()).is_err() {
             results.push(
                 Probe::new(Guarantee::NamesGuarded, format!("remove {path}"), "removed")
-                    .judge("left behind", &control),
+                    .judge("left behind", control),
             );
         }
         results.push(
             Probe::new(Guarantee::NamesGuarded, format!("create {path}"), "EACCES")
-                .judge(outcome(result), &control),
+                .judge(outcome(result), control),
         );
     }
 }

@@ -3,7 +3,7 @@ use crate::step::Step;
 use bastle_contract::{AbsPath, Fault};
 use bastle_sys::mount::{Attributes, Depth, set_attributes};
 use bastle_sys::tree;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::MoveMountFlags;
 use std::cell::RefCell;
@@ -93,6 +93,13 @@ impl Root {
             Err(Errno::NOENT) => Ok(None),
             Err(cause) => Err(cause).step("mount point", at),
         }
+    }
+
+    /// Whether reading what is at `at` is refused to this process, which has the agent's own identity.
+    pub(crate) fn refused(&self, at: &AbsPath) -> bool {
+        let relative = at.as_str().trim_start_matches('/');
+        let access = rustix::fs::accessat(&self.dir, relative, Access::READ_OK, AtFlags::EACCESS);
+        access == Err(Errno::ACCESS)
     }
 
     /// Attaches a detached directory mount.

@@ -49,7 +49,11 @@ pub(crate) fn mount(root: &Root, at: &AbsPath) -> Result<(), Fault> {
         return Ok(());
     }
     for name in MASKED {
-        super::mask(root, &at.join(name).step(what, name)?)?;
+        let place = at.join(name).step(what, name)?;
+        // What belongs to the host's root alone is refused to this identity already: a cover would add a mount and nothing else.
+        if !root.refused(&place) {
+            super::mask(root, &place)?;
+        }
     }
     for name in READ_ONLY {
         make_read_only(root, &at.join(name).step(what, name)?)?;

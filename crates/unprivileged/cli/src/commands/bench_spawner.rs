@@ -1,7 +1,7 @@
 //! The hidden verb that times launches by the spawner alone, for `cargo xtask bench`.
 use crate::context::{Context, Ended};
 use bastle_contract::{Argv, Code, Fault, Stdio};
-use bastle_control::{Launch, Launched, Place, Sources};
+use bastle_control::{Launch, Launched, Place, Sources, Spawner};
 use serde_json::json;
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub(crate) fn run(args: BenchSpawnerArgs, cx: &Context) -> Ended {
             waivers: Vec::new(),
             debuggers: true,
         };
-        let ready = bastle_control::prepare(&place, &loaded, launch)?;
+        let ready = bastle_control::prepare(&place, &loaded, Spawner::start()?, launch)?;
         let Launched { total, steps } = bastle_control::launch_once(ready)?;
         let steps: BTreeMap<String, u64> = steps.into_iter().collect();
         cx.print_json(&json!({ "total_us": total, "steps_us": steps }))?;

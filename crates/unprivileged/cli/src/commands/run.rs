@@ -4,7 +4,7 @@ use super::run_args::{Backend, RunArgs};
 use super::run_voice::{Loudness, RunVoice, denial_code};
 use crate::context::{Context, Format};
 use bastle_contract::{Code, ExitCode, Fault, HostFacts, LaunchPlan};
-use bastle_control::{Launch, Loaded, Place, Receipt};
+use bastle_control::{Launch, Loaded, Place, Receipt, Spawner};
 use bastle_policy::Planned;
 use serde_json::{Value, json};
 use std::fs::File;
@@ -41,10 +41,13 @@ fn attempt(args: &RunArgs, cx: &Context) -> Result<u8, Vec<Fault>> {
     } else {
         None
     };
-    let prepared = prepare(args)?;
     match backend {
-        Backend::Host => host::run(args, prepared, out, cx),
-        Backend::Native => native(args, prepared, out, cx),
+        Backend::Host => host::run(args, prepare(args)?, out, cx),
+        Backend::Native => {
+            // First of all: it looks at the host while the policy is read here.
+            let spawner = Spawner::start().map_err(one)?;
+            native(args, prepare(args)?, spawner, out, cx)
+        }
     }
 }
 
@@ -75,7 +78,13 @@ fn prepare(args: &RunArgs) -> Result<Prepared, Vec<Fault>> {
     })
 }
 
-fn native(args: &RunArgs, prepared: Prepared, out: Option<File>, cx: &Context) -> Result<u8, Vec<Fault>> {
+fn native(
+    args: &RunArgs,
+    prepared: Prepared,
+    spawner: Spawner,
+    out: Option<File>,
+    cx: &Context,
+) -> Result<u8, Vec<Fault>> {
     let Prepared {
         place,
         loaded,
@@ -87,7 +96,7 @@ fn native(args: &RunArgs, prepared: Prepared, out: Option<File>, cx: &Context) -
         Loudness::Normal
     };
     let mut voice = RunVoice::new(cx.err, loudness, &place, &loaded);
-    let ready = bastle_control::prepare(&place, &loaded, launch).map_err(|fault| vec![fault])?;
+    let ready = bastle_control::prepare(&place, &loaded, spawner, launch).map_err(|fault| vec![fault])?;
     if args.dry_run_policy {
         return dry_run(args, &loaded, &ready.planned, cx);
     }
