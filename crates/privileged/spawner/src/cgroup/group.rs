@@ -76,6 +76,7 @@ impl Group {
     }
 
     fn make(&mut self, parent: &Path, name: &str, controller: Option<Controller>) -> Result<(), Fault> {
+        sweep(parent);
         let path = parent.join(name);
         std::fs::create_dir(&path)
             .map_err(|error| fault("make", &path.display().to_string(), &error.to_string()))?;
@@ -252,6 +253,28 @@ impl Drop for Group {
         for directory in self.directories.drain(..) {
             // Nobody is left to tell: the launch has failed already with its own reason.
             drop(remove(&directory.path));
+        }
+    }
+}
+
+/// Removes groups of spawners that were killed before they could do it themselves. Theirs is whose number no process
+/// has any more; one with members is busy and stays.
+fn sweep(parent: &Path) {
+    let Ok(entries) = std::fs::read_dir(parent) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| {
+            name.strip_prefix("bastle-")?
+                .split('-')
+                .next()?
+                .parse::<u32>()
+                .ok()
+        });
+        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            // Somebody else may be sweeping too, and a leftover that cannot go is no reason not to start.
+            drop(std::fs::remove_dir(entry.path()));
         }
     }
 }
