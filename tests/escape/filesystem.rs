@@ -554,6 +554,70 @@ fn a_set_uid_or_set_gid_program_cannot_be_left_behind() {
 }
 
 #[test]
+fn a_file_cannot_be_born_set_uid() {
+    for_each_identity(|lab| {
+        let ways = ["open", "creat", "mknod", "tmpfile"];
+        let attacks: Vec<[&str; 4]> = ways
+            .iter()
+            .map(|way| ["create-mode", way, way, "06755"])
+            .collect();
+        let attacks: Vec<&[&str]> = attacks.iter().map(|attack| &attack[..]).collect();
+        let (seen, output) = lab.fence().attack(&attacks);
+        for (way, result) in ways.iter().zip(&seen) {
+            let mode = lab
+                .workspace()
+                .join(way)
+                .metadata()
+                .map_or(0, |meta| meta.permissions().mode());
+            assert_eq!(mode & 0o6000, 0, "{way} made {mode:o} on the host: {output:?}");
+            assert_eq!(result, "EPERM", "{way}: {output:?}");
+        }
+        let harmless = lab.fenced(&[&["create-mode", "open", "harmless", "0755"]]);
+        assert_eq!(harmless, all("OK", 1), "control: other bits are kept");
+        let control = lab.unfenced(&[&["create-mode", "open", "control", "06755"]]);
+        assert_eq!(control, all("OK", 1), "control: without the fence");
+    });
+}
+
+#[test]
+fn a_hidden_file_is_not_reached_by_another_name() {
+    for_each_identity(|lab| {
+        let secret = lab.project("sub/.env", "CANARY");
+        lab.project("mine", "x");
+        let inside = text(&secret);
+        let attacks: [&[&str]; 9] = [
+            &["link", inside, "leak1"],
+            &["link-fd", inside, "leak2"],
+            &["rename", inside, "leak3"],
+            &["exchange", inside, "mine"],
+            &["rename", "mine", inside],
+            &["unlink", inside],
+            &["chmod", inside, "0644"],
+            &[
+                "read",
+                Box::leak(format!("/proc/self/root{inside}").into_boxed_str()),
+            ],
+            &["read", "/proc/self/cwd/sub/.env"],
+        ];
+        let (seen, output) = lab.fence().attack(&attacks);
+        for (attack, errno) in attacks.iter().zip(&seen) {
+            let refused = ["EACCES", "EBUSY", "EXDEV", "EROFS"].contains(&errno.as_str());
+            assert!(refused, "{attack:?}: {errno} {output:?}");
+        }
+        assert_eq!(std::fs::read_to_string(&secret).expect("is there"), "CANARY");
+        let moved = lab
+            .fence()
+            .sh("mv sub elsewhere; cat elsewhere/.env sub/.env; mv elsewhere sub; echo done");
+        assert_eq!(moved.said(), "done", "{moved:?}");
+        assert_eq!(
+            lab.unfenced(&attacks[..1]),
+            all("OK", 1),
+            "control: without the fence"
+        );
+    });
+}
+
+#[test]
 fn a_set_uid_program_in_view_has_no_effect() {
     for_each_identity(|lab| {
         if lab.identity == Identity::Current {

@@ -249,23 +249,39 @@ fn a_rule_spelled_through_a_symlink_still_hides_the_file() {
 }
 
 #[test]
-fn look_alike_spellings_reach_no_protected_file() {
+fn a_guarded_name_in_other_case_or_spelling_is_the_guarded_name() {
     for_each_identity(|lab| {
-        lab.project(".git/hooks/pre-commit", "original");
-        lab.project(".claude/settings.json", "original");
-        let script = r#"
-            for name in .GIT .Git ．git .git. '.git '; do
-                mkdir -p "$name/hooks" 2>/dev/null; echo pwned > "$name/hooks/pre-commit" 2>/dev/null
-            done
-            mkdir -p .Claude 2>/dev/null; echo pwned > .Claude/settings.json 2>/dev/null
-            echo pwned > ./.git/../.git/hooks/pre-commit; echo pwned > .git//hooks/./pre-commit
-            echo pwned > control
-        "#;
-        let output = lab.fence().sh(script);
-        for name in [".git/hooks/pre-commit", ".claude/settings.json"] {
-            let contents = std::fs::read_to_string(lab.workspace().join(name)).expect("is there");
-            assert_eq!(contents, "original", "{name}: {output:?}");
-        }
-        assert!(lab.workspace().join("control").exists(), "control: {output:?}");
+        let hook = lab.project(".git/hooks/pre-commit", "original");
+        lab.project(".GIT/HEAD", "x");
+        lab.project(".Claude/notes", "x");
+        // On a file system that ignores case these would be the protected files themselves.
+        let attacks: [&[&str]; 7] = [
+            &["write", ".ENV", "pwned"],
+            &["write", ".Env.Local", "pwned"],
+            &["mkdir", ".GIT/hooks"],
+            &["mkdir", ".GIT/HOOKS"],
+            &["write", ".Claude/Settings.json", "pwned"],
+            &["write", "./.git/../.MCP.json", "pwned"],
+            &["write", ".environment", "a name the pattern covers too"],
+        ];
+        let (seen, output) = lab.fence().attack(&attacks);
+        assert_eq!(seen, all("EACCES", 7), "{output:?}");
+        let spelled: [&[&str]; 3] = [
+            &["overwrite", "./.git/../.git/hooks/pre-commit", "pwned"],
+            &["overwrite", ".git//hooks/./pre-commit", "pwned"],
+            &["write", "env.local", "control"],
+        ];
+        let (seen, output) = lab.fence().attack(&spelled);
+        assert_eq!(seen, ["EROFS", "EROFS", "OK"], "{output:?}");
+        assert_eq!(std::fs::read_to_string(hook).expect("is there"), "original");
+        let guarded = |name: &String| {
+            name.to_lowercase().contains("/.env") || name.contains("/.GIT/h") || name.contains("/.GIT/H")
+        };
+        assert_eq!(
+            names(lab).into_iter().filter(guarded).count(),
+            0,
+            "{:?}",
+            names(lab)
+        );
     });
 }

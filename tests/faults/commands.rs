@@ -3,7 +3,7 @@ use crate::host::names;
 use crate::support::{Lab, Limit, bastle, for_each_identity, identities, run};
 
 const POLICY: &str = r#"{ "version": 1, "exec": {
-  "allow": ["ls *", "ls", "git status", "git log *", "cargo test *", "cargo test", "echo *", "find *", "sed *", "make", "cat *"],
+  "allow": ["ls *", "ls", "git status", "git log *", "cargo test *", "cargo test", "echo *", "find *", "sed *", "make", "sh script", "cat *"],
   "deny": ["curl *", "curl", "id", "rm -rf *", "sudo *", "docker *"],
   "ask": ["git push *", "git push"]
 } }"#;
@@ -11,7 +11,9 @@ const POLICY: &str = r#"{ "version": 1, "exec": {
 /// 0 allowed, 1 denied, 10 asks.
 fn asked(lab: &Lab, line: &str) -> (i32, String) {
     let mut command = lab.command(bastle());
-    command.args(["can-i", "exec", line, "--policy"]).arg(lab.outside().join("policy.json"));
+    command
+        .args(["can-i", "exec", line, "--policy"])
+        .arg(lab.outside().join("policy.json"));
     let ended = run(&mut command, b"", Limit::HANG);
     (ended.code, format!("{}{}", ended.stdout, ended.stderr))
 }
@@ -59,13 +61,23 @@ fn a_denied_command_is_seen_through_every_disguise() {
     ];
     for line in evasions {
         let (code, said) = asked(&lab, line);
-        assert!([1, 10].contains(&code), "{line:?} was answered with {code}: {said}");
+        assert!(
+            [1, 10].contains(&code),
+            "{line:?} was answered with {code}: {said}"
+        );
     }
     for line in ["curl x", "id", "rm -rf /", "sudo ls", "ls; id"] {
         assert_eq!(asked(&lab, line).0, 1, "{line:?} is denied outright");
     }
     assert_eq!(asked(&lab, "git push origin main").0, 10);
-    for line in ["ls -l", "git status", "cargo test --all", "ls && cargo test", "echo hello", "echo 'curl x'"] {
+    for line in [
+        "ls -l",
+        "git status",
+        "cargo test --all",
+        "ls && cargo test",
+        "echo hello",
+        "echo 'curl x'",
+    ] {
         let (code, said) = asked(&lab, line);
         assert_eq!(code, 0, "control: {line:?}: {said}");
     }
@@ -75,7 +87,10 @@ fn a_denied_command_is_seen_through_every_disguise() {
 fn a_rule_that_would_allow_any_program_is_refused() {
     let lab = Lab::new(identities()[0]);
     for rule in ["*", "bash", "bash *", "sh *", "env *", "xargs *"] {
-        lab.plant(&lab.outside().join("policy.json"), &format!("{{\"version\":1,\"exec\":{{\"allow\":[{rule:?}]}}}}"));
+        lab.plant(
+            &lab.outside().join("policy.json"),
+            &format!("{{\"version\":1,\"exec\":{{\"allow\":[{rule:?}]}}}}"),
+        );
         let (code, said) = asked(&lab, "ls");
         assert_eq!(code, 2, "{rule}: no answer under an unusable policy: {said}");
         assert!(said.contains("BST-POL-006"), "{rule}: {said}");
@@ -101,9 +116,20 @@ fn an_allowed_build_tool_still_cannot_touch_the_host() {
         for command in [&["make"][..], &["sh", "script"]] {
             let output = lab.fence().flags(["--policy", &policy]).run(command);
             assert!(!output.ended.stdout.contains("CANARY"), "{command:?}: {output:?}");
-            assert_eq!(std::fs::read_to_string(&canary).expect("is there"), "CANARY", "{command:?}");
-            assert_eq!(std::fs::read_to_string(&ssh).expect("is there"), "CANARY", "{command:?}");
-            assert!(names(&lab.outside()).iter().eq(["canary", "policy.json"]), "{command:?}");
+            assert_eq!(
+                std::fs::read_to_string(&canary).expect("is there"),
+                "CANARY",
+                "{command:?}"
+            );
+            assert_eq!(
+                std::fs::read_to_string(&ssh).expect("is there"),
+                "CANARY",
+                "{command:?}"
+            );
+            assert!(
+                names(&lab.outside()).iter().eq(["canary", "policy.json"]),
+                "{command:?}"
+            );
             let built = lab.workspace().join("built");
             assert!(built.exists(), "control: it did run: {command:?}: {output:?}");
             std::fs::remove_file(built).expect("own file");

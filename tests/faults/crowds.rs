@@ -8,8 +8,15 @@ fn every_secret_of_a_large_tree_is_masked_and_everything_else_is_there() {
     for_each_identity(|lab| {
         for index in 0..5000 {
             let secret = index % 17 == 0 && index / 17 < 300;
-            let name = if secret { ".env".to_owned() } else { "plain.txt".to_owned() };
-            lab.project(&format!("d{}/e{index}/{name}", index % 50), if secret { "CANARY" } else { "plain" });
+            let name = if secret {
+                ".env".to_owned()
+            } else {
+                "plain.txt".to_owned()
+            };
+            lab.project(
+                &format!("d{}/e{index}/{name}", index % 50),
+                if secret { "CANARY" } else { "plain" },
+            );
         }
         let output = lab.fence().sh(
             "find . -name .env | wc -l; find . -name .env -exec cat {} + 2>/dev/null | grep -c CANARY; find . -name plain.txt -exec cat {} + | grep -o plain | wc -l",
@@ -17,8 +24,16 @@ fn every_secret_of_a_large_tree_is_masked_and_everything_else_is_there() {
         let lines: Vec<&str> = output.said().lines().collect();
         assert_eq!(lines.len(), 3, "{output:?}");
         assert_eq!((lines[1], lines[2]), ("0", "4705"), "{output:?}");
-        let ended = lab.command("/bin/sh".as_ref()).args(["-c", "cat d*/e*/.env | grep -o CANARY | wc -l"]).output().expect("runs");
-        assert_eq!(String::from_utf8_lossy(&ended.stdout).trim(), "295", "control: without the fence");
+        let ended = lab
+            .command("/bin/sh".as_ref())
+            .args(["-c", "cat d*/e*/.env | grep -o CANARY | wc -l"])
+            .output()
+            .expect("runs");
+        assert_eq!(
+            String::from_utf8_lossy(&ended.stdout).trim(),
+            "295",
+            "control: without the fence"
+        );
     });
 }
 
@@ -35,10 +50,15 @@ fn a_deep_tree_is_searched_to_the_bottom_or_refused() {
         let deep = "d/".repeat(150);
         lab.project(&format!("{deep}.env"), "CANARY");
         lab.project(&format!("{deep}plain"), "plain");
-        let output = lab.fence().sh(&format!("cat {deep}.env; cat {deep}plain; echo x > {deep}.env.new; echo $?"));
+        let output = lab.fence().sh(&format!(
+            "cat {deep}.env; cat {deep}plain; echo x > {deep}.env.new; echo $?"
+        ));
         assert!(!output.ended.stdout.contains("CANARY"), "{output:?}");
         assert!(output.ended.stdout.contains("plain"), "{output:?}");
-        assert!(!names(&lab.workspace().join(&deep)).contains(".env.new"), "{output:?}");
+        assert!(
+            !names(&lab.workspace().join(&deep)).contains(".env.new"),
+            "{output:?}"
+        );
     });
 }
 
@@ -53,7 +73,11 @@ fn a_secret_with_a_second_name_is_masked_under_its_own_and_the_link_is_not_writt
         if output.ended.code == 125 {
             assert!(output.ended.stderr.contains("BST-WS-002"), "{output:?}");
         }
-        assert_eq!(std::fs::read_to_string(&outside).expect("is there"), "untouched", "{output:?}");
+        assert_eq!(
+            std::fs::read_to_string(&outside).expect("is there"),
+            "untouched",
+            "{output:?}"
+        );
         assert_eq!(std::fs::read_to_string(secret).expect("is there"), "CANARY");
     });
 }
@@ -62,7 +86,10 @@ fn a_secret_with_a_second_name_is_masked_under_its_own_and_the_link_is_not_writt
 fn runs_side_by_side_in_one_workspace_do_not_disturb_each_other() {
     for_each_identity(|lab| {
         for round in 0..10 {
-            let (one, two) = (lab.fence().flags(["--pids", "60"]), lab.fence().flags(["--pids", "60"]));
+            let (one, two) = (
+                lab.fence().flags(["--pids", "60"]),
+                lab.fence().flags(["--pids", "60"]),
+            );
             let (first, second) = (marker(), marker());
             let script = |mark: &str| {
                 format!(
@@ -79,8 +106,15 @@ fn runs_side_by_side_in_one_workspace_do_not_disturb_each_other() {
             for (live, mark) in [(left, &first), (right, &second)] {
                 let ended = live.wait();
                 assert!(ended.code <= 1, "{ended:?}");
-                assert_eq!(&ended.stdout[..3], [mark.as_str(), mark.as_str(), "1"], "{ended:?}");
-                assert!(names(&lab.workspace()).contains(&format!("{mark}-{round}")), "{ended:?}");
+                assert_eq!(
+                    &ended.stdout[..3],
+                    [mark.as_str(), mark.as_str(), "1"],
+                    "{ended:?}"
+                );
+                assert!(
+                    names(&lab.workspace()).contains(&format!("{mark}-{round}")),
+                    "{ended:?}"
+                );
             }
         }
     });

@@ -31,9 +31,16 @@ fn the_workspace_does_not_grow_past_the_disk_limit_whichever_way_is_tried() {
             let grown = bytes(&lab.workspace()) - before;
             assert!(grown <= 1 << 20, "{way}: {grown} bytes: {output:?}");
             let refused = ["quota", "No space", "1\n", "File too large"];
-            assert!(refused.iter().any(|word| output.ended.stdout.contains(word)), "{way}: {output:?}");
+            assert!(
+                refused.iter().any(|word| output.ended.stdout.contains(word)),
+                "{way}: {output:?}"
+            );
             let told = output.events("denied");
-            assert!(told.iter().any(|event| event["kind"] == "limit"), "{way}: {:?}", output.audit);
+            assert!(
+                told.iter().any(|event| event["kind"] == "limit"),
+                "{way}: {:?}",
+                output.audit
+            );
             let control = lab.fence().flags(["--disk", "100M"]).sh(way);
             let grown = bytes(&lab.workspace()) - before;
             assert!(grown > 1 << 20, "control {way}: only {grown} bytes: {control:?}");
@@ -66,11 +73,23 @@ fn private_directories_do_not_grow_past_the_disk_limit() {
                  truncate -s 5M t; fallocate -l 5M g; du -kc f* t g | tail -1 | cut -f1"
             );
             let output = lab.fence().flags(["--disk", "1M"]).sh(&fill);
-            let used: u64 = output.said().parse().unwrap_or_else(|_| panic!("{directory}: {output:?}"));
-            assert!((512..=1024).contains(&used), "{directory}: {used} KiB: {output:?}");
-            assert!(output.ended.stderr.contains("No space left"), "{directory}: {output:?}");
+            let used: u64 = output
+                .said()
+                .parse()
+                .unwrap_or_else(|_| panic!("{directory}: {output:?}"));
+            assert!(
+                (512..=1024).contains(&used),
+                "{directory}: {used} KiB: {output:?}"
+            );
+            assert!(
+                output.ended.stderr.contains("No space left"),
+                "{directory}: {output:?}"
+            );
             let control = lab.fence().flags(["--disk", "100M"]).sh(&fill);
-            assert!(control.said().parse::<u64>().is_ok_and(|used| used > 2048), "control {directory}: {control:?}");
+            assert!(
+                control.said().parse::<u64>().is_ok_and(|used| used > 2048),
+                "control {directory}: {control:?}"
+            );
         }
         assert!(names(&lab.workspace()).is_empty());
     });
@@ -81,7 +100,11 @@ fn private_directories_share_one_limit() {
     for_each_identity(|lab| {
         let fill = "for d in /tmp $HOME /var/tmp /dev/shm; do head -c 600000 /dev/zero > $d/f; echo $?; done";
         let output = lab.fence().flags(["--disk", "1M"]).sh(fill);
-        assert_eq!(output.said().lines().filter(|code| *code == "0").count(), 1, "{output:?}");
+        assert_eq!(
+            output.said().lines().filter(|code| *code == "0").count(),
+            1,
+            "{output:?}"
+        );
         let control = lab.fence().flags(["--disk", "10M"]).sh(fill);
         assert_eq!(control.said(), "0\n0\n0\n0", "control: with room");
     });
@@ -114,9 +137,18 @@ fn no_more_names_come_into_being_than_allowed_in_the_workspace_or_in_private_dir
                 }
             }
         }
-        let made = lab.fence().flags(["--max-inodes", "20"]).sh("for i in $(seq 60); do touch /tmp/f$i; done; ls /tmp | grep -c ^f");
-        assert!(made.said().parse::<u32>().is_ok_and(|made| made <= 20), "{made:?}");
-        let control = lab.fence().flags(["--max-inodes", "200"]).sh("for i in $(seq 60); do touch /tmp/f$i; done; ls /tmp | grep -c ^f");
+        let made = lab
+            .fence()
+            .flags(["--max-inodes", "20"])
+            .sh("for i in $(seq 60); do touch /tmp/f$i; done; ls /tmp | grep -c ^f");
+        assert!(
+            made.said().parse::<u32>().is_ok_and(|made| made <= 20),
+            "{made:?}"
+        );
+        let control = lab
+            .fence()
+            .flags(["--max-inodes", "200"])
+            .sh("for i in $(seq 60); do touch /tmp/f$i; done; ls /tmp | grep -c ^f");
         assert_eq!(control.said(), "60", "control: with room");
     });
 }
@@ -132,14 +164,31 @@ fn no_more_distinct_files_are_changed_than_allowed() {
         let output = lab.fence().flags(["--max-files", "5"]).sh(script);
         assert!(output.ended.stderr.contains("quota"), "{output:?}");
         let after = tree(&lab.workspace());
-        let changed = |path: &Path| after.get(path).is_none_or(|(_, bytes)| bytes.as_slice() != b"old");
-        let old: Vec<bool> = (0..10).map(|index| changed(&lab.workspace().join(format!("old{index}")))).collect();
-        let fresh = names(&lab.workspace()).into_iter().filter(|name| !name.starts_with("old")).count();
+        let changed = |path: &Path| {
+            after
+                .get(path)
+                .is_none_or(|(_, bytes)| bytes.as_slice() != b"old")
+        };
+        let old: Vec<bool> = (0..10)
+            .map(|index| changed(&lab.workspace().join(format!("old{index}"))))
+            .collect();
+        let fresh = names(&lab.workspace())
+            .into_iter()
+            .filter(|name| !name.starts_with("old"))
+            .count();
         let touched = old.iter().filter(|changed| **changed).count() + fresh;
         assert_eq!(touched, 5, "{old:?} {fresh}: {output:?}");
-        assert_eq!(std::fs::read_to_string(lab.workspace().join("old1")).expect("is there"), "again\n", "the same file may be changed again");
+        assert_eq!(
+            std::fs::read_to_string(lab.workspace().join("old1")).expect("is there"),
+            "again\n",
+            "the same file may be changed again"
+        );
         let control = lab.fence().flags(["--max-files", "50"]).sh(script);
-        assert_eq!((control.said(), control.events("denied").len()), ("end", 0), "control: with room: {control:?}");
+        assert_eq!(
+            (control.said(), control.events("denied").len()),
+            ("end", 0),
+            "control: with room: {control:?}"
+        );
     });
 }
 
@@ -152,7 +201,10 @@ fn overwriting_the_same_bytes_counts_every_time() {
         assert_eq!(output.said(), "100", "{output:?}");
         assert_eq!(bytes(&lab.workspace()), 1024);
         assert!(output.ended.stderr.contains("BST-LIM-006"), "{output:?}");
-        assert_eq!(output.events("ended")[0]["usage"]["bytes_written"].as_u64(), Some(100 * 1024));
+        assert_eq!(
+            output.events("ended")[0]["usage"]["bytes_written"].as_u64(),
+            Some(100 * 1024)
+        );
         let control = lab.fence().flags(["--max-written", "10M"]).sh(script);
         assert_eq!(control.said(), "300", "control: with room");
     });

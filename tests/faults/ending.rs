@@ -1,7 +1,7 @@
 //! Ends that come in time: timeouts, signals, lost readers, suspension.
 use crate::host::{all_gone, marker, names};
 use crate::live::Live;
-use crate::support::{Lab, for_each_identity, run, Limit};
+use crate::support::{Lab, Limit, for_each_identity, run};
 use rustix::process::Signal;
 use std::time::Duration;
 
@@ -21,7 +21,10 @@ fn nothing_outlives_a_timeout_however_stubborn() {
             let name = fence.name().to_owned();
             let output = fence.run([attacker, attack, if attack == "tree" { "6" } else { "0" }, &mark]);
             assert_eq!(output.ended.code, 124, "{attack}: {output:?}");
-            assert!(output.ended.stdout.contains("planted"), "{attack} was at work: {output:?}");
+            assert!(
+                output.ended.stdout.contains("planted"),
+                "{attack} was at work: {output:?}"
+            );
             assert_eq!(output.events("limit")[0]["limit"], "wall-time", "{output:?}");
             assert!(output.ended.stderr.contains("BST-LIM-001"), "{output:?}");
             assert!(all_gone(&mark, &name), "{attack}");
@@ -44,7 +47,9 @@ fn what_the_agent_left_in_the_background_ends_with_it() {
         let mark = marker();
         let fence = lab.fence();
         let name = fence.name().to_owned();
-        let script = format!("setsid sh -c 'sleep 600; : {mark}' & sh -c 'trap \"\" TERM; sleep 600; : {mark}' & sleep 0.2; exit 5");
+        let script = format!(
+            "setsid sh -c 'sleep 600; : {mark}' & sh -c 'trap \"\" TERM; sleep 600; : {mark}' & sleep 0.2; exit 5"
+        );
         let output = fence.sh(&script);
         assert_eq!(output.ended.code, 5, "{output:?}");
         assert!(all_gone(&mark, &name));
@@ -54,10 +59,16 @@ fn what_the_agent_left_in_the_background_ends_with_it() {
 #[test]
 fn a_signal_to_bastle_reaches_the_agent_which_decides_how_to_end() {
     for_each_identity(|lab| {
-        for (signal, name) in [(Signal::TERM, "TERM"), (Signal::INT, "INT"), (Signal::HUP, "HUP"), (Signal::QUIT, "QUIT")] {
+        for (signal, name) in [
+            (Signal::TERM, "TERM"),
+            (Signal::INT, "INT"),
+            (Signal::HUP, "HUP"),
+            (Signal::QUIT, "QUIT"),
+        ] {
             let mark = marker();
             let fence = lab.fence();
-            let script = format!("trap 'echo got {name}; exit 7' {name}; echo GO; while :; do sleep 0.1; done");
+            let script =
+                format!("trap 'echo got {name}; exit 7' {name}; echo GO; while :; do sleep 0.1; done");
             let mut live = Live::sh(&fence, &marked_script(&script, &mark));
             live.expect("GO");
             live.signal(signal);
@@ -120,8 +131,15 @@ fn suspending_bastle_freezes_the_whole_tree_and_continuing_thaws_it() {
         assert!(crate::host::eventually(|| ticks() > last), "the tree goes on");
         live.signal(Signal::TERM);
         assert_eq!(live.wait().code, 143);
-        let kinds: Vec<String> = fence.audit().iter().map(|event| event["type"].to_string()).collect();
-        assert!(kinds.contains(&"\"paused\"".to_owned()) && kinds.contains(&"\"resumed\"".to_owned()), "{kinds:?}");
+        let kinds: Vec<String> = fence
+            .audit()
+            .iter()
+            .map(|event| event["type"].to_string())
+            .collect();
+        assert!(
+            kinds.contains(&"\"paused\"".to_owned()) && kinds.contains(&"\"resumed\"".to_owned()),
+            "{kinds:?}"
+        );
         assert!(all_gone(&mark, fence.name()));
     });
 }
@@ -135,7 +153,10 @@ fn a_timeout_also_ends_a_suspended_run() {
         live.expect("GO");
         live.signal(Signal::TSTP);
         assert!(stopped(live.pid()));
-        assert!(crate::host::eventually(|| crate::host::marked(&mark).is_empty()), "the frozen tree is killed");
+        assert!(
+            crate::host::eventually(|| crate::host::marked(&mark).is_empty()),
+            "the frozen tree is killed"
+        );
         live.signal(Signal::CONT);
         let ended = live.wait();
         assert_eq!(ended.code, 124, "{ended:?}");
@@ -152,11 +173,18 @@ fn a_reader_that_goes_away_ends_the_agent_by_a_broken_pipe() {
     for_each_identity(|lab| {
         let mark = marker();
         let fence = lab.fence().flags(["-q"]);
-        let line = fence.command(["sh", "-c", &marked_script("trap 'echo $? > ended' EXIT; yes; echo $? > code", &mark)]);
+        let line = fence.command([
+            "sh",
+            "-c",
+            &marked_script("trap 'echo $? > ended' EXIT; yes; echo $? > code", &mark),
+        ]);
         let program = line.get_program().to_owned();
         let words: Vec<_> = line.get_args().map(ToOwned::to_owned).collect();
         let mut shell = lab.command("/bin/sh".as_ref());
-        shell.args(["-c", "\"$@\" | head -1", "sh"]).arg(program).args(words);
+        shell
+            .args(["-c", "\"$@\" | head -1", "sh"])
+            .arg(program)
+            .args(words);
         let ended = run(&mut shell, b"", Limit::HANG);
         assert_eq!((ended.code, ended.stdout.as_str()), (0, "y\n"), "{ended:?}");
         assert!(!ended.stderr.contains("panic"), "{ended:?}");
@@ -174,10 +202,14 @@ fn a_run_without_input_or_terminal_never_waits_for_them() {
             let line = fence.command(["sh", "-c", "cat; echo through > through"]);
             let words: Vec<_> = line.get_args().map(ToOwned::to_owned).collect();
             let mut shell = lab.command("/bin/sh".as_ref());
-            shell.args(["-c", &format!("exec \"$@\" {redirect}"), "sh"]).arg(line.get_program()).args(words);
+            shell
+                .args(["-c", &format!("exec \"$@\" {redirect}"), "sh"])
+                .arg(line.get_program())
+                .args(words);
             let ended = run(&mut shell, b"", Limit::HANG);
             assert_eq!(ended.code, 0, "{redirect}: {ended:?}");
-            std::fs::remove_file(lab.workspace().join("through")).unwrap_or_else(|_| panic!("{redirect}: {ended:?}"));
+            std::fs::remove_file(lab.workspace().join("through"))
+                .unwrap_or_else(|_| panic!("{redirect}: {ended:?}"));
         }
     });
 }
@@ -197,9 +229,16 @@ fn the_exit_code_is_the_agents_own_or_says_why_there_is_none() {
         let unusable = lab.fence().run(["./not-executable"]);
         assert_eq!(unusable.ended.code, 126);
         assert!(unusable.ended.stderr.contains("BST-EXEC-003"), "{unusable:?}");
-        let denied = lab.fence().flags(["--fail-on-deny"]).sh("echo x > /etc/x; exit 0");
+        let denied = lab
+            .fence()
+            .flags(["--fail-on-deny"])
+            .sh("echo x > /etc/x; exit 0");
         assert_eq!(denied.ended.code, 77, "{denied:?}");
-        assert_eq!(lab.fence().sh("echo x > /etc/x; exit 0").ended.code, 0, "control: denials alone fail nothing");
+        assert_eq!(
+            lab.fence().sh("echo x > /etc/x; exit 0").ended.code,
+            0,
+            "control: denials alone fail nothing"
+        );
         assert!(names(&lab.workspace()).contains("not-executable"));
     });
 }
@@ -210,8 +249,14 @@ fn input_reaches_the_agent_whole_and_its_end_is_seen() {
         let input: Vec<u8> = (0..300_000u32).flat_map(u32::to_le_bytes).collect();
         let output = lab.fence().input(&input).sh("cat > received; echo end");
         assert_eq!((output.ended.code, output.said()), (0, "end"), "{output:?}");
-        assert_eq!(std::fs::read(lab.workspace().join("received")).expect("is there"), input);
+        assert_eq!(
+            std::fs::read(lab.workspace().join("received")).expect("is there"),
+            input
+        );
         let unread = lab.fence().input(&input).sh("exit 4");
-        assert_eq!(unread.ended.code, 4, "input that nobody reads holds nothing up: {unread:?}");
+        assert_eq!(
+            unread.ended.code, 4,
+            "input that nobody reads holds nothing up: {unread:?}"
+        );
     });
 }

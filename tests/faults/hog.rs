@@ -16,7 +16,10 @@ static HOG: LazyLock<PathBuf> = LazyLock::new(|| {
             .args([&partial, &source])
             .status()
             .expect("a C compiler is needed: cc");
-        assert!(compiled.success(), "the hog does not compile (a static C library is needed)");
+        assert!(
+            compiled.success(),
+            "the hog does not compile (a static C library is needed)"
+        );
         std::fs::rename(&partial, &program).expect("can be put in place");
     }
     program

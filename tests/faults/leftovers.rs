@@ -10,16 +10,27 @@ fn leaves_nothing(lab: &Lab, what: &str, work: impl FnOnce(&str) -> String) {
     let before = (Host::now(), names(&lab.home()), tree(&lab.outside()));
     let run = work(&mark);
     assert!(all_gone(&mark, &run), "{what}");
-    assert!(eventually(|| stray_claims().is_empty()), "{what}: {:?}", stray_claims());
+    assert!(
+        eventually(|| stray_claims().is_empty()),
+        "{what}: {:?}",
+        stray_claims()
+    );
     let mut home = names(&lab.home());
     // The state directory is the one thing a run may leave.
     home.remove(".local");
     let mut home_before = before.1;
     home_before.remove(".local");
-    assert_eq!((Host::now(), home, tree(&lab.outside())), (before.0, home_before, before.2), "{what}");
+    assert_eq!(
+        (Host::now(), home, tree(&lab.outside())),
+        (before.0, home_before, before.2),
+        "{what}"
+    );
     let state = lab.home().join(".local/state/bastle");
     let entries = names(&state);
-    assert!(entries.is_empty() || entries.iter().eq(["audit"]), "{what}: {entries:?}");
+    assert!(
+        entries.is_empty() || entries.iter().eq(["audit"]),
+        "{what}: {entries:?}"
+    );
 }
 
 #[test]
@@ -27,13 +38,33 @@ fn nothing_is_left_after_success_failure_refusal_or_timeout() {
     for_each_identity(|lab| {
         lab.plant(&lab.outside().join("file"), "outside");
         let cases: [(&str, &[&str], &[&str], i32); 7] = [
-            ("success", &["--pids", "60"], &["sh", "-c", "echo hi > /tmp/x; : MARK"], 0),
+            (
+                "success",
+                &["--pids", "60"],
+                &["sh", "-c", "echo hi > /tmp/x; : MARK"],
+                0,
+            ),
             ("failure", &["--pids", "60"], &["sh", "-c", "exit 9; : MARK"], 9),
-            ("background", &["--pids", "60"], &["sh", "-c", "setsid sleep 600 & exit 0; : MARK"], 0),
+            (
+                "background",
+                &["--pids", "60"],
+                &["sh", "-c", "setsid sleep 600 & exit 0; : MARK"],
+                0,
+            ),
             ("no program", &["--pids", "60"], &["no-such-program", "MARK"], 127),
             ("refused limit", &["--pids", "0"], &["sh", "-c", ": MARK"], 125),
-            ("refused policy", &["--preset", "no-such-preset"], &["sh", "-c", ": MARK"], 125),
-            ("timeout", &["--timeout", "700ms", "--pids", "60"], &["sh", "-c", "sleep 600; : MARK"], 124),
+            (
+                "refused policy",
+                &["--preset", "no-such-preset"],
+                &["sh", "-c", ": MARK"],
+                125,
+            ),
+            (
+                "timeout",
+                &["--timeout", "700ms", "--pids", "60"],
+                &["sh", "-c", "sleep 600; : MARK"],
+                124,
+            ),
         ];
         for (what, flags, command, code) in cases {
             leaves_nothing(lab, what, |mark| {
@@ -50,13 +81,20 @@ fn nothing_is_left_after_success_failure_refusal_or_timeout() {
 #[test]
 fn nothing_is_left_after_a_fence_that_was_not_proven() {
     let Some(binary) = std::env::var_os("BASTLE_HOOKS_BIN") else {
-        crate::support::skip("nothing_is_left_after_a_fence_that_was_not_proven", "BASTLE_HOOKS_BIN is not set");
+        crate::support::skip(
+            "nothing_is_left_after_a_fence_that_was_not_proven",
+            "BASTLE_HOOKS_BIN is not set",
+        );
         return;
     };
     for_each_identity(|lab| {
         for layer in ["seccomp", "landlock", "net-namespace", "rlimits"] {
             leaves_nothing(lab, layer, |mark| {
-                let fence = lab.fence().flags(["--pids", "60"]).binary(Path::new(&binary)).env("BASTLE_TEST_WITHOUT", layer);
+                let fence = lab
+                    .fence()
+                    .flags(["--pids", "60"])
+                    .binary(Path::new(&binary))
+                    .env("BASTLE_TEST_WITHOUT", layer);
                 let name = fence.name().to_owned();
                 let output = fence.sh(&format!("echo x > started; : {mark}"));
                 assert_eq!(output.ended.code, 125, "{layer}: {output:?}");
@@ -90,11 +128,26 @@ fn a_run_that_only_tried_denied_things_leaves_the_workspace_as_it_was() {
         let output = lab.fence().sh(attempts);
         assert_eq!(output.said(), "end", "{output:?}");
         let after = (tree(&lab.workspace()), tree(&lab.outside()));
-        let differing: Vec<_> = after.0.iter().filter(|(path, entry)| before.0.get(*path) != Some(*entry)).collect();
-        let missing: Vec<_> = before.0.keys().filter(|path| !after.0.contains_key(*path)).collect();
-        assert!(differing.is_empty() && missing.is_empty() && before.1 == after.1, "{differing:?} {missing:?}: {output:?}");
+        let differing: Vec<_> = after
+            .0
+            .iter()
+            .filter(|(path, entry)| before.0.get(*path) != Some(*entry))
+            .collect();
+        let missing: Vec<_> = before
+            .0
+            .keys()
+            .filter(|path| !after.0.contains_key(*path))
+            .collect();
+        assert!(
+            differing.is_empty() && missing.is_empty() && before.1 == after.1,
+            "{differing:?} {missing:?}: {output:?}"
+        );
         let control = lab.fence().sh("echo x > src/main.rs");
         assert_eq!(control.ended.code, 0);
-        assert_ne!(tree(&lab.workspace()), before.0, "control: what is allowed is seen");
+        assert_ne!(
+            tree(&lab.workspace()),
+            before.0,
+            "control: what is allowed is seen"
+        );
     });
 }

@@ -44,7 +44,13 @@ impl Live {
             .expect("bastle can be started");
         let said = lines(child.stdout.take().expect("is piped"));
         let told = lines(child.stderr.take().expect("is piped"));
-        Self { input: child.stdin.take(), child, said, told, heard: Vec::new() }
+        Self {
+            input: child.stdin.take(),
+            child,
+            said,
+            told,
+            heard: Vec::new(),
+        }
     }
 
     /// Waits for a line of standard output.
@@ -53,7 +59,11 @@ impl Live {
             match self.said.recv_timeout(Limit::HANG.0) {
                 Ok(line) if line == wanted => return,
                 Ok(line) => self.heard.push(line),
-                Err(error) => panic!("no {wanted:?} ({error}): {:?} {:?}", self.heard, drain(&self.told)),
+                Err(error) => panic!(
+                    "no {wanted:?} ({error}): {:?} {:?}",
+                    self.heard,
+                    drain(&self.told)
+                ),
             }
         }
     }
@@ -108,10 +118,16 @@ impl Live {
             drain(&self.told)
         );
         let status = status.expect("was just there");
-        let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+        let code = status
+            .code()
+            .or_else(|| status.signal().map(|signal| 128 + signal));
         let mut stdout = std::mem::take(&mut self.heard);
         stdout.extend(rest(&self.said));
-        Ended { code: code.expect("ended by exit or signal"), stdout, stderr: rest(&self.told) }
+        Ended {
+            code: code.expect("ended by exit or signal"),
+            stdout,
+            stderr: rest(&self.told),
+        }
     }
 }
 
@@ -164,7 +180,9 @@ fn rest(lines: &Receiver<String>) -> Vec<String> {
         match lines.recv_timeout(Duration::from_secs(10)) {
             Ok(line) => all.push(line),
             Err(mpsc::RecvTimeoutError::Disconnected) => return all,
-            Err(mpsc::RecvTimeoutError::Timeout) => panic!("something outlived bastle and holds its output open: {all:?}"),
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                panic!("something outlived bastle and holds its output open: {all:?}")
+            }
         }
     }
 }

@@ -13,6 +13,8 @@
 //! | `documents` | a start under a policy file that cannot be trusted to mean what it says |
 //! | `crowds` | secrets missed in large or odd trees; runs that disturb each other |
 //! | `commands` | a command line that evades the command rules; command rules taken for the fence |
+#![allow(clippy::expect_used, clippy::panic)] // Helpers of tests fail by panicking.
+
 #[path = "../support/mod.rs"]
 mod support;
 

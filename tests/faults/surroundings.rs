@@ -18,7 +18,11 @@ fn plain(lab: &Lab, directory: &Path) -> Command {
 
 /// `sh -c 'echo STARTED'` behind it.
 fn started(command: &mut Command) -> Ended {
-    run(command.args(["sh", "-c", "echo STARTED; echo x > written"]), b"", Limit::HANG)
+    run(
+        command.args(["sh", "-c", "echo STARTED; echo x > written"]),
+        b"",
+        Limit::HANG,
+    )
 }
 
 fn assert_refused(ended: &Ended, code: &str, what: &str) {
@@ -71,12 +75,32 @@ fn a_workspace_removed_while_starting_is_refused_or_seen_empty_and_never_hangs()
 #[test]
 fn odd_names_of_workspaces_are_names_and_nothing_else() {
     for_each_identity(|lab| {
-        let odd = ["with space", "quo\"te'", "$(touch pwned)", "; touch pwned", "--help", "-rf", "naïve-日本", "tab\there", "back\\slash", "*", "#x"];
+        let odd = [
+            "with space",
+            "quo\"te'",
+            "$(touch pwned)",
+            "; touch pwned",
+            "--help",
+            "-rf",
+            "naïve-日本",
+            "tab\there",
+            "back\\slash",
+            "*",
+            "#x",
+        ];
         for name in odd {
             let place = folder(lab, OsStr::new(name));
             let ended = started(&mut plain(lab, &place));
-            assert_eq!((ended.code, ended.stdout.as_str()), (0, "STARTED\n"), "{name:?}: {ended:?}");
-            assert!(names(&place).iter().eq(["written"]), "{name:?}: {:?}", names(&place));
+            assert_eq!(
+                (ended.code, ended.stdout.as_str()),
+                (0, "STARTED\n"),
+                "{name:?}: {ended:?}"
+            );
+            assert!(
+                names(&place).iter().eq(["written"]),
+                "{name:?}: {:?}",
+                names(&place)
+            );
             let mut named = lab.command(bastle());
             let joined = format!("--workspace-dir={}", place.display());
             named.args(["run", &joined, "--"]);
@@ -94,7 +118,10 @@ fn a_workspace_name_that_no_record_can_hold_is_refused_clearly() {
             let ended = started(&mut plain(lab, &place));
             if ended.code == 0 {
                 // Control bytes may be accepted, but must never reach a terminal raw.
-                assert!(!ended.stderr.contains('\u{1b}') && std::str::from_utf8(name).is_ok(), "{ended:?}");
+                assert!(
+                    !ended.stderr.contains('\u{1b}') && std::str::from_utf8(name).is_ok(),
+                    "{ended:?}"
+                );
                 continue;
             }
             assert_refused(&ended, "BST-WS-001", &format!("{name:?}"));
@@ -107,7 +134,11 @@ fn a_workspace_name_that_no_record_can_hold_is_refused_clearly() {
 #[test]
 fn a_directory_that_holds_more_than_a_project_is_refused() {
     for_each_identity(|lab| {
-        for place in ["/", "/etc", "/usr", "/tmp", "/proc", "/sys", "/dev"].map(PathBuf::from).into_iter().chain([lab.home()]) {
+        for place in ["/", "/etc", "/usr", "/tmp", "/proc", "/sys", "/dev"]
+            .map(PathBuf::from)
+            .into_iter()
+            .chain([lab.home()])
+        {
             let mut command = lab.command(bastle());
             command.args(["run", "--workspace-dir"]).arg(&place).arg("--");
             let ended = run(command.args(["sh", "-c", "echo STARTED"]), b"", Limit::HANG);
@@ -128,7 +159,11 @@ fn without_a_usable_home_nothing_starts() {
             assert_refused(&started(&mut odd), "BST-WS-001", home);
         }
         assert!(names(&lab.workspace()).is_empty(), "nothing was started");
-        assert_eq!(started(&mut plain(lab, &lab.workspace())).code, 0, "control: with one");
+        assert_eq!(
+            started(&mut plain(lab, &lab.workspace())).code,
+            0,
+            "control: with one"
+        );
     });
 }
 
@@ -147,10 +182,19 @@ fn no_record_no_run() {
             command.env("XDG_STATE_HOME", &state);
             let ended = started(&mut command);
             assert_refused(&ended, "BST-", &format!("{}", state.display()));
-            assert!(["BST-STA-001", "BST-AUD-001"].iter().any(|code| ended.stderr.contains(code)), "{ended:?}");
+            assert!(
+                ["BST-STA-001", "BST-AUD-001"]
+                    .iter()
+                    .any(|code| ended.stderr.contains(code)),
+                "{ended:?}"
+            );
             assert!(names(&lab.workspace()).is_empty(), "nothing was started");
         }
-        assert_eq!(started(&mut plain(lab, &lab.workspace())).code, 0, "control: a usable one");
+        assert_eq!(
+            started(&mut plain(lab, &lab.workspace())).code,
+            0,
+            "control: a usable one"
+        );
     });
 }
 
@@ -159,7 +203,10 @@ fn a_disk_that_fills_up_under_the_record_ends_the_run() {
     for_each_identity(|lab| {
         if lab.identity != Identity::Root {
             if lab.identity == Identity::Current {
-                skip("a_disk_that_fills_up_under_the_record_ends_the_run", "only root can mount a small file system");
+                skip(
+                    "a_disk_that_fills_up_under_the_record_ends_the_run",
+                    "only root can mount a small file system",
+                );
             }
             return;
         }
@@ -168,8 +215,13 @@ fn a_disk_that_fills_up_under_the_record_ends_the_run() {
         let script = "mount -t tmpfs -o size=$1 none \"$2\" && shift 2 && exec \"$@\"";
         let within = |size: &str, agent: &str| {
             let mut command = lab.command("/usr/bin/unshare".as_ref());
-            command.args(["-m", "--propagation", "private", "sh", "-c", script, "sh", size]).arg(&state);
-            command.arg(bastle()).args(["run", "--", "sh", "-c", agent]).env("XDG_STATE_HOME", &state);
+            command
+                .args(["-m", "--propagation", "private", "sh", "-c", script, "sh", size])
+                .arg(&state);
+            command
+                .arg(bastle())
+                .args(["run", "--", "sh", "-c", agent])
+                .env("XDG_STATE_HOME", &state);
             run(&mut command, b"", Limit::HANG)
         };
         let loud = "i=0; while [ $i -lt 4000 ]; do /bin/true; i=$((i+1)); done; echo SURVIVED";
@@ -177,7 +229,11 @@ fn a_disk_that_fills_up_under_the_record_ends_the_run() {
         assert_refused(&full, "BST-AUD-001", "full disk");
         assert!(!full.stdout.contains("SURVIVED"), "{full:?}");
         let control = within("64m", "for i in 1 2 3 4 5; do /bin/true; done; echo SURVIVED");
-        assert_eq!((control.code, control.stdout.as_str()), (0, "SURVIVED\n"), "control: with room: {control:?}");
+        assert_eq!(
+            (control.code, control.stdout.as_str()),
+            (0, "SURVIVED\n"),
+            "control: with room: {control:?}"
+        );
     });
 }
 
@@ -185,7 +241,24 @@ fn a_disk_that_fills_up_under_the_record_ends_the_run() {
 fn a_name_that_could_be_mistaken_for_something_else_is_refused() {
     for_each_identity(|lab| {
         let long = "a".repeat(65);
-        for name in ["a\n", "\na", "../x", "a/b", ".", "..", "", "A", "Abc", "-x", "a b", "a_b", "é", "a;b", "a\u{202e}b", long.as_str()] {
+        for name in [
+            "a\n",
+            "\na",
+            "../x",
+            "a/b",
+            ".",
+            "..",
+            "",
+            "A",
+            "Abc",
+            "-x",
+            "a b",
+            "a_b",
+            "é",
+            "a;b",
+            "a\u{202e}b",
+            long.as_str(),
+        ] {
             let mut command = lab.command(bastle());
             command.args(["run", &format!("--name={name}"), "--"]);
             assert_refused(&started(&mut command), "BST-USE-001", &format!("{name:?}"));

@@ -100,6 +100,30 @@ static int do_link_fd(char **a) {
     return outcome(linkat(AT_FDCWD, path, AT_FDCWD, a[1], AT_SYMLINK_FOLLOW));
 }
 
+/* create-mode open|creat|mknod|tmpfile NAME MODE: a file born with these permission bits; succeeds when it has them all. */
+static int do_create_mode(char **a) {
+    mode_t mode = number(a[2]);
+    struct stat stat;
+    umask(0);
+    int fd = -1;
+    if (!strcmp(a[0], "open"))
+        fd = open(a[1], O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    else if (!strcmp(a[0], "creat"))
+        fd = creat(a[1], mode);
+    else if (!strcmp(a[0], "mknod"))
+        fd = mknod(a[1], S_IFREG | mode, 0);
+    else {
+        fd = open(".", O_TMPFILE | O_WRONLY | O_CLOEXEC, mode);
+        char path[64];
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        if (fd >= 0 && linkat(AT_FDCWD, path, AT_FDCWD, a[1], AT_SYMLINK_FOLLOW))
+            return errno;
+    }
+    if (fd < 0 || lstat(a[1], &stat))
+        return errno;
+    return (stat.st_mode & 07777) == mode ? 0 : EPERM;
+}
+
 /* tmpfile DIR NEW TEXT: a nameless file gets a name. */
 static int do_tmpfile(char **a) {
     int fd = open(a[0], O_TMPFILE | O_RDWR | O_CLOEXEC, 0644);
@@ -228,6 +252,7 @@ const struct entry FILES[] = {
     {"unlink", 1, do_unlink},
     {"chmod", 2, do_chmod},
     {"fchmodat2", 2, do_fchmodat2},
+    {"create-mode", 3, do_create_mode},
     {"tmpfile", 3, do_tmpfile},
     {"mknod", 4, do_mknod},
     {"file-capability", 1, do_file_capability},

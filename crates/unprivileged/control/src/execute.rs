@@ -7,7 +7,10 @@ use crate::streams::Streams;
 use crate::voice::Voice;
 use bastle_audit::{AuditEvent, Exit};
 use bastle_contract::{Code, Fault, LaunchPlan, LimitHit, LimitKind, Usage, socket};
+use rustix::event::Timespec;
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
+use std::path::Path;
 
 /// What came of a run.
 #[derive(Clone, Debug)]
@@ -48,7 +51,7 @@ pub fn execute(
     // Should the spawner have been killed, its groups are empty by now (init died with it) but still there.
     if closed.is_err() || closed.is_ok_and(|status| !status.success()) {
         for directory in &record.cgroups {
-            drop(std::fs::remove_dir(directory));
+            remove(Path::new(directory));
         }
     }
     let ending = match outcome {
@@ -66,6 +69,20 @@ pub fn execute(
         }
     };
     close(ending, record)
+}
+
+/// Removes a group whose members are dying: again while they still count, at most two seconds.
+fn remove(directory: &Path) {
+    let pause = Timespec {
+        tv_sec: 0,
+        tv_nsec: 2_000_000,
+    };
+    for _ in 0..1000 {
+        let busy = std::fs::remove_dir(directory).is_err_and(|error| error.kind() == ErrorKind::ResourceBusy);
+        if !busy || rustix::event::poll(&mut [], Some(&pause)).is_err() {
+            return;
+        }
+    }
 }
 
 /// Hands the plan over.

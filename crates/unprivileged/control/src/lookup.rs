@@ -1,5 +1,5 @@
 //! Looking up on disk what the planner needs to know. Reads names and kinds only, never the content of a file.
-use bastle_contract::{AbsPath, Code, Fault};
+use bastle_contract::{AbsPath, Code, Fault, NamePattern};
 use bastle_policy::{FsFacts, Needs, PathFact, PathKind, TreeNeed};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -105,6 +105,9 @@ fn search(tree: &TreeNeed, facts: &mut FsFacts) -> Result<(), Fault> {
         Err(Errno::NOTDIR | Errno::NOENT | Errno::LOOP) => return Ok(()),
         Err(error) => return Err(unusable(tree.0.as_str(), &error.to_string())),
     };
+    let (_, hide, protect) = tree;
+    facts.hidden.extend(elsewhere_spelled(&resolved, hide));
+    facts.protected.extend(elsewhere_spelled(&resolved, protect));
     let mut search = Search {
         tree,
         root: resolved,
@@ -131,6 +134,18 @@ fn search(tree: &TreeNeed, facts: &mut FsFacts) -> Result<(), Fault> {
     // Held read-only: the agent can replace such a file, but not write the one it shares.
     facts.protected.extend(elsewhere);
     Ok(())
+}
+
+/// Where exact names lead when a symlink is on their way: what a person wrote is the file, not the spelling.
+fn elsewhere_spelled(root: &AbsPath, names: &[NamePattern]) -> Vec<AbsPath> {
+    let exact = names.iter().filter(|name| !name.as_str().contains(['*', '?']));
+    let written = exact.filter_map(|name| root.join(name.as_str()).ok());
+    written
+        .filter_map(|path| {
+            let real = AbsPath::from_path(&std::fs::canonicalize(path.as_path()).ok()?).ok()?;
+            (real != path && real.is_within(root)).then_some(real)
+        })
+        .collect()
 }
 
 fn walk(search: &mut Search<'_>, directory: OwnedFd, relative: &str, depth: usize) -> Result<(), Fault> {

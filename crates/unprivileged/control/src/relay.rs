@@ -278,11 +278,14 @@ impl<'a> Relay<'a> {
         self.kill();
     }
 
-    /// Ends everything. A spawner that is gone has ended it already.
+    /// Ends everything.
     fn kill(&mut self) {
-        if self.spawner.send(&ToSpawner::Kill).is_err() {
-            self.ended = true;
-        }
+        self.tell_spawner(&ToSpawner::Kill);
+    }
+
+    /// A spawner that is gone has ended the run already: its last words wait to be read, or their absence is told there.
+    fn tell_spawner(&mut self, frame: &ToSpawner) {
+        drop(self.spawner.send(frame));
     }
 
     fn hear_spawner(&mut self) -> Result<(), Fault> {
@@ -450,7 +453,7 @@ impl<'a> Relay<'a> {
     /// Freezes the tree, then this process; what continues it thaws the tree.
     fn suspend(&mut self) -> Result<(), Fault> {
         if self.freezes() {
-            self.spawner.send(&ToSpawner::Freeze)?
+            self.tell_spawner(&ToSpawner::Freeze);
         } else {
             self.tell_init(&ToInit::Freeze)
         }
@@ -462,7 +465,7 @@ impl<'a> Relay<'a> {
 
     fn resume(&mut self) -> Result<(), Fault> {
         if self.freezes() {
-            self.spawner.send(&ToSpawner::Thaw)?
+            self.tell_spawner(&ToSpawner::Thaw);
         } else {
             self.tell_init(&ToInit::Thaw)
         }
@@ -478,11 +481,9 @@ impl<'a> Relay<'a> {
         !self.record.cgroups.is_empty()
     }
 
-    /// init may be gone already: then there is nobody left to tell.
+    /// init may be gone already: then there is nobody left to tell, but what it said before is still to be read.
     fn tell_init(&mut self, frame: &ToInit) {
-        if socket::send(&self.events, frame, &[]).is_err() {
-            self.init_open = false;
-        }
+        drop(socket::send(&self.events, frame, &[]));
     }
 }
 

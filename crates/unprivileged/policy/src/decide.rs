@@ -288,7 +288,7 @@ fn nearest_grant(effective: &Effective, path: &AbsPath) -> Option<(String, Origi
     let best = granted
         .map(|(granted, reach)| (shared(granted), granted, reach))
         .filter(|(n, _, _)| *n > 0);
-    best.max_by_key(|(n, granted, _)| (*n, std::cmp::Reverse((*granted).clone())))
+    best.max_by_key(|(n, granted, _)| (*n, std::cmp::Reverse(*granted)))
         .map(|(_, granted, reach)| (format!("fs {granted}"), reach.origin.clone()))
 }
 

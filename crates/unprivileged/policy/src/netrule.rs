@@ -61,6 +61,10 @@ impl NetRule {
 
     /// Whether this rule allows everything that `asked` may be.
     pub(crate) fn allows(&self, asked: &Asked<'_>) -> bool {
+        // The host first: it rules nearly every rule out, at the least cost.
+        if !self.meets_host(asked) {
+            return false;
+        }
         let method = self.methods.is_empty()
             || asked
                 .method
@@ -71,11 +75,15 @@ impl NetRule {
             // A path that two readers decode differently is not what the rule meant.
             (Some(pattern), Some(path)) => !is_ambiguous(path) && path_matches(pattern, path),
         };
-        self.meets_host(asked) && method && path
+        method && path
     }
 
     /// Whether this rule speaks about anything that `asked` may be: for deny and ask, where doubt counts as a hit.
     pub(crate) fn meets(&self, asked: &Asked<'_>) -> bool {
+        // The host first: it rules nearly every rule out, at the least cost.
+        if !self.meets_host(asked) {
+            return false;
+        }
         let method = self.methods.is_empty()
             || asked
                 .method
@@ -84,7 +92,7 @@ impl NetRule {
             (None, _) | (Some(_), None) => true,
             (Some(pattern), Some(path)) => is_ambiguous(path) || path_matches(pattern, path),
         };
-        self.meets_host(asked) && method && path
+        method && path
     }
 
     fn meets_host(&self, asked: &Asked<'_>) -> bool {

@@ -151,6 +151,6 @@ fn nearest_host(effective: &Effective, asked: &Asked<'_>) -> Option<(String, Ori
     });
     let best = scored
         .filter(|(n, _)| *n > 0)
-        .max_by_key(|(n, rule)| (*n, std::cmp::Reverse((*rule).clone())));
+        .max_by_key(|(n, rule)| (*n, std::cmp::Reverse(*rule)));
     best.map(|(_, rule)| (format!("net.allow {}", rule.value), rule.origin.clone()))
 }
