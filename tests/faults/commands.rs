@@ -104,7 +104,7 @@ fn an_allowed_build_tool_still_cannot_touch_the_host() {
         let ssh = lab.plant(&lab.home().join(".ssh/id_ed25519"), "CANARY");
         let policy = lab.plant(&lab.outside().join("policy.json"), POLICY);
         let steal = format!(
-            "cat {c} {s}; echo x > {c}; echo x > {o}/planted; rm -rf {o} {h}/.ssh; echo x > /etc/planted; echo built > built",
+            "cat {c} {s}; echo x > {c}; echo x > {o}/planted; rm -rf {o} {h}/.ssh; echo x > /etc/bastle-planted; echo built > built",
             c = canary.display(),
             s = ssh.display(),
             o = lab.outside().display(),

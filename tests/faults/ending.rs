@@ -232,10 +232,10 @@ fn the_exit_code_is_the_agents_own_or_says_why_there_is_none() {
         let denied = lab
             .fence()
             .flags(["--fail-on-deny"])
-            .sh("echo x > /etc/x; exit 0");
+            .sh("echo x > /etc/bastle-planted; exit 0");
         assert_eq!(denied.ended.code, 77, "{denied:?}");
         assert_eq!(
-            lab.fence().sh("echo x > /etc/x; exit 0").ended.code,
+            lab.fence().sh("echo x > /etc/bastle-planted; exit 0").ended.code,
             0,
             "control: denials alone fail nothing"
         );

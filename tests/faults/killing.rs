@@ -1,7 +1,7 @@
 //! `kill -9` of bastle, of its spawner, of both, in every state and at random moments: nothing of the run may be left.
 use crate::host::{all_gone, eventually, groups, marker, orphans, pass, status};
 use crate::live::{Live, send};
-use crate::support::{Fence, Identity, Lab, for_each_identity};
+use crate::support::{Fence, Identity, Lab, for_each_identity, identities};
 use rustix::process::Signal;
 use std::time::Duration;
 
@@ -92,16 +92,12 @@ fn with_bastle_and_spawner_killed_no_process_is_left_and_the_next_run_removes_th
         assert!(eventually(
             || crate::host::marked(&mark).is_empty() && orphans().is_empty()
         ));
-        assert_eq!(
-            limited(lab).sh("exit 3").ended.code,
-            3,
-            "the next run is not disturbed"
-        );
-        assert!(
-            eventually(|| groups(fence.name()).is_empty()),
-            "{:?}",
-            groups(fence.name())
-        );
+        // A killed spawner counts as alive until its new parent has seen its end: then a later run sweeps.
+        let next = || limited(lab).sh("exit 3").ended.code == 3;
+        assert!(next(), "the next run is not disturbed");
+        assert!(eventually(
+            || groups(fence.name()).is_empty() || (next() && groups(fence.name()).is_empty())
+        ));
     });
 }
 
@@ -147,7 +143,7 @@ fn killed_at_thirty_random_moments_nothing_is_left_and_the_next_run_works() {
         let mut dice = Dice(0xba57_1e00);
         let mut names = Vec::new();
         let mark = marker();
-        for _ in 0..15 {
+        for _ in 0..30 / identities().len() {
             let fence = limited(lab);
             names.push(fence.name().to_owned());
             let live = Live::sh(&fence, &format!("sleep 600; : {mark}"));
@@ -171,7 +167,11 @@ fn killed_at_thirty_random_moments_nothing_is_left_and_the_next_run_works() {
         assert_eq!((next.ended.code, next.said()), (0, "works"), "{next:?}");
         // Sweeping is the next run's work; a killed spawner counts as alive until its new parent has seen its end.
         let left = || -> Vec<_> { names.iter().flat_map(|name| groups(name)).collect() };
-        assert!(eventually(|| limited(lab).sh("true").ended.code == 0 && left().is_empty()), "{:?}", left());
+        assert!(
+            eventually(|| limited(lab).sh("true").ended.code == 0 && left().is_empty()),
+            "{:?}",
+            left()
+        );
         let verified = crate::support::run(
             lab.command(crate::support::bastle())
                 .args(["audit", "verify", "@last"]),

@@ -124,7 +124,7 @@ fn a_run_that_only_tried_denied_things_leaves_the_workspace_as_it_was() {
         let attempts = "echo x > .env; echo x >> .git/config; echo x > .git/hooks/pre-commit; echo x > .git/hooks/post-checkout; rm -f .env; \
             mv .env env; mv .git git; rm -rf .git/hooks; echo '{}' > agent-permissions.json; rm agent-permissions.json; \
             echo x > .env.local; mkdir .env.d; ln -s x .env.link; echo x > out/file; chmod 777 .git/hooks/pre-commit; \
-            echo x > .github/workflows/ci.yml; truncate -s 0 .git/config; ln .git/config stolen-config; echo x > /etc/passwd; echo end";
+            echo x > .github/workflows/ci.yml; truncate -s 0 .git/config; ln .git/config stolen-config; echo x > /etc/bastle-planted; echo end";
         let output = lab.fence().sh(attempts);
         assert_eq!(output.said(), "end", "{output:?}");
         let after = (tree(&lab.workspace()), tree(&lab.outside()));

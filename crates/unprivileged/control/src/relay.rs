@@ -1,6 +1,8 @@
 //! The life of a run seen from here: bytes to and from the agent, events to the record and to the person.
+mod wishes;
+
 use crate::record::Record;
-use crate::signals::{Signals, Wish};
+use crate::signals::Signals;
 use crate::spawner::Spawner;
 use crate::streams::{RawTerminal, Streams, write_all};
 use crate::voice::Voice;
@@ -14,12 +16,8 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// How long an agent that was told to end may take.
-const GRACE: Duration = Duration::from_secs(10);
 /// ^D: what a terminal takes for the end of input at the start of a line.
 const END_OF_INPUT: u8 = 4;
-/// The signal of ^C.
-const INTERRUPT: u8 = 2;
 
 /// How a run ended.
 #[derive(Debug)]
@@ -420,65 +418,6 @@ impl<'a> Relay<'a> {
             }
         }
         Ok(())
-    }
-
-    fn obey(&mut self, wish: Wish) -> Result<(), Fault> {
-        match wish {
-            Wish::PassOn(signal) => {
-                self.insisted += 1;
-                // Asked three times to end: the agent had its chance.
-                if self.insisted >= 3 {
-                    self.kill();
-                    return Ok(());
-                }
-                // An interrupt is the agent's to interpret; being told to end is not.
-                if signal != INTERRUPT && self.patience.is_none() {
-                    self.patience = Some(Instant::now() + GRACE);
-                }
-                self.tell_init(&ToInit::Signal { signal });
-                Ok(())
-            }
-            Wish::Resized => self.streams.resize().map_err(|error| {
-                Fault::new(
-                    Code::FenceLost,
-                    "cannot pass the terminal's size on",
-                    error.to_string(),
-                )
-            }),
-            Wish::Suspend => self.suspend(),
-            Wish::Resume => self.resume(),
-        }
-    }
-
-    /// Freezes the tree, then this process; what continues it thaws the tree.
-    fn suspend(&mut self) -> Result<(), Fault> {
-        if self.freezes() {
-            self.tell_spawner(&ToSpawner::Freeze);
-        } else {
-            self.tell_init(&ToInit::Freeze)
-        }
-        self.record.durable(&AuditEvent::Paused)?;
-        self.terminal = None;
-        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)
-            .map_err(|error| Fault::new(Code::FenceLost, "cannot suspend", error.to_string()))
-    }
-
-    fn resume(&mut self) -> Result<(), Fault> {
-        if self.freezes() {
-            self.tell_spawner(&ToSpawner::Thaw);
-        } else {
-            self.tell_init(&ToInit::Thaw)
-        }
-        self.record.durable(&AuditEvent::Resumed)?;
-        if let Stdio::Pty { .. } = self.plan.stdio {
-            self.terminal = RawTerminal::enter().ok();
-        }
-        Ok(())
-    }
-
-    /// Whether the run has a cgroup, which freezes better than signals do.
-    fn freezes(&self) -> bool {
-        !self.record.cgroups.is_empty()
     }
 
     /// init may be gone already: then there is nobody left to tell, but what it said before is still to be read.
