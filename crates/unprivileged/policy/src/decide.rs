@@ -64,8 +64,17 @@ pub(crate) const MADE: &[&str] = &[
     "/etc/nsswitch.conf",
 ];
 
-/// Answers a question.
+/// Answers a question, for a person: with the rule that comes nearest to allowing it.
 pub fn decide(effective: &Effective, query: &Query) -> Decision {
+    let mut decision = judge(effective, query);
+    if let (Query::Net(net), true, None) = (query, decision.outcome != Outcome::Allow, &decision.rule) {
+        decision.nearest = network::nearest_host(effective, net);
+    }
+    decision
+}
+
+/// Answers a question, for a machine. The same answer: [`decide`] only adds advice.
+pub fn judge(effective: &Effective, query: &Query) -> Decision {
     match query {
         Query::Read(path) => read(effective, path),
         Query::Write(path) => write(effective, path),

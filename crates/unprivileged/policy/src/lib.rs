@@ -33,7 +33,7 @@ mod tiers;
 mod toolrule;
 mod units;
 
-pub use decide::{Decision, Outcome, decide};
+pub use decide::{Decision, Outcome, decide, judge};
 pub use diff::{DiffLine, diff};
 pub use document::{
     Approvals, At, AuditLevel, AuditSection, Budget, CommandLists, Decided, Document, EnvSection, FsSection,

@@ -257,26 +257,29 @@ impl Drop for Group {
     }
 }
 
-/// Removes groups of spawners that were killed before they could do it themselves. Theirs is whose number no process
-/// has any more; one with members is busy and stays.
+/// Removes groups of spawners that were killed before they could do it themselves; one with members is busy and stays.
 fn sweep(parent: &Path) {
     let Ok(entries) = std::fs::read_dir(parent) else {
         return;
     };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let owner = name.to_str().and_then(|name| {
-            name.strip_prefix("bastle-")?
-                .split('-')
-                .next()?
-                .parse::<u32>()
-                .ok()
-        });
-        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+        let owner = name
+            .to_str()
+            .and_then(|name| name.strip_prefix("bastle-")?.split('-').next());
+        if owner.is_some_and(|pid| !is_spawner(pid)) {
             // Somebody else may be sweeping too, and a leftover that cannot go is no reason not to start.
             drop(std::fs::remove_dir(entry.path()));
         }
     }
+}
+
+/// Whether that number is a living spawner's: a zombie has no command line, and a number that was used again another.
+fn is_spawner(pid: &str) -> bool {
+    let own = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let theirs = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let verb = |line: &[u8]| line.split(|byte| *byte == 0).nth(1).map(<[u8]>::to_vec);
+    verb(&theirs).is_some_and(|verb_there| Some(verb_there) == verb(&own))
 }
 
 /// `rmdir`, again while members that are already dead still count: at most two seconds, normally not once.

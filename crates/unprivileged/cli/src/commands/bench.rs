@@ -1,7 +1,7 @@
 //! The hidden verb that times the evaluator on the largest policy the format accepts, for `cargo xtask bench`.
 use crate::context::{Context, Ended};
 use bastle_contract::{AbsPath, Code, Fault};
-use bastle_policy::{Effective, Expansion, Layer, LayerKind, MergeOptions, Query, Surroundings, decide};
+use bastle_policy::{Effective, Expansion, Layer, LayerKind, MergeOptions, Query, Surroundings, judge};
 use serde_json::json;
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -84,7 +84,7 @@ fn nanoseconds(effective: &Effective, query: &Query) -> f64 {
         let started = Instant::now();
         for _ in 0..DECISIONS {
             // The answer is looked at, so that making it cannot be left out.
-            black_box(decide(black_box(effective), black_box(query)).outcome);
+            black_box(judge(black_box(effective), black_box(query)).outcome);
         }
         started.elapsed().as_secs_f64() * 1e9 / f64::from(DECISIONS)
     };

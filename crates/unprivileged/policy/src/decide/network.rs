@@ -129,15 +129,14 @@ fn net_tier(
                 NetDefault::Ask => Outcome::Ask,
                 NetDefault::Deny => Outcome::Deny,
             };
-            let mut decision = no(outcome, "no rule matched, so the default holds");
-            decision.nearest = nearest_host(effective, asked);
-            decision
+            no(outcome, "no rule matched, so the default holds")
         }
     }
 }
 
-fn nearest_host(effective: &Effective, asked: &Asked<'_>) -> Option<(String, Origin)> {
-    let name = asked.host.as_str();
+/// The allowed host that shares most trailing labels.
+pub(super) fn nearest_host(effective: &Effective, query: &NetQuery) -> Option<(String, Origin)> {
+    let name = query.host.as_str();
     let shared = |other: &str| {
         name.rsplit('.')
             .zip(other.rsplit('.'))
