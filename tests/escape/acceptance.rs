@@ -52,7 +52,7 @@ fn acceptance_2_the_agent_cannot_write_outside_its_directories() {
     for_each_identity(|lab| {
         let theirs = lab.plant(&lab.outside().join("theirs"), "theirs");
         let script = format!(
-            "for p in /etc/x /usr/x /usr/bin/sh / /x {0} {0}.new {1}/.bashrc /proc/sys/kernel/x /dev/x; do echo pwned > $p && echo WROTE $p; done 2>/dev/null; echo ok > mine",
+            "for p in /etc/pwned-$$ /usr/pwned-$$ /usr/bin/pwned-$$ / /pwned-$$ {0} {0}.new {1}/.bashrc /proc/sys/kernel/x /dev/pwned-$$; do echo pwned > $p && echo WROTE $p; done 2>/dev/null; echo ok > mine",
             text(&theirs),
             text(&lab.home())
         );
@@ -123,8 +123,8 @@ fn scenario_container_escape_by_every_classic_way() {
     for_each_identity(|lab| {
         let (seen, output) = lab.fence().attack(&[
             &["unix", "/var/run/docker.sock"],
-            &["write", "/sys/fs/cgroup/release_agent", "/x"],
-            &["overwrite", "/proc/sys/kernel/core_pattern", "|/x"],
+            &["open-write", "/sys/fs/cgroup/release_agent"],
+            &["open-write", "/proc/sys/kernel/core_pattern"],
             &["mknod", "disk", "b", "254", "0"],
             &["mount", "bind", "/", "."],
             &["setns", "/proc/1/ns/mnt"],
@@ -166,7 +166,7 @@ fn scenario_the_host_file_system_is_neither_seen_nor_changed() {
     for_each_identity(|lab| {
         lab.plant(&lab.outside().join("important"), "important");
         let script = format!(
-            "rm -rf /etc /home /bin /lib /workspace /dev {} * 2>/dev/null; ls /root /home /srv /mnt /boot /var/log 2>/dev/null | head -5; true",
+            "rm -rf {} * 2>/dev/null; ls /root /home /srv /mnt /boot /var/log 2>/dev/null | head -5; true",
             text(&lab.outside())
         );
         lab.project("victim", "x");

@@ -379,9 +379,9 @@ fn only_the_minimal_devices_exist() {
 fn cgroup_files_cannot_be_reached() {
     for_each_identity(|lab| {
         let attacks: [&[&str]; 6] = [
-            &["write", "/sys/fs/cgroup/cgroup.procs", "1"],
-            &["write", "/sys/fs/cgroup/memory/release_agent", "/x"],
-            &["write", "/sys/fs/cgroup/pids/notify_on_release", "1"],
+            &["open-write", "/sys/fs/cgroup/cgroup.procs"],
+            &["open-write", "/sys/fs/cgroup/memory/release_agent"],
+            &["open-write", "/sys/fs/cgroup/pids/notify_on_release"],
             &["stat", "/sys"],
             &["mount", "cgroup", "x", "."],
             &["mount", "cgroup2", "x", "."],
@@ -431,10 +431,10 @@ fn files_of_the_kernel_are_masked_and_its_settings_read_only() {
             "control: the process's own files"
         );
         let settings: [&[&str]; 4] = [
-            &["overwrite", "/proc/sys/kernel/hostname", "pwned"],
-            &["overwrite", "/proc/sys/kernel/core_pattern", "|/x"],
-            &["overwrite", "/proc/sys/vm/drop_caches", "1"],
-            &["overwrite", "/proc/sysrq-trigger", "h"],
+            &["open-write", "/proc/sys/kernel/hostname"],
+            &["open-write", "/proc/sys/kernel/core_pattern"],
+            &["open-write", "/proc/sys/vm/drop_caches"],
+            &["open-write", "/proc/sysrq-trigger"],
         ];
         let seen = lab.fenced(&settings);
         assert_eq!(
@@ -445,6 +445,11 @@ fn files_of_the_kernel_are_masked_and_its_settings_read_only() {
         // Some kernels have no such file.
         assert!(["EACCES", "ENOENT"].contains(&seen[3].as_str()), "{seen:?}");
         if lab.identity == Identity::Root {
+            assert_eq!(
+                lab.unfenced(&settings[..3]),
+                all("OK", 3),
+                "control: root outside"
+            );
             assert_eq!(
                 lab.unfenced(&[&["read", "/proc/kallsyms"]]),
                 all("OK", 1),

@@ -32,7 +32,8 @@ fn strike(live: &Live, victim: Victim) {
         Victim::Bastle => live.signal(Signal::KILL),
         Victim::Spawner => send(spawner, Signal::KILL),
         Victim::Both => {
-            // The spawner first: were it second, it could still clean up, and this is about nobody left to.
+            // Stopped first, so that neither sees the other's end and cleans up: this is about nobody left to.
+            live.signal(Signal::STOP);
             send(spawner, Signal::KILL);
             live.signal(Signal::KILL);
         }
@@ -153,6 +154,7 @@ fn killed_at_thirty_random_moments_nothing_is_left_and_the_next_run_works() {
                 (Victim::Bastle, _) | (Victim::Spawner | Victim::Both, None) => live.signal(Signal::KILL),
                 (Victim::Spawner, Some(spawner)) => send(*spawner, Signal::KILL),
                 (Victim::Both, Some(spawner)) => {
+                    live.signal(Signal::STOP);
                     send(*spawner, Signal::KILL);
                     live.signal(Signal::KILL);
                 }

@@ -43,6 +43,8 @@ const char *errno_name(int number);
 int outcome(long result);
 /* A number in any base C knows. */
 long number(const char *text);
+/* Whether a system-call filter is on. What would harm a host is not even tried without one. */
+int filtered(void);
 /* Runs `run` in a child of its own and returns what came of it; a signal that ends it is "cannot tell". */
 int in_child(attack run, char **argument);
 

@@ -27,6 +27,9 @@ static int do_overwrite(char **a) {
     return fd < 0 ? errno : put(fd, a[1]);
 }
 
+/* open-write PATH: opened for writing, and nothing is written: should it succeed, the host is unharmed. */
+static int do_open_write(char **a) { return outcome(open(a[0], O_WRONLY | O_CLOEXEC | O_NONBLOCK)); }
+
 static int show(int fd) {
     char buffer[4096];
     ssize_t length = read(fd, buffer, sizeof buffer - 1);
@@ -238,6 +241,7 @@ static int do_fill_files(char **a) {
 const struct entry FILES[] = {
     {"write", 2, do_write},
     {"overwrite", 2, do_overwrite},
+    {"open-write", 1, do_open_write},
     {"read", 1, do_read},
     {"stat", 1, do_stat},
     {"open", 1, do_open},

@@ -75,6 +75,8 @@ static int do_suspend_filter(char **a) {
 
 /* limit-processor-time PID: the kernel kills it, whoever it is. */
 static int do_limit_processor_time(char **a) {
+    if (!filtered())
+        return CANNOT_TELL;
     struct rlimit none = {0, 0};
     return outcome(prlimit((pid_t)number(a[0]), RLIMIT_CPU, &none, NULL));
 }

@@ -86,8 +86,10 @@ pub(crate) fn limits(plan: &LaunchPlan) -> Result<(), Fault> {
             // Writable private memory: reserving address space, as runtimes do, stays free.
             (LimitKind::Memory, LimitMechanism::RlimitAndWatchdog) => set(Resource::Data, rule.value)?,
             (LimitKind::Cpu, LimitMechanism::Affinity) => pin(rule.value / 1000)?,
-            // One file cannot be larger than all of them.
-            (LimitKind::Disk, LimitMechanism::TmpfsAndWriteGuard) => set(Resource::Fsize, rule.value)?,
+            // One file cannot be larger than all of them; one byte more, so that a full tmpfs answers ENOSPC and no signal.
+            (LimitKind::Disk, LimitMechanism::TmpfsAndWriteGuard) => {
+                set(Resource::Fsize, rule.value.saturating_add(1))?
+            }
             _ => {}
         }
     }

@@ -151,7 +151,10 @@ fn elsewhere_spelled(root: &AbsPath, names: &[NamePattern]) -> Vec<AbsPath> {
 fn walk(search: &mut Search<'_>, directory: OwnedFd, relative: &str, depth: usize) -> Result<(), Fault> {
     let shown = |name: &str| format!("{}/{relative}{name}", search.tree.0);
     if depth > DEEPEST {
-        return Err(unusable(&shown(""), "the directory is nested too deeply"));
+        return Err(unusable(
+            &shown(""),
+            "the directory is nested too deeply to be searched for hidden names",
+        ));
     }
     let entries = Dir::read_from(&directory).map_err(|error| unusable(&shown(""), &error.to_string()))?;
     for entry in entries {

@@ -77,6 +77,7 @@ pub fn prepare(place: &Place, loaded: &Loaded, spawner: Spawner, launch: Launch)
             format!("cannot make {}", place.state.display()),
             error.to_string(),
         )
+        .help("set XDG_STATE_HOME to a writable directory")
     })?;
     let fs = look_up(&bastle_policy::needs(&loaded.effective))?;
     let facts = spawner.facts()?;
