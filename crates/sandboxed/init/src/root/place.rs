@@ -7,14 +7,18 @@ use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::MoveMountFlags;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 
 /// The root under construction.
 pub(crate) struct Root {
     dir: OwnedFd,
     /// File systems made for this run: only on these may anything be created.
     own: RefCell<Vec<u64>>,
+    /// Directories on those file systems that are open already; what is mounted over one takes it out.
+    open: RefCell<BTreeMap<AbsPath, Rc<OwnedFd>>>,
 }
 
 /// Where the covers of masks are made; removed from view by never being granted and by mode 0.
@@ -33,6 +37,7 @@ impl Root {
         Ok(Self {
             dir,
             own: RefCell::new(vec![device]),
+            open: RefCell::new(BTreeMap::new()),
         })
     }
 
@@ -104,26 +109,49 @@ impl Root {
 
     /// Attaches a detached directory mount.
     pub(crate) fn attach_dir(&self, at: &AbsPath, tree: OwnedFd) -> Result<(), Fault> {
-        let target = match self.existing(at)? {
-            Some(target) => target,
-            None => self.make_directory(at)?,
+        let made = match self.open_parent(at) {
+            Some(parent) => match rustix::fs::mkdirat(&*parent, at.name(), Mode::from_raw_mode(0o755)) {
+                Ok(()) => Some(open_below(&parent, at.name()).step("mount point", at)?),
+                Err(Errno::EXIST) => None,
+                Err(cause) => return Err(cause).step("mount point", at),
+            },
+            None => None,
         };
-        attach(&tree, &target).step("mount", at)
+        let target = match made {
+            Some(target) => target,
+            None => match self.existing(at)? {
+                Some(target) => target,
+                None => self.make_directory(at)?,
+            },
+        };
+        attach(&tree, &target).step("mount", at)?;
+        self.open.borrow_mut().retain(|path, _| !path.is_within(at));
+        Ok(())
     }
 
     /// Attaches a detached file mount.
     pub(crate) fn attach_file(&self, at: &AbsPath, tree: OwnedFd) -> Result<(), Fault> {
-        let target = match self.existing(at)? {
+        let existing = if self.open_parent(at).is_some() {
+            None
+        } else {
+            self.existing(at)?
+        };
+        let target = match existing {
             Some(target) => target,
             None => self.create(at, "")?,
         };
         attach(&tree, &target).step("mount", at)
     }
 
+    /// The directory above, if it is open already.
+    fn open_parent(&self, at: &AbsPath) -> Option<Rc<OwnedFd>> {
+        self.open.borrow().get(&at.parent()?).cloned()
+    }
+
     /// A symlink of the constructed root.
     pub(crate) fn symlink(&self, at: &AbsPath, target: &str) -> Result<(), Fault> {
         let parent = self.parent(at)?;
-        rustix::fs::symlinkat(target, &parent, at.name()).step("symlink", at)
+        rustix::fs::symlinkat(target, &*parent, at.name()).step("symlink", at)
     }
 
     /// A file made for this run.
@@ -135,7 +163,7 @@ impl Root {
     fn create(&self, at: &AbsPath, contents: &str) -> Result<OwnedFd, Fault> {
         let parent = self.parent(at)?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&parent, at.name(), flags, Mode::from_raw_mode(0o444))
+        let file = rustix::fs::openat(&*parent, at.name(), flags, Mode::from_raw_mode(0o444))
             .step("made file", at)?;
         let mut rest = contents.as_bytes();
         while !rest.is_empty() {
@@ -145,13 +173,18 @@ impl Root {
         Ok(file)
     }
 
-    fn parent(&self, at: &AbsPath) -> Result<OwnedFd, Fault> {
+    fn parent(&self, at: &AbsPath) -> Result<Rc<OwnedFd>, Fault> {
+        if let Some(parent) = self.open_parent(at) {
+            return Ok(parent);
+        }
         let parent = at.parent().ok_or("has no parent").step("mount point", at)?;
         let directory = match self.existing(&parent)? {
             Some(directory) => directory,
             None => self.make_directory(&parent)?,
         };
         self.refuse_host(&directory, at)?;
+        let directory = Rc::new(directory);
+        self.open.borrow_mut().insert(parent, Rc::clone(&directory));
         Ok(directory)
     }
 

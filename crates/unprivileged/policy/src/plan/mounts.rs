@@ -464,8 +464,17 @@ fn landlock(mounts: &BTreeMap<AbsPath, MountKind>) -> Result<Vec<LandlockRule>, 
             | MountKind::Mask => {}
         }
     }
-    Ok(rules
-        .into_iter()
-        .map(|(path, access)| LandlockRule { path, access })
+    // Grants add up along a path: one that a directory above gives already would only cost time at every start.
+    let given = |path: &AbsPath, access: Access| {
+        rules.iter().any(|(above, wider)| {
+            above != path && path.is_within(above) && (*wider == access || *wider == Access::ReadWrite)
+        })
+    };
+    let needed = rules.iter().filter(|(path, access)| !given(path, **access));
+    Ok(needed
+        .map(|(path, access)| LandlockRule {
+            path: path.clone(),
+            access: *access,
+        })
         .collect())
 }
