@@ -7,7 +7,10 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // The spawner is this binary under a hidden verb, with its socket as standard input and nothing else.
-    if std::env::args_os().nth(1).is_some_and(|verb| verb == bastle_cli::SPAWNER_VERB) {
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|verb| verb == bastle_cli::SPAWNER_VERB)
+    {
         return spawner();
     }
     ExitCode::from(bastle_cli::main())

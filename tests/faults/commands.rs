@@ -136,3 +136,28 @@ fn an_allowed_build_tool_still_cannot_touch_the_host() {
         }
     });
 }
+
+#[test]
+fn a_script_that_cannot_be_read_for_certain_runs_when_no_rule_names_it() {
+    for_each_identity(|lab| {
+        for script in [
+            "for f in true :; do \"$f\"; done",
+            "mkdir -p .g; echo x > ./.g/../a",
+            "eval 'echo x'",
+        ] {
+            let mut command = lab.command(bastle());
+            command
+                .current_dir(lab.workspace())
+                .args(["run", "--", "sh", "-c", script]);
+            let ended = run(&mut command, b"", Limit::HANG);
+            assert_eq!(ended.code, 0, "{script}: {ended:?}");
+        }
+        // What a rule names is refused all the same.
+        let mut command = lab.command(bastle());
+        command
+            .current_dir(lab.workspace())
+            .args(["run", "--", "sh", "-c", "git push --force"]);
+        let ended = run(&mut command, b"", Limit::HANG);
+        assert!(ended.code != 0 && ended.stderr.contains("BST-EXEC"), "{ended:?}");
+    });
+}

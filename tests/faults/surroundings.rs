@@ -275,3 +275,15 @@ fn a_name_that_could_be_mistaken_for_something_else_is_refused() {
         assert_refused(&started(&mut again), "BST-", "a name that was used already");
     });
 }
+
+#[test]
+fn a_caller_that_cannot_gain_privileges_itself_is_fenced_like_any_other() {
+    for_each_identity(|lab| {
+        let mut command = lab.command(Path::new("setpriv"));
+        command.args(["--no-new-privs"]).arg(bastle()).args(["run", "--"]);
+        command.current_dir(lab.workspace());
+        let ended = started(&mut command);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        assert!(ended.stdout.contains("STARTED"), "{ended:?}");
+    });
+}

@@ -3,7 +3,6 @@ use bastle_contract::{Access, Code, Fault, IdMapping, LaunchPlan, MountKind};
 use bastle_sys::clone::{Cloned, Namespaces, clone_into};
 use bastle_sys::mount::Attributes;
 use bastle_sys::{mount, tree};
-use rustix::process::{Signal, WaitId, WaitIdOptions};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::os::fd::{AsFd, OwnedFd};
@@ -68,22 +67,19 @@ fn user_namespace(owner: (u32, u32), identity: IdMapping) -> Result<OwnedFd, Fau
         .map_err(|e| fault("pipe", e.to_string()))?;
     match clone_into(Namespaces::USER, None).map_err(|e| fault("clone", e.to_string()))? {
         Cloned::Child => {
-            // Lives until its namespace is held by a descriptor: then it is killed.
+            // Lives until its namespace is held by a descriptor, or until the spawner is gone: the other end closes.
             drop(theirs);
             let mut byte = [0];
             let waited = rustix::io::read(&ours, &mut byte);
             bastle_sys::exec::exit(u8::from(waited.is_err()))
         }
-        Cloned::Parent { pid, pidfd } => {
+        Cloned::Parent { pid, pidfd: _ } => {
             drop(ours);
             let made = write_map(pid, "uid_map", owner.0, identity.outside)
                 .and_then(|()| write_map(pid, "gid_map", owner.1, identity.outside))
                 .and_then(|()| std::fs::File::open(format!("/proc/{pid}/ns/user")));
-            let ended = rustix::process::pidfd_send_signal(&pidfd, Signal::KILL).and_then(|()| {
-                rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED).map(|_| ())
-            });
+            // Not waited for: it ends by itself, and is reaped with this process.
             drop(theirs);
-            ended.map_err(|e| fault("end", e.to_string()))?;
             Ok(made.map_err(|e| fault("map", e.to_string()))?.into())
         }
     }

@@ -265,9 +265,15 @@ fn write(effective: &Effective, path: &AbsPath) -> Decision {
             } else {
                 "no rule grants it"
             };
-            let mut decision = refused(Outcome::Deny, Code::FsWrite, Mechanism::Mount, reason)
-                .help(format!("once     bastle run --rw {path} -- CMD"))
-                .help(format!("always   add \"{path}\" to fs.write of your user policy"));
+            let mut decision = refused(Outcome::Deny, Code::FsWrite, Mechanism::Mount, reason);
+            // Handing a system program to an agent for writing is never the advice.
+            decision = if found.is_some_and(|(_, reach)| reach.system) {
+                decision.help("no grant is proposed for a system directory")
+            } else {
+                decision
+                    .help(format!("once     bastle run --rw {path} -- CMD"))
+                    .help(format!("always   add \"{path}\" to fs.write of your user policy"))
+            };
             if let Some((granted, reach)) = found {
                 decision = decision.rule(
                     "fs.read",

@@ -13,8 +13,6 @@ pub(crate) struct Baseline {
     pub(crate) wrote_proc: bool,
     /// There were capabilities before they were dropped.
     pub(crate) had_capabilities: bool,
-    /// `no_new_privs` was off.
-    pub(crate) could_gain: bool,
     /// `get_mempolicy` worked before the filter.
     pub(crate) had_mempolicy: bool,
 }
@@ -49,7 +47,6 @@ impl Baseline {
         self.wrote_proc = rustix::fs::open("/proc/self/comm", flags, Mode::empty()).is_ok();
         self.had_capabilities =
             rustix::thread::capabilities(None).is_ok_and(|sets| !sets.effective.is_empty());
-        self.could_gain = rustix::thread::no_new_privs().is_ok_and(|set| !set);
         self.had_mempolicy = bastle_sys::probe::by_number(libc::SYS_get_mempolicy, [0; 3]).is_ok();
         self
     }
