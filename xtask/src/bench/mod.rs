@@ -44,7 +44,7 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failed> {
     }
     let binary = match &options.binary {
         Some(binary) => binary.clone(),
-        None => release_binary()?,
+        None => shipped_binary()?,
     };
     let (name, group) = match options.group {
         Group::Start => ("start", start::run(&binary, options.samples)?),
@@ -55,12 +55,12 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failed> {
     Ok(())
 }
 
-fn release_binary() -> Result<PathBuf, Failed> {
-    println!("building bastle (release)");
+fn shipped_binary() -> Result<PathBuf, Failed> {
+    println!("building bastle as it is shipped (profile dist)");
     let mut command = sh::cargo();
-    command.args(["build", "--release", "--quiet", "--package", "bastle"]);
+    command.args(["build", "--profile", "dist", "--quiet", "--package", "bastle"]);
     sh::stdout_of(&mut command)?;
-    Ok(tools::target_directory()?.join("release/bastle"))
+    Ok(tools::target_directory()?.join("dist/bastle"))
 }
 
 /// Compiles the static programs of `bench/limit` and returns (`true`, `limit`).
