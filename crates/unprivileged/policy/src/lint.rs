@@ -1,6 +1,7 @@
 //! Rules that do nothing, do less than they seem to, or allow more than they seem to.
 use crate::decide::{Outcome, decide};
-use crate::effective::{Effective, Origin, Sourced};
+use crate::document::Mode;
+use crate::effective::{Budgets, Effective, Origin, Sourced};
 use crate::fsmap::Grade;
 use crate::host::HostPattern;
 use crate::layers::LayerKind;
@@ -49,6 +50,7 @@ pub fn lint(effective: &Effective) -> Vec<Finding> {
     names(effective, &mut findings);
     net(effective, &mut findings);
     commands(effective, &mut findings);
+    waiting(effective, &mut findings);
     for inactive in &effective.inactive {
         findings.push(finding(
             FindingKind::Inactive,
@@ -80,6 +82,64 @@ pub fn lint(effective: &Effective) -> Vec<Finding> {
     findings.sort();
     findings.dedup();
     findings
+}
+
+/// What is read and merged but nothing acts on yet: said, so that nobody relies on it.
+fn waiting(effective: &Effective, findings: &mut Vec<Finding>) {
+    let mut add = |rule: &str, origin: &Origin, message: &str| {
+        findings.push(finding(FindingKind::Unenforceable, rule, origin, message));
+    };
+    let Budgets {
+        usd,
+        tokens,
+        turns,
+        on_exceed,
+        approval_timeout,
+        on_timeout,
+        reviewers,
+        audit_level,
+        redact,
+    } = &effective.budgets;
+    if effective.mode.value != Mode::Enforce {
+        add("mode", &effective.mode.origin, "this build enforces always");
+    }
+    let spent = "this build does not count what an agent spends";
+    let budgets = [
+        ("budget.usd", usd.as_ref().map(|s| &s.origin)),
+        ("budget.tokens", tokens.as_ref().map(|s| &s.origin)),
+        ("budget.turns", turns.as_ref().map(|s| &s.origin)),
+        ("budget.onExceed", on_exceed.as_ref().map(|s| &s.origin)),
+    ];
+    for (rule, origin) in budgets {
+        origin.into_iter().for_each(|origin| add(rule, origin, spent));
+    }
+    let asked = "this build has nobody to ask: what needs approval is denied";
+    let approvals = [
+        ("approvals.timeout", approval_timeout.as_ref().map(|s| &s.origin)),
+        ("approvals.onTimeout", on_timeout.as_ref().map(|s| &s.origin)),
+        ("approvals.reviewers", reviewers.first().map(|s| &s.origin)),
+    ];
+    for (rule, origin) in approvals {
+        origin.into_iter().for_each(|origin| add(rule, origin, asked));
+    }
+    let level = audit_level.as_ref().map(|s| &s.origin);
+    level
+        .into_iter()
+        .for_each(|origin| add("audit.level", origin, "this build records metadata only"));
+    redact.iter().for_each(|rule| {
+        add(
+            &format!("audit.redact {}", rule.value),
+            &rule.origin,
+            "this build records no content to redact",
+        )
+    });
+    effective.secrets.iter().for_each(|secret| {
+        add(
+            "secrets",
+            &secret.origin,
+            "this build injects no credentials: the agent gets none",
+        )
+    });
 }
 
 fn finding(kind: FindingKind, rule: &str, origin: &Origin, message: &str) -> Finding {

@@ -45,6 +45,35 @@ fn dead_wide_and_unenforceable_rules_are_found_where_they_stand() {
 }
 
 #[test]
+fn what_nothing_acts_on_yet_is_said_and_not_silently_accepted() {
+    let user = r#"{"version": 1, "mode": "audit",
+      "budget": {"usd": 5, "turns": 50}, "approvals": {"timeout": "15m"}, "audit": {"redact": ["sk-*"]},
+      "secrets": [{"name": "GH_TOKEN", "from": "keyring:gh", "hosts": ["api.example.com"]}]}"#;
+    let found = lint(&merged(&with_default(&[(User, user)])));
+    for rule in [
+        "mode",
+        "budget.usd",
+        "budget.turns",
+        "approvals.timeout",
+        "audit.redact sk-*",
+        "secrets",
+    ] {
+        assert!(
+            found
+                .iter()
+                .any(|f| f.kind == FindingKind::Unenforceable && f.rule == rule),
+            "{rule} in {found:#?}"
+        );
+    }
+    let plain = lint(&merged(&with_default(&[(User, r#"{"version": 1}"#)])));
+    assert_eq!(
+        plain,
+        Vec::new(),
+        "a policy that states none of it is not remarked upon"
+    );
+}
+
+#[test]
 fn what_a_lock_or_the_restrict_only_rule_silenced_is_shown() {
     let policy = merged(&with_default(&[
         (Managed, r#"{"version": 1, "lock": ["fs"]}"#),
