@@ -125,5 +125,9 @@ fn half_of_the_policy_seeds_are_documents_that_are_accepted() {
         .iter()
         .filter(|seed| bastle_policy::parse("seed.json", seed).is_ok())
         .count();
-    assert!(accepted * 2 >= seeds.len(), "{accepted} of {} accepted", seeds.len());
+    assert!(
+        accepted * 2 >= seeds.len(),
+        "{accepted} of {} accepted",
+        seeds.len()
+    );
 }
