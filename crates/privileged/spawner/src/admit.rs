@@ -9,13 +9,14 @@ use std::os::fd::OwnedFd;
 pub(crate) struct Admitted {
     plan: LaunchPlan,
     events: OwnedFd,
+    attachments: Option<OwnedFd>,
     stdio: Vec<OwnedFd>,
 }
 
 impl Admitted {
     /// The parts, for the one function that executes them.
-    pub(crate) fn into_parts(self) -> (LaunchPlan, OwnedFd, Vec<OwnedFd>) {
-        (self.plan, self.events, self.stdio)
+    pub(crate) fn into_parts(self) -> (LaunchPlan, OwnedFd, Option<OwnedFd>, Vec<OwnedFd>) {
+        (self.plan, self.events, self.attachments, self.stdio)
     }
 }
 
@@ -33,8 +34,16 @@ pub(crate) fn admit(frame: &ToSpawner, descriptors: Vec<OwnedFd>) -> Result<Admi
     let (Some(document), Some(events)) = (descriptors.next(), descriptors.next()) else {
         return Err(refused("the launch frame lacks its descriptors"));
     };
-    let stdio: Vec<OwnedFd> = descriptors.collect();
     let plan = read_plan(document)?;
+    let attachments = match &plan.attachments {
+        Some(_) => {
+            let attachments = descriptors.next().ok_or_else(|| refused("the attachments are missing"))?;
+            sealed(&attachments, "the attachments")?;
+            Some(attachments)
+        }
+        None => None,
+    };
+    let stdio: Vec<OwnedFd> = descriptors.collect();
     plan.check()
         .map_err(|error| Fault::new(Code::FenceStep, "the plan was refused", error.to_string()))?;
     if plan.backend != BackendKind::Native {
@@ -54,7 +63,12 @@ pub(crate) fn admit(frame: &ToSpawner, descriptors: Vec<OwnedFd>) -> Result<Admi
             stdio.len()
         )));
     }
-    Ok(Admitted { plan, events, stdio })
+    Ok(Admitted {
+        plan,
+        events,
+        attachments,
+        stdio,
+    })
 }
 
 /// The fault for bytes that are no frame.
@@ -64,14 +78,7 @@ pub(crate) fn malformed(error: &std::io::Error) -> Fault {
 
 /// Reads a plan that nobody can change any more.
 fn read_plan(document: OwnedFd) -> Result<LaunchPlan, Fault> {
-    let needed = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW;
-    let seals = rustix::fs::fcntl_get_seals(&document)
-        .map_err(|error| refused(format!("the plan is no sealed memory file: {error}")))?;
-    if !seals.contains(needed) {
-        return Err(refused(
-            "the plan can still be changed: its memory file is not sealed",
-        ));
-    }
+    sealed(&document, "the plan")?;
     let mut bytes = Vec::new();
     File::from(document)
         .take(MAX_PLAN as u64 + 1)
@@ -81,6 +88,20 @@ fn read_plan(document: OwnedFd) -> Result<LaunchPlan, Fault> {
         return Err(refused(format!("the plan is larger than {MAX_PLAN} bytes")));
     }
     serde_json::from_slice(&bytes).map_err(|error| refused(format!("the plan is malformed: {error}")))
+}
+
+/// Checks that nobody can change a memory file any more.
+fn sealed(document: &OwnedFd, what: &str) -> Result<(), Fault> {
+    let needed = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW;
+    let seals = rustix::fs::fcntl_get_seals(document)
+        .map_err(|error| refused(format!("{what}: no sealed memory file: {error}")))?;
+    if seals.contains(needed) {
+        Ok(())
+    } else {
+        Err(refused(format!(
+            "{what} can still be changed: the memory file is not sealed"
+        )))
+    }
 }
 
 fn refused(why: impl Into<String>) -> Fault {

@@ -25,7 +25,7 @@ pub(crate) struct Running {
 /// Builds the sandbox. On any failure nothing is left: the child dies with its line, the group with its value.
 pub(crate) fn launch(admitted: Admitted, facts: &HostFacts, init: crate::Init) -> Result<Running, Fault> {
     let started = Instant::now();
-    let (plan, events, stdio) = admitted.into_parts();
+    let (plan, events, attachments, stdio) = admitted.into_parts();
     let Identity { mapping, claim } = identity::choose()?;
     let group = Group::create(&plan, &facts.cgroup)?;
     let as_root = facts.uid == 0;
@@ -62,6 +62,7 @@ pub(crate) fn launch(admitted: Admitted, facts: &HostFacts, init: crate::Init) -
                 sources,
                 release: released,
                 events,
+                attachments,
                 stdio,
                 cgroups,
                 host_namespaces,
@@ -70,7 +71,7 @@ pub(crate) fn launch(admitted: Admitted, facts: &HostFacts, init: crate::Init) -
         Cloned::Parent { pid, pidfd } => (pid, pidfd),
     };
     // Control's line and the agent's streams are init's alone from here on.
-    drop((events, stdio, sources, released));
+    drop((events, attachments, stdio, sources, released));
     let gid = if as_root { mapping.outside } else { facts.gid };
     let settled = identity::write_maps(pid, mapping, gid)
         .and_then(|()| {

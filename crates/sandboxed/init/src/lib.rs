@@ -118,7 +118,13 @@ fn build(
 ) -> Result<(Baseline, Terminal), Fault> {
     let keep: Vec<i32> = [handover.release.as_raw_fd(), handover.events.as_raw_fd()]
         .into_iter()
-        .chain(sources.iter().chain(&handover.stdio).map(AsRawFd::as_raw_fd))
+        .chain(
+            sources
+                .iter()
+                .chain(&handover.stdio)
+                .chain(&handover.attachments)
+                .map(AsRawFd::as_raw_fd),
+        )
         .collect();
     bastle_sys::fd::close_all_except(&keep).step("closing descriptors", "close_range")?;
     silence()?;
@@ -138,7 +144,7 @@ fn build(
     // Changing the identity made this process undumpable, and its own /proc files root's.
     rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable).step("own /proc files", "prctl")?;
     steps.done("identity");
-    root::build(&handover.plan, sources)?;
+    root::build(&handover.plan, sources, handover.attachments.as_ref())?;
     steps.done("root");
     if hooks::enforces("host-name") {
         rustix::system::sethostname(HOST_NAME.as_bytes()).step("host name", "sethostname")?;

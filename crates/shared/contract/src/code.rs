@@ -67,9 +67,57 @@ codes! {
     SysDenied "BST-SYS-001" "system call refused"
         "The system-call filter refuses calls that reach the kernel's own configuration, other namespaces or debugging of others (mount, unshare, bpf, keyctl, ...)."
         "No setting opens these. Run the program outside the fence if it needs them.";
-    NetNone "BST-NET-001" "no network"
-        "The sandbox has its own empty network namespace: loopback only, no route, no resolver."
-        "This build has no egress proxy: the agent must work offline.";
+    NetDenied "BST-NET-001" "request not allowed by policy"
+        "No rule of the policy allows this host, port, method or path, or a rule denies it. The decision was made on the name, before any lookup; nothing was sent."
+        "If it should be reachable: bastle run --allow-net HOST -- CMD, or add it to net.allow of a trusted policy layer. bastle why ID tells more.";
+    NetAddress "BST-NET-002" "name resolves to a refused address"
+        "The name is allowed, but it resolves to a private, loopback, link-local, metadata or otherwise special address; every address of the answer is checked, and the checked one is dialled."
+        "If that network is meant: add its range to net.addresses of a trusted policy layer. Metadata services are never reachable.";
+    NetLiteral "BST-NET-003" "IP address instead of a name"
+        "Rules are about names; a literal address is refused unless net.ipLiterals allows addresses and a rule names this one."
+        "Use the host's name.";
+    NetPort "BST-NET-004" "port not allowed"
+        "Only ports 443 and 80 may be dialled unless net.ports or the rule names another."
+        "bastle run --allow-net HOST:PORT -- CMD";
+    NetMismatch "BST-NET-005" "the names of one connection differ"
+        "The name asked of the proxy, the name in the TLS handshake (SNI) and the Host of the request must be the same; a missing or encrypted name counts as different."
+        "Use a client that sends the name it connects to. For a protocol without one, the rule needs \"opaque\": true.";
+    NetProtocol "BST-NET-006" "malformed or refused protocol"
+        "The bytes are not a request that two readers would understand alike, or they ask for something that has no rule: an upgrade, TRACE, a tunnel in a tunnel, a protocol that is not TLS."
+        "Use a plain HTTP/1.1 or HTTP/2 request; for other protocols the rule needs \"opaque\": true.";
+    NetResolve "BST-NET-007" "name cannot be resolved"
+        "The name is allowed, but the resolvers of the host gave no usable answer; without one nothing is dialled."
+        "Check the name, and the host's resolvers or net.resolvers.";
+    NetUpstream "BST-NET-008" "server cannot be reached"
+        "The request is allowed, but the server or the company proxy did not answer, or its certificate is not trusted. No policy is involved."
+        "Check the server; a private certificate authority must be in the host's trust store or in SSL_CERT_FILE.";
+    NetNone "BST-NET-009" "no network"
+        "The run was started with --net none: its own empty network namespace, loopback only, no route, no resolver."
+        "Leave --net none out, or allow hosts: bastle run --allow-net HOST -- CMD";
+    NetGit "BST-NET-010" "git push refused"
+        "A push is judged by repository, reference and kind (create, update, delete, force). This one is not allowed, or needs a person and none is attached."
+        "Push to a branch that git.branches allows, or push yourself after review.";
+    NetSecret "BST-NET-011" "credential refused"
+        "A placeholder was sent to a host, port, method or path that the secret is not for, or its value is missing or expired. The real value was not sent."
+        "bastle secret ls shows what each secret is for.";
+    NetBudget "BST-NET-012" "budget used up"
+        "A budget of bytes, requests, connections, model tokens or cost is used up; nothing new goes out."
+        "Raise it in budget of a trusted policy layer, or bastle run --max-cost 10usd -- CMD";
+    NetLimit "BST-NET-013" "too much at once"
+        "Too many connections, too large a header or a body larger than the rule allows."
+        "Close idle connections; a rule's maxBody can be raised in a trusted layer.";
+    NetLost "BST-NET-014" "the egress process ended"
+        "The process that decides about requests is gone, so nothing passes; the run is stopped unless it comes back."
+        "Look at the message for its last words; check memory and kill -9 by others.";
+    NetOperation "BST-NET-015" "operation inside the request refused"
+        "The rule for this host names the JSON-RPC (MCP) methods or GraphQL operations that may be used; this one is not among them or cannot be read."
+        "Add the operation to the rule in a trusted policy layer.";
+    NetLoop "BST-NET-016" "the same request was denied again and again"
+        "The answer to a denied request does not change by trying again. After several identical ones the answer is delayed and says so."
+        "Allow the host or make the agent go on without it.";
+    SecretStore "BST-SEC-001" "secret cannot be read or kept"
+        "The store, file, variable, keyring or helper of a secret failed. Without its value the secret is not injected and the run does not start."
+        "bastle secret ls; bastle secret set NAME";
     LimitTime "BST-LIM-001" "wall-time limit"
         "The run took longer than its timeout and everything in it was killed."
         "bastle run --timeout 1h -- CMD";

@@ -17,6 +17,8 @@ pub struct Handover {
     pub release: OwnedFd,
     /// Socket to control.
     pub events: OwnedFd,
+    /// Bytes of the files that are too large for the plan (sealed), when it has any.
+    pub attachments: Option<OwnedFd>,
     /// Standard streams, when the plan says pipes.
     pub stdio: Vec<OwnedFd>,
     /// Limits the spawner set in cgroups.

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod code;
+pub mod egress;
 mod env;
 mod event;
 mod facts;

@@ -37,6 +37,9 @@ pub struct LaunchPlan {
     pub stdio: Stdio,
     /// Whether debugging calls (`ptrace`, `process_vm_*`) work between the agent's own processes.
     pub debuggers: bool,
+    /// Digest (BLAKE3) of the attachments, a sealed memfd beside the plan, where an entry of the root needs them: for
+    /// the record; they come from the same hand as the plan.
+    pub attachments: Option<Digest>,
     /// What must be proven before the agent starts.
     pub guarantees: Vec<Guarantee>,
     /// What the operator gave up by name.
@@ -95,6 +98,13 @@ pub enum MountKind {
         /// Its bytes.
         contents: String,
     },
+    /// A larger file made for this run, read-only: a part of the attachments that travel beside the plan.
+    Attached {
+        /// Where it begins in the attachments.
+        offset: u64,
+        /// How long it is.
+        length: u64,
+    },
     /// An empty, unreadable cover over what is already there.
     Mask,
 }
@@ -140,11 +150,22 @@ pub struct GuardedTree {
 }
 
 /// Network reach.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Network {
     /// Own loopback only.
     None,
+    /// Own loopback, and on it the faces of an egress process that decides about every request.
+    Egress(crate::egress::Faces),
+}
+
+impl Network {
+    fn transparent(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Egress(faces) => faces.transparent.len(),
+        }
+    }
 }
 
 /// How the agent's standard streams are connected.
@@ -189,6 +210,9 @@ pub enum PlanError {
     /// The host's root or a kernel file system must not be mounted.
     #[error("mount of {0} would put the host's root or a kernel file system inside")]
     HostRoot(AbsPath),
+    /// A file of the attachments in a plan without any.
+    #[error("{0} is part of the attachments, and the plan has none")]
+    Attachment(AbsPath),
     /// Outside what can be held.
     #[error("limit {limit} = {value} is outside {least}..={most}")]
     Limit {
@@ -218,6 +242,7 @@ impl LaunchPlan {
             ("environment variables", self.env.len(), 1024),
             ("guarded trees", self.guard.trees.len(), 64),
             ("limits", self.limits.len(), LimitKind::ALL.len()),
+            ("transparent ports", self.network.transparent(), crate::egress::MAX_TRANSPARENT),
         ];
         if let Some((what, count, most)) = counts.into_iter().find(|(_, count, most)| count > most) {
             return Err(PlanError::TooMany { what, count, most });
@@ -228,6 +253,9 @@ impl LaunchPlan {
                 .any(|later| later.at != mount.at && mount.at.is_within(&later.at))
             {
                 return Err(PlanError::Order(mount.at.clone()));
+            }
+            if matches!(mount.kind, MountKind::Attached { .. }) && self.attachments.is_none() {
+                return Err(PlanError::Attachment(mount.at.clone()));
             }
             if let MountKind::Bind { source, .. } = &mount.kind
                 && NEVER_BOUND.contains(&source.as_str())

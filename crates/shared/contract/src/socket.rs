@@ -10,8 +10,9 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Most descriptors a frame may carry: the plan, the event socket, three streams.
-pub const MAX_DESCRIPTORS: usize = 5;
+/// Most descriptors a frame may carry: four faces of egress and its transparent ports are the most; a launch has the
+/// plan, the event socket, three streams and the attachments.
+pub const MAX_DESCRIPTORS: usize = 4 + crate::egress::MAX_TRANSPARENT;
 
 /// Two connected ends, closed on exec.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {

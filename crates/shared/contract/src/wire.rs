@@ -19,7 +19,8 @@ pub const MAX_PLAN: usize = 1024 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "type", deny_unknown_fields)]
 pub enum ToSpawner {
-    /// Build a sandbox. Descriptors: the plan (sealed memfd), init's end of the event socket, then for pipes stdin, stdout, stderr.
+    /// Build a sandbox. Descriptors: the plan (sealed memfd), init's end of the event socket, where the plan has
+    /// attachments these (sealed memfd), then for pipes stdin, stdout, stderr.
     Launch {
         /// [`WIRE_VERSION`].
         version: u32,
@@ -78,6 +79,8 @@ pub enum FromInit {
     },
     /// A step failed; init exits and takes the sandbox with it.
     Failed(Fault),
+    /// The network faces exist. Descriptors: as [`crate::egress::ToEgress::Serve`] wants them; init keeps none.
+    Faces,
     /// Something happened.
     Event(Event),
     /// The agent could not be executed (126 or 127).

@@ -228,6 +228,11 @@ impl<'a> Relay<'a> {
                 self.ending.fault = Some((code, fault));
                 Ok(())
             }
+            FromInit::Faces => {
+                // No plan of this build asks for them.
+                drop(descriptors);
+                Ok(())
+            }
             FromInit::Event(event) => self.event(event),
             FromInit::Exited { code, signal, usage } => {
                 self.ending.exit = match (code, signal) {

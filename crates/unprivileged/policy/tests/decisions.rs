@@ -67,7 +67,7 @@ fn a_denial_names_its_code_its_rule_and_the_command_that_helps() {
         ("write /usr/x", Code::FsWrite),
         ("write ./.git/hooks/x", Code::FsProtected),
         ("exec git push -f", Code::ExecCommand),
-        ("net x.com", Code::NetNone),
+        ("net x.com", Code::NetDenied),
     ] {
         let query = bastle_policy::Query::parse(question, &surroundings()).unwrap();
         let decision = decide(&policy, &query);

@@ -23,7 +23,11 @@ pub(crate) use proc::{MASKED as PROC_MASKED, READ_ONLY as PROC_READ_ONLY};
 const ROOT_OPTIONS: &std::ffi::CStr = c"size=8m,nr_inodes=32k,mode=0755";
 
 /// Builds the root and makes it the only one. Afterwards no host path can be named.
-pub(crate) fn build(plan: &LaunchPlan, made: Vec<OwnedFd>) -> Result<(), Fault> {
+pub(crate) fn build(
+    plan: &LaunchPlan,
+    made: Vec<OwnedFd>,
+    attachments: Option<&OwnedFd>,
+) -> Result<(), Fault> {
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .step("private mounts", "/")?;
     // All sources first: the new root is about to cover one of the host's directories.
@@ -49,7 +53,16 @@ pub(crate) fn build(plan: &LaunchPlan, made: Vec<OwnedFd>) -> Result<(), Fault> 
         limit(plan, LimitKind::Disk),
         limit(plan, LimitKind::Inodes),
     )?;
-    fill(&root, &scratch, &plan.mounts, sources, devices)?;
+    fill(
+        &root,
+        &scratch,
+        &plan.mounts,
+        Material {
+            sources,
+            devices,
+            attachments,
+        },
+    )?;
     scratch.close(&root)?;
     if crate::hooks::enforces("read-only-root") {
         set_attributes(root.mount(), Attributes::READ_ONLY, Depth::One).step("read-only root", "/")?;
@@ -93,15 +106,21 @@ fn anchor() -> Result<&'static str, Fault> {
         .step("constructed root", "anchor")
 }
 
+/// What the entries of the root are made of.
+struct Material<'a> {
+    sources: Vec<OwnedFd>,
+    devices: Vec<OwnedFd>,
+    attachments: Option<&'a OwnedFd>,
+}
+
 fn fill(
     root: &Root,
     scratch: &scratch::Scratch,
     mounts: &[Mount],
-    sources: Vec<OwnedFd>,
-    devices: Vec<OwnedFd>,
+    material: Material<'_>,
 ) -> Result<(), Fault> {
-    let mut sources = sources.into_iter();
-    let mut devices = Some(devices);
+    let mut sources = material.sources.into_iter();
+    let mut devices = Some(material.devices);
     for Mount { at, kind } in mounts {
         match kind {
             MountKind::Bind {
@@ -119,11 +138,33 @@ fn fill(
                 dev::mount(root, scratch, at, nodes)?;
             }
             MountKind::Symlink { target } => root.symlink(at, target)?,
-            MountKind::File { contents } => root.file(at, contents)?,
+            MountKind::File { contents } => root.file(at, contents.as_bytes())?,
+            MountKind::Attached { offset, length } => root.file(at, &attached(material.attachments, at, *offset, *length)?)?,
             MountKind::Mask => mask(root, at)?,
         }
     }
     Ok(())
+}
+
+/// Most bytes of one attached file: a system's certificate bundle is a quarter of a megabyte.
+const MOST_ATTACHED: u64 = 4 << 20;
+
+/// A part of the attachments.
+fn attached(from: Option<&OwnedFd>, at: &AbsPath, offset: u64, length: u64) -> Result<Vec<u8>, Fault> {
+    let what = "attached file";
+    let from = from.ok_or("the plan came without attachments").step(what, at)?;
+    if length > MOST_ATTACHED {
+        return Err(format!("{length} bytes are more than {MOST_ATTACHED}")).step(what, at);
+    }
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
+    let mut done = 0;
+    while done < bytes.len() {
+        match rustix::io::pread(from, &mut bytes[done..], offset + done as u64).step(what, at)? {
+            0 => return Err("the attachments end before it does").step(what, at),
+            read => done += read,
+        }
+    }
+    Ok(bytes)
 }
 
 fn bind(root: &Root, at: &AbsPath, tree: OwnedFd) -> Result<(), Fault> {

@@ -138,7 +138,7 @@ impl Root {
         };
         let target = match existing {
             Some(target) => target,
-            None => self.create(at, "")?,
+            None => self.create(at, b"")?,
         };
         attach(&tree, &target).step("mount", at)
     }
@@ -155,17 +155,17 @@ impl Root {
     }
 
     /// A file made for this run.
-    pub(crate) fn file(&self, at: &AbsPath, contents: &str) -> Result<(), Fault> {
+    pub(crate) fn file(&self, at: &AbsPath, contents: &[u8]) -> Result<(), Fault> {
         self.create(at, contents)?;
         Ok(())
     }
 
-    fn create(&self, at: &AbsPath, contents: &str) -> Result<OwnedFd, Fault> {
+    fn create(&self, at: &AbsPath, contents: &[u8]) -> Result<OwnedFd, Fault> {
         let parent = self.parent(at)?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&*parent, at.name(), flags, Mode::from_raw_mode(0o444))
             .step("made file", at)?;
-        let mut rest = contents.as_bytes();
+        let mut rest = contents;
         while !rest.is_empty() {
             let written = rustix::io::write(&file, rest).step("made file", at)?;
             rest = &rest[written..];

@@ -20,7 +20,7 @@ pub(super) fn request(effective: &Effective, query: &NetQuery) -> Decision {
     if query.host.is_forbidden() {
         return refused(
             Outcome::Deny,
-            Code::NetNone,
+            Code::NetDenied,
             Mechanism::Netns,
             "it names this machine or a metadata service, which no policy opens",
         );
@@ -28,7 +28,7 @@ pub(super) fn request(effective: &Effective, query: &NetQuery) -> Decision {
     if query.host.is_literal() && !effective.ip_literals {
         return refused(
             Outcome::Deny,
-            Code::NetNone,
+            Code::NetDenied,
             Mechanism::Netns,
             "IP addresses are refused unless net.ipLiterals allows them",
         );
@@ -56,7 +56,7 @@ pub(super) fn request(effective: &Effective, query: &NetQuery) -> Decision {
     let none = || {
         refused(
             Outcome::Deny,
-            Code::NetNone,
+            Code::NetDenied,
             Mechanism::Netns,
             "no rule grants it",
         )
@@ -88,7 +88,7 @@ fn net_tier(
     role: TierRole,
 ) -> Decision {
     let grants = role == TierRole::Grants;
-    let no = |outcome, reason: &str| refused(outcome, Code::NetNone, Mechanism::Netns, reason);
+    let no = |outcome, reason: &str| refused(outcome, Code::NetDenied, Mechanism::Netns, reason);
     if let Some(rule) = tier.deny.iter().find(|rule| rule.value.meets(asked)) {
         return no(Outcome::Deny, "a deny rule names it").rule("net.deny", rule);
     }

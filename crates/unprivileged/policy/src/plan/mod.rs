@@ -145,6 +145,7 @@ fn native(
         argv: request.argv,
         stdio: request.stdio,
         debuggers: request.debuggers,
+        attachments: None,
         guarantees,
         waivers: request.waivers,
     };
@@ -172,6 +173,7 @@ fn unfenced(request: LaunchRequest, effective: &Effective, fs: &FsFacts) -> Resu
         argv: request.argv,
         stdio: request.stdio,
         debuggers: request.debuggers,
+        attachments: None,
         guarantees: Vec::new(),
         waivers: request.waivers,
     };

@@ -461,6 +461,7 @@ fn landlock(mounts: &BTreeMap<AbsPath, MountKind>) -> Result<Vec<LandlockRule>, 
             | MountKind::Dev
             | MountKind::Symlink { .. }
             | MountKind::File { .. }
+            | MountKind::Attached { .. }
             | MountKind::Mask => {}
         }
     }
