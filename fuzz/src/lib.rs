@@ -8,8 +8,13 @@ use bastle_contract::{FromInit, FromSpawner, LaunchPlan, MAX_FRAME, ToInit, ToSp
 use bastle_policy::command::{CommandOutcome, CommandRule, CommandRules, judge};
 
 mod mutate;
+mod net;
 
 pub use mutate::Mutator;
+pub use net::{
+    client_hello, dns_answer, dns_query, operations, pack, pkt_line, proxy_answer, request_body,
+    request_head, socks, sse_usage,
+};
 
 /// A policy document from a workspace: untrusted, up to 64 KiB.
 pub fn policy_document(data: &[u8]) {

@@ -86,6 +86,61 @@ fn audit_reader() {
 }
 
 #[test]
+fn request_head() {
+    fuzz("request_head", ROUNDS, bastle_fuzz::request_head);
+}
+
+#[test]
+fn request_body() {
+    fuzz("request_body", ROUNDS, bastle_fuzz::request_body);
+}
+
+#[test]
+fn client_hello() {
+    fuzz("client_hello", ROUNDS, bastle_fuzz::client_hello);
+}
+
+#[test]
+fn dns_query() {
+    fuzz("dns_query", ROUNDS, bastle_fuzz::dns_query);
+}
+
+#[test]
+fn dns_answer() {
+    fuzz("dns_answer", ROUNDS, bastle_fuzz::dns_answer);
+}
+
+#[test]
+fn socks() {
+    fuzz("socks", ROUNDS, bastle_fuzz::socks);
+}
+
+#[test]
+fn proxy_answer() {
+    fuzz("proxy_answer", ROUNDS, bastle_fuzz::proxy_answer);
+}
+
+#[test]
+fn pkt_line() {
+    fuzz("pkt_line", ROUNDS, bastle_fuzz::pkt_line);
+}
+
+#[test]
+fn pack() {
+    fuzz("pack", ROUNDS, bastle_fuzz::pack);
+}
+
+#[test]
+fn operations() {
+    fuzz("operations", ROUNDS, bastle_fuzz::operations);
+}
+
+#[test]
+fn sse_usage() {
+    fuzz("sse_usage", ROUNDS, bastle_fuzz::sse_usage);
+}
+
+#[test]
 fn every_frame_seed_is_accepted_by_somebody() {
     use bastle_contract::{FromInit, FromSpawner, LaunchPlan, ToInit, ToSpawner, decode};
     for seed in seeds("frames") {

@@ -40,12 +40,13 @@ const LAYERS: &[(&str, When, &[&str])] = &[
     (
         "no-new-privs",
         When::Always,
-        &["no-new-privs", "system-call filter", "Landlock"],
+        &["no-new-privs", "system-call filter", "filter of init", "Landlock"],
     ),
     ("landlock", When::Always, &["landlock-enforced"]),
     ("capabilities", When::Always, &["no-capabilities"]),
     ("unprivileged-uid", When::Root, &["unprivileged-uid"]),
     ("cgroup", When::Root, &["pids-limited", "memory-limited"]),
+    ("egress-faces", When::Always, &["net-confined"]),
 ];
 
 /// The layers that the sources can leave out: `enforces("…")`, and the table of namespaces.

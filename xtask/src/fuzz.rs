@@ -7,7 +7,23 @@ use std::process::Command;
 use std::time::Duration;
 
 /// Every target, as named in `fuzz/Cargo.toml`.
-const TARGETS: &[&str] = &["policy_document", "command_line", "frames", "audit_reader"];
+const TARGETS: &[&str] = &[
+    "policy_document",
+    "command_line",
+    "frames",
+    "audit_reader",
+    "request_head",
+    "request_body",
+    "client_hello",
+    "dns_query",
+    "dns_answer",
+    "socks",
+    "proxy_answer",
+    "pkt_line",
+    "sse_usage",
+    "operations",
+    "pack",
+];
 
 /// What was asked for.
 #[derive(Debug, PartialEq, Eq)]

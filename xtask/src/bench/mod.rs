@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: comparisons with peers and with the lower bound, one run, interleaved.
 //!
 //! It measures and reports; it never judges. No figure here is asserted anywhere.
+mod egress;
 mod policy;
 mod results;
 mod sample;
@@ -27,6 +28,7 @@ struct Options {
 enum Group {
     Start,
     Policy,
+    Egress,
 }
 
 /// Whether missing peers are installed from the system's packages.
@@ -41,6 +43,10 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failed> {
     let options = parse(arguments)?;
     if options.peers == Peers::Install {
         crate::test::packages::ensure_peers()?;
+        if options.group == Group::Egress {
+            crate::test::packages::ensure_proxies()?;
+            egress::install()?;
+        }
     }
     let binary = match &options.binary {
         Some(binary) => binary.clone(),
@@ -49,6 +55,7 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failed> {
     let (name, group) = match options.group {
         Group::Start => ("start", start::run(&binary, options.samples)?),
         Group::Policy => ("policy", policy::run(&binary, options.samples)?),
+        Group::Egress => ("egress", egress::run(&binary, options.samples)?),
     };
     results::merge(&sh::root().join("bench/results.json"), name, &group)?;
     println!("written: bench/results.json, group {name}");
@@ -109,10 +116,11 @@ fn parse(arguments: &[String]) -> Result<Options, Failed> {
     let group = match words.next().map(String::as_str) {
         Some("start") => Group::Start,
         Some("policy") => Group::Policy,
+        Some("egress") => Group::Egress,
         other => {
             return Err(Failed::new(
                 "bench",
-                format!("group {other:?} is not one of start, policy"),
+                format!("group {other:?} is not one of start, policy, egress"),
             ));
         }
     };

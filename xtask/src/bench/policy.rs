@@ -65,6 +65,7 @@ pub(super) fn run(bastle: &Path, samples: usize) -> Result<GroupResult, Failed> 
         versions: BTreeMap::from([("bastle".to_owned(), version_of(bastle))]),
         steps: BTreeMap::from([("decide".to_owned(), decisions)]),
         absent,
+        figures: BTreeMap::new(),
     })
 }
 

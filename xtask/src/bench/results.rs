@@ -17,6 +17,8 @@ pub(super) struct GroupResult {
     pub(super) steps: BTreeMap<String, BTreeMap<String, f64>>,
     /// Contender → why it was not measured.
     pub(super) absent: BTreeMap<String, String>,
+    /// Measure → contender → median, for what is not a time in milliseconds; the measure's name ends with its unit.
+    pub(super) figures: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
 impl GroupResult {
@@ -33,6 +35,7 @@ impl GroupResult {
             "min_ms": by(|times| times.min),
             "ratios": self.ratios,
             "steps_us": self.steps,
+            "figures": self.figures,
             "absent": self.absent,
             "versions": self.versions,
             "kernel": asked(Command::new("uname").arg("-r")),
@@ -112,6 +115,7 @@ mod tests {
             versions: BTreeMap::new(),
             steps: BTreeMap::new(),
             absent: BTreeMap::new(),
+            figures: BTreeMap::new(),
         };
         let json = group.to_json();
         assert_eq!(json["samples"], 30);

@@ -87,6 +87,7 @@ pub(super) fn run(bastle: &Path, samples: usize) -> Result<GroupResult, Failed> 
         versions: versions(bastle),
         steps,
         absent,
+        figures: BTreeMap::new(),
     })
 }
 

@@ -44,6 +44,41 @@ const NEEDED: &[Package] = &[
         sign: "/usr/bin/python3",
         reason: "attack scripts that speak to the kernel directly run inside the fence",
     },
+    Package {
+        name: "curl",
+        sign: "curl",
+        reason: "the client that most programs of the network tests are",
+    },
+    Package {
+        name: "openssl",
+        sign: "openssl",
+        reason: "makes the certificates of the servers in the network tests",
+    },
+    Package {
+        name: "dnsmasq-base",
+        sign: "dnsmasq",
+        reason: "a real name server for the network tests; this package has no service",
+    },
+    Package {
+        name: "squid",
+        sign: "squid",
+        reason: "the company proxy that egress is chained to",
+    },
+    Package {
+        name: "dropbear-bin",
+        sign: "dropbear",
+        reason: "a real SSH server for the network tests; this package has no service",
+    },
+    Package {
+        name: "openssh-client",
+        sign: "ssh",
+        reason: "the SSH client inside the fence",
+    },
+    Package {
+        name: "nodejs",
+        sign: "node",
+        reason: "a client inside the fence that does not know about proxies",
+    },
 ];
 
 /// Peers that `bench start` compares with.
@@ -65,6 +100,35 @@ const PEERS: &[Package] = &[
     },
 ];
 
+/// Proxies that `bench egress` compares with, and what its load is compiled with.
+const PROXIES: &[Package] = &[
+    Package {
+        name: "squid",
+        sign: "squid",
+        reason: "the proxy that bench egress compares with",
+    },
+    Package {
+        name: "tinyproxy-bin",
+        sign: "tinyproxy",
+        reason: "a small proxy to compare with",
+    },
+    Package {
+        name: "libssl-dev",
+        sign: "/usr/include/openssl/ssl.h",
+        reason: "the load speaks TLS",
+    },
+    Package {
+        name: "openssl",
+        sign: "openssl",
+        reason: "makes the certificates of the load",
+    },
+    Package {
+        name: "python3-venv",
+        sign: "/usr/share/doc/python3-venv",
+        reason: "mitmproxy is installed in a virtual environment",
+    },
+];
+
 /// Installs what the tests need and is not there.
 pub(super) fn ensure_needed() -> Result<(), Failed> {
     ensure(NEEDED)
@@ -73,6 +137,11 @@ pub(super) fn ensure_needed() -> Result<(), Failed> {
 /// Installs the peers of the benchmarks.
 pub(crate) fn ensure_peers() -> Result<(), Failed> {
     ensure(PEERS)
+}
+
+/// Installs the proxies of the benchmarks.
+pub(crate) fn ensure_proxies() -> Result<(), Failed> {
+    ensure(PROXIES)
 }
 
 fn ensure(table: &[Package]) -> Result<(), Failed> {

@@ -4,6 +4,7 @@
 //! in a `SAFETY` note why the call is sound. Everything else uses `rustix`, which is re-exported nowhere.
 
 pub mod clone;
+pub mod environment;
 pub mod exec;
 pub mod fd;
 pub mod guard;

@@ -15,12 +15,16 @@ pub fn descriptor_for(signals: &[i32]) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Gives every signal its default action and unblocks all: a program must not inherit our choices.
-pub fn reset_all() -> io::Result<()> {
+/// Gives every signal its default action: a program must not inherit our choices.
+pub fn default_all() {
     for signal in 1..=64 {
         // SAFETY: SIG_DFL installs no code of ours. KILL, STOP and the two that libc keeps answer EINVAL, which is meant.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
+}
+
+/// Unblocks every signal, for the same reason.
+pub fn unblock_all() -> io::Result<()> {
     let empty = set_of(&[]);
     // SAFETY: `empty` is an initialised signal set; the old mask is not asked for.
     let ret = unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const empty, std::ptr::null_mut()) };

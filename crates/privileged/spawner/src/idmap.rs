@@ -5,10 +5,14 @@ use bastle_sys::mount::Attributes;
 use bastle_sys::{mount, tree};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// Opens every bind of the plan as a detached mount, mapped where the plan says so.
-pub(crate) fn open_sources(plan: &LaunchPlan, identity: IdMapping) -> Result<Vec<OwnedFd>, Fault> {
+pub(crate) fn open_sources(
+    plan: &LaunchPlan,
+    identity: IdMapping,
+    mut blank: Option<Blank>,
+) -> Result<Vec<OwnedFd>, Fault> {
     let mut maps: BTreeMap<(u32, u32), OwnedFd> = BTreeMap::new();
     let mut sources = Vec::new();
     for entry in &plan.mounts {
@@ -38,7 +42,10 @@ pub(crate) fn open_sources(plan: &LaunchPlan, identity: IdMapping) -> Result<Vec
             let owner = (stat.st_uid, stat.st_gid);
             let map = match maps.entry(owner) {
                 Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => new.insert(user_namespace(owner, identity)?),
+                Entry::Vacant(new) => {
+                    let blank = blank.take().map_or_else(Blank::make, Ok)?;
+                    new.insert(blank.map(owner, identity)?)
+                }
             };
             mount::set_idmap(detached.as_fd(), map.as_fd()).map_err(|error| {
                 Fault::new(
@@ -54,35 +61,49 @@ pub(crate) fn open_sources(plan: &LaunchPlan, identity: IdMapping) -> Result<Vec
     Ok(sources)
 }
 
-/// A user namespace whose only use is its map: files of `owner` belong to the agent.
-fn user_namespace(owner: (u32, u32), identity: IdMapping) -> Result<OwnedFd, Fault> {
-    let fault = |step: &str, why: String| {
-        Fault::new(
-            Code::FenceIdmap,
-            format!("cannot make an owner map ({step})"),
-            why,
-        )
-    };
-    let (ours, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-        .map_err(|e| fault("pipe", e.to_string()))?;
-    match clone_into(Namespaces::USER, None).map_err(|e| fault("clone", e.to_string()))? {
-        Cloned::Child => {
-            // Lives until its namespace is held by a descriptor, or until the spawner is gone: the other end closes.
-            drop(theirs);
-            let mut byte = [0];
-            let waited = rustix::io::read(&ours, &mut byte);
-            bastle_sys::exec::exit(u8::from(waited.is_err()))
-        }
-        Cloned::Parent { pid, pidfd: _ } => {
-            drop(ours);
-            let made = write_map(pid, "uid_map", owner.0, identity.outside)
-                .and_then(|()| write_map(pid, "gid_map", owner.1, identity.outside))
-                .and_then(|()| std::fs::File::open(format!("/proc/{pid}/ns/user")));
-            // Not waited for: it ends by itself, and is reaped with this process.
-            drop(theirs);
-            Ok(made.map_err(|e| fault("map", e.to_string()))?.into())
+/// A user namespace whose only use will be its map. Nobody knows yet whose files it is for.
+pub(crate) struct Blank {
+    pid: u32,
+    /// Lives until its namespace is held by a descriptor, or until the spawner is gone: this end closes.
+    keeper: OwnedFd,
+}
+
+impl Blank {
+    /// Makes one, held by a process that does nothing.
+    pub(crate) fn make() -> Result<Self, Fault> {
+        let (ours, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+            .map_err(|e| fault("pipe", e.to_string()))?;
+        match clone_into(Namespaces::USER, None).map_err(|e| fault("clone", e.to_string()))? {
+            Cloned::Child => {
+                drop(theirs);
+                // Not one descriptor of the spawner's is this process's business, its line to control least of all.
+                let closed = bastle_sys::fd::close_all_except(&[ours.as_raw_fd()]);
+                let mut byte = [0];
+                let waited = rustix::io::read(&ours, &mut byte);
+                bastle_sys::exec::exit(u8::from(waited.is_err() || closed.is_err()))
+            }
+            Cloned::Parent { pid, pidfd: _ } => Ok(Self { pid, keeper: theirs }),
         }
     }
+
+    /// Files of `owner` belong to the agent.
+    fn map(self, owner: (u32, u32), identity: IdMapping) -> Result<OwnedFd, Fault> {
+        let Self { pid, keeper } = self;
+        let made = write_map(pid, "uid_map", owner.0, identity.outside)
+            .and_then(|()| write_map(pid, "gid_map", owner.1, identity.outside))
+            .and_then(|()| std::fs::File::open(format!("/proc/{pid}/ns/user")));
+        // Not waited for: it ends by itself, and is reaped with this process.
+        drop(keeper);
+        Ok(made.map_err(|e| fault("map", e.to_string()))?.into())
+    }
+}
+
+fn fault(step: &str, why: String) -> Fault {
+    Fault::new(
+        Code::FenceIdmap,
+        format!("cannot make an owner map ({step})"),
+        why,
+    )
 }
 
 fn write_map(pid: u32, file: &str, from: u32, to: u32) -> std::io::Result<()> {

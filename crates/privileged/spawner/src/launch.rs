@@ -1,15 +1,28 @@
-//! From an admitted plan to a running init. Order matters: identity and cgroups are set while init waits for its release.
-use crate::admit::Admitted;
+//! From nothing to a running init. Order matters: the child is made before the plan is there, and carries nothing out
+//! before it is admitted, mapped and in its cgroups.
+use crate::admit::{self, Admitted};
 use crate::cgroup::Group;
 use crate::identity::{self, Identity};
 use crate::{hooks, idmap};
-use bastle_contract::{Code, Fault, Handover, HostFacts, LimitKind};
+use bastle_contract::socket::{self, MAX_DESCRIPTORS};
+use bastle_contract::{Birth, Code, Fault, HostFacts, IdMapping, LimitKind, ToChild, ToSpawner};
 use bastle_sys::clone::{Cloned, Namespaces, clone_into};
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Signal, WaitId, WaitIdOptions};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::time::Instant;
+
+/// A child in its own namespaces that waits for a plan. Dropped, it ends: its line closes.
+pub(crate) struct Prepared {
+    pid: u32,
+    pidfd: OwnedFd,
+    line: OwnedFd,
+    mounts: Option<OwnedFd>,
+    mapping: IdMapping,
+    claim: Option<OwnedFd>,
+    /// For the owner of the workspace, when the spawner is root.
+    owners: Option<idmap::Blank>,
+}
 
 /// A sandbox and everything that must be undone at its end.
 pub(crate) struct Running {
@@ -18,85 +31,128 @@ pub(crate) struct Running {
     pub(crate) group: Group,
     pub(crate) wall_ms: Option<u64>,
     pub(crate) started: Instant,
+    /// Keeps the mounts of the run until everything has been reported: taking them down takes the kernel a while.
+    pub(crate) mounts: Option<OwnedFd>,
     /// Holds the uid of the run.
     pub(crate) _claim: Option<OwnedFd>,
 }
 
-/// Builds the sandbox. On any failure nothing is left: the child dies with its line, the group with its value.
-pub(crate) fn launch(admitted: Admitted, facts: &HostFacts, init: crate::Init) -> Result<Running, Fault> {
-    let started = Instant::now();
-    let (plan, events, attachments, stdio) = admitted.into_parts();
+/// Makes the child, while whoever wants a sandbox is still thinking about what it shall be.
+pub(crate) fn prepare(init: crate::Init) -> Result<Prepared, Fault> {
     let Identity { mapping, claim } = identity::choose()?;
-    let group = Group::create(&plan, &facts.cgroup)?;
-    let as_root = facts.uid == 0;
-    let sources = if as_root {
-        idmap::open_sources(&plan, mapping)?
-    } else {
-        Vec::new()
-    };
-    let (release, released) = rustix::net::socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .map_err(|error| fault("release line", &error.into()))?;
-    let wall_ms = plan.limit(LimitKind::WallTime).map(|rule| rule.value);
+    let (line, theirs) = socket::pair().map_err(|error| fault("line", &error))?;
     let host_namespaces = own_namespaces();
-    let cgroups = group.evidence().to_vec();
-    let fence = describe(facts, &group);
-    let born_in = if hooks::enforces("cgroup") {
-        group.unified_descriptor()?
-    } else {
-        None
-    };
-    let cloned =
-        clone_into(namespaces(), born_in.as_ref().map(AsFd::as_fd)).map_err(|error| userns_fault(&error))?;
-    let (pid, pidfd) = match cloned {
+    let by_root = rustix::process::geteuid().is_root();
+    let (pid, pidfd) = match clone_into(namespaces(), None).map_err(|error| userns_fault(&error))? {
         Cloned::Child => {
-            drop(release);
-            init(Handover {
-                plan,
+            drop(line);
+            init(Birth {
                 identity: mapping,
-                fence,
-                sources,
-                release: released,
-                events,
-                attachments,
-                stdio,
-                cgroups,
+                by_root,
+                line: theirs,
                 host_namespaces,
             })
         }
         Cloned::Parent { pid, pidfd } => (pid, pidfd),
     };
-    // Control's line and the agent's streams are init's alone from here on.
-    drop((events, attachments, stdio, sources, released));
-    let gid = if as_root { mapping.outside } else { facts.gid };
-    let settled = identity::write_maps(pid, mapping, gid)
-        .and_then(|()| {
-            if hooks::enforces("cgroup") {
-                group.join(pid)
-            } else {
-                Ok(())
-            }
-        })
-        .and_then(|()| rustix::io::write(&release, b"!").map_err(|error| fault("release", &error.into())));
-    if let Err(cause) = settled {
-        // Before the group goes: its member must be dead.
-        return Err(abandon(&pidfd).err().unwrap_or(cause));
+    drop(theirs);
+    // Before it changes its identity. Only speed hangs on it.
+    let mounts = std::fs::File::open(format!("/proc/{pid}/ns/mnt")).map(OwnedFd::from).ok();
+    let gid = if by_root {
+        mapping.outside
+    } else {
+        rustix::process::getegid().as_raw()
+    };
+    let mapped = identity::write_maps(pid, mapping, gid)
+        .and_then(|()| tell(&line, &ToChild::Mapped, &[]));
+    let owners = if by_root { Some(idmap::Blank::make()?) } else { None };
+    let prepared = Prepared {
+        pid,
+        pidfd,
+        line,
+        mounts,
+        mapping,
+        claim,
+        owners,
+    };
+    match mapped {
+        Ok(()) => Ok(prepared),
+        Err(cause) => Err(abandon(prepared).err().unwrap_or(cause)),
     }
+}
+
+/// Has the child carry the plan out. On any failure nothing is left: the child is dead, the group goes with its value.
+pub(crate) fn launch(
+    frame: &ToSpawner,
+    descriptors: Vec<OwnedFd>,
+    facts: &HostFacts,
+    prepared: Result<Prepared, Fault>,
+) -> Result<Running, Fault> {
+    let started = Instant::now();
+    let mut prepared = prepared?;
+    // Whatever the frame is: the child reads and does nothing before it is released.
+    let parts: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+    let settled = tell(&prepared.line, &ToChild::Plan, &parts)
+        .and_then(|()| admit::admit(frame, descriptors))
+        .and_then(|admitted| release(admitted, facts, &mut prepared));
+    let (group, wall_ms) = match settled {
+        Ok(settled) => settled,
+        // Before the group goes: its member must be dead.
+        Err(cause) => return Err(abandon(prepared).err().unwrap_or(cause)),
+    };
+    let Prepared {
+        pid,
+        pidfd,
+        line: _,
+        mounts,
+        mapping: _,
+        claim,
+        owners: _,
+    } = prepared;
     Ok(Running {
         pid,
         pidfd,
         group,
         wall_ms,
         started,
+        mounts,
         _claim: claim,
     })
 }
 
-fn abandon(pidfd: &OwnedFd) -> Result<(), Fault> {
+/// Limits and binds, then the word.
+fn release(
+    admitted: Admitted,
+    facts: &HostFacts,
+    prepared: &mut Prepared,
+) -> Result<(Group, Option<u64>), Fault> {
+    let plan = admitted.into_plan();
+    if facts.uid == 0 {
+        let sources = idmap::open_sources(&plan, prepared.mapping, prepared.owners.take())?;
+        for some in sources.chunks(MAX_DESCRIPTORS) {
+            let some: Vec<BorrowedFd<'_>> = some.iter().map(AsFd::as_fd).collect();
+            tell(&prepared.line, &ToChild::Sources, &some)?;
+        }
+    }
+    let group = Group::create(&plan, &facts.cgroup)?;
+    if hooks::enforces("cgroup") {
+        group.join(prepared.pid)?;
+    }
+    let word = ToChild::Release {
+        fence: describe(facts, &group),
+        cgroups: group.evidence().to_vec(),
+    };
+    tell(&prepared.line, &word, &[])?;
+    Ok((group, plan.limit(LimitKind::WallTime).map(|rule| rule.value)))
+}
+
+fn tell(line: &OwnedFd, frame: &ToChild, descriptors: &[BorrowedFd<'_>]) -> Result<(), Fault> {
+    socket::send(line, frame, descriptors).map_err(|error| fault("line to the sandbox", &error))
+}
+
+/// Ends a child that will not be used.
+fn abandon(prepared: Prepared) -> Result<(), Fault> {
+    let pidfd = &prepared.pidfd;
     rustix::process::pidfd_send_signal(pidfd, Signal::KILL)
         .map_err(|error| fault("abandon", &error.into()))?;
     rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED)

@@ -6,6 +6,7 @@
 
 mod admit;
 mod cgroup;
+pub mod early;
 mod facts;
 mod hooks;
 mod identity;
@@ -14,17 +15,27 @@ mod launch;
 mod supervise;
 
 use bastle_contract::socket;
-use bastle_contract::{FromSpawner, Handover, ToSpawner, WIRE_VERSION};
+use bastle_contract::{Birth, FromSpawner, ToSpawner, WIRE_VERSION};
 use std::os::fd::OwnedFd;
 
 /// What init is: given by the binary, because this crate must not link it.
-pub type Init = fn(Handover) -> !;
+pub type Init = fn(Birth) -> !;
 
 pub use facts::collect as host_facts;
+
+/// The name of a spawner's process.
+pub(crate) const NAME: &std::ffi::CStr = c"bastle-spawner";
 
 /// Serves the run on `control`; returns the process's exit code.
 #[must_use]
 pub fn serve(control: &OwnedFd, init: Init) -> u8 {
+    // By this name others tell a living spawner from a number that was used again.
+    if rustix::thread::set_name(NAME).is_err() {
+        return 1;
+    }
+    // First of all: it goes on by itself while this process looks around and control reads the policy. A failure is
+    // told when somebody wants the sandbox.
+    let prepared = launch::prepare(init);
     let facts = facts::collect();
     let hello = FromSpawner::Hello {
         version: WIRE_VERSION,
@@ -39,11 +50,7 @@ pub fn serve(control: &OwnedFd, init: Init) -> u8 {
         Ok(None) => return 0,
         Err(error) => return refuse(control, &admit::malformed(&error)),
     };
-    let admitted = match admit::admit(&frame, descriptors) {
-        Ok(admitted) => admitted,
-        Err(fault) => return refuse(control, &fault),
-    };
-    match launch::launch(admitted, &facts, init) {
+    match launch::launch(&frame, descriptors, &facts, prepared) {
         Ok(running) => supervise::supervise(control, running),
         Err(fault) => refuse(control, &fault),
     }

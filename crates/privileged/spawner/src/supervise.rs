@@ -104,7 +104,7 @@ fn end(listener: Option<&OwnedFd>, running: Running, killed: Option<String>) -> 
         peak_memory: group_peak.unwrap_or(peak_memory),
         ..Usage::default()
     };
-    let Running { group, .. } = running;
+    let Running { group, mounts, .. } = running;
     let removed = group.remove();
     if let Some(control) = listener {
         for hit in hits {
@@ -112,6 +112,7 @@ fn end(listener: Option<&OwnedFd>, running: Running, killed: Option<String>) -> 
         }
         socket::send(control, &FromSpawner::Ended { usage, killed }, &[])?;
     }
+    drop(mounts);
     removed
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Forked from init after init confined itself, so it has every restriction already; it adds the filter,
 //! proves from its own place that all of them hold, waits for the word, and executes.
-use crate::filter::{self, FilterSpec};
+use crate::filter::{FilterSpec, Filters};
 use crate::hooks;
 use crate::probes::{self, Baseline};
 use crate::step::Step;
@@ -40,10 +40,10 @@ pub(crate) enum ToAgent {
 pub(crate) fn become_agent(
     handover: &Handover,
     terminal: Option<OwnedFd>,
-    baseline: &Baseline,
+    (baseline, filters): (&Baseline, &Filters),
     init: &OwnedFd,
 ) -> ! {
-    let told = match prepare(handover, terminal, baseline, init) {
+    let told = match prepare(handover, terminal, (baseline, filters), init) {
         Ok((probes, steps)) => socket::send(init, &FromAgent::Probed(probes, steps), &[]),
         Err(fault) => socket::send(init, &FromAgent::Failed(fault), &[]),
     };
@@ -61,7 +61,7 @@ pub(crate) fn become_agent(
 fn prepare(
     handover: &Handover,
     terminal: Option<OwnedFd>,
-    baseline: &Baseline,
+    (baseline, filters): (&Baseline, &Filters),
     init: &OwnedFd,
 ) -> Result<Report, Fault> {
     let mut steps = Steps::start();
@@ -73,18 +73,18 @@ fn prepare(
     if hooks::enforces("descriptors") {
         bastle_sys::fd::close_all_except(&[init.as_raw_fd()]).step("closing descriptors", "close_range")?;
     }
-    bastle_sys::signal::reset_all().step("signal defaults", "sigprocmask")?;
+    bastle_sys::signal::unblock_all().step("signal mask", "sigprocmask")?;
     rustix::process::chdir(plan.cwd.as_path()).step("working directory", &plan.cwd)?;
     steps.done("session");
     if hooks::enforces("seccomp") {
-        let program = filter::for_agent(FilterSpec::of(plan));
+        let program = filters.agent(FilterSpec::of(plan));
         let listener =
             bastle_sys::seccomp::install_with_listener(&program).step("system-call filter", "seccomp")?;
         socket::send(init, &FromAgent::Filtered, &[listener.as_fd()])
             .step("system-call filter", "listener")?;
     }
     steps.done("filter");
-    let probes = probes::run(handover, baseline, init.as_raw_fd());
+    let probes = probes::of_agent(handover, baseline, init.as_raw_fd());
     steps.done("probes");
     Ok((probes, steps.taken()))
 }

@@ -9,7 +9,7 @@ use rustix::process::{Resource, Rlimit};
 use rustix::thread::CpuSet;
 
 /// Landlock's rules as of the ABI that has scopes; later ABIs add logging only.
-const LANDLOCK: ABI = ABI::V6;
+pub(crate) const LANDLOCK: ABI = ABI::V6;
 
 /// The limit at which no core is written to a file and none is piped to the host's handler.
 pub(crate) const NO_CORE: u64 = 1;

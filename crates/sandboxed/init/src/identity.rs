@@ -44,19 +44,10 @@ pub(crate) fn die_with_parent() -> Result<(), Fault> {
         .step("death with the spawner", "prctl")
 }
 
-/// Gives up every capability in every set, for ever.
-pub(crate) fn drop_capabilities() -> Result<(), Fault> {
+/// Gives up every capability this thread has, for ever.
+pub(crate) fn empty_sets() -> Result<(), Fault> {
     let what = "dropping capabilities";
     rustix::thread::clear_ambient_capability_set().step(what, "ambient")?;
-    for bit in 0..64 {
-        let capability = CapabilitySet::from_bits_retain(1 << bit);
-        match rustix::thread::remove_capability_from_bounding_set(capability) {
-            Ok(()) => {}
-            // One past the kernel's last capability.
-            Err(rustix::io::Errno::INVAL) => break,
-            Err(cause) => return Err(cause).step(what, "bounding"),
-        }
-    }
     let none = CapabilitySet::empty();
     rustix::thread::set_capabilities(
         None,
@@ -67,4 +58,18 @@ pub(crate) fn drop_capabilities() -> Result<(), Fault> {
         },
     )
     .step(what, "capset")
+}
+
+/// Nothing this process executes can ever have a capability again.
+pub(crate) fn empty_bounding_set() -> Result<(), Fault> {
+    for bit in 0..64 {
+        let capability = CapabilitySet::from_bits_retain(1 << bit);
+        match rustix::thread::remove_capability_from_bounding_set(capability) {
+            Ok(()) => {}
+            // One past the kernel's last capability.
+            Err(rustix::io::Errno::INVAL) => break,
+            Err(cause) => return Err(cause).step("dropping capabilities", "bounding"),
+        }
+    }
+    Ok(())
 }

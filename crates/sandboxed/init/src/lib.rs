@@ -11,19 +11,25 @@ mod filter;
 mod guard;
 mod hooks;
 mod identity;
+mod network;
 mod probes;
 mod root;
+mod server;
 mod step;
 mod steps;
 mod supervise;
 mod watchdog;
 
+pub use server::fence_server;
+
 use agent::{FromAgent, ToAgent};
 use bastle_contract::socket;
 use bastle_contract::{
-    CapabilityStatement, Code, Event, Fault, FromInit, Handover, ProbeResult, Stdio, ToInit,
+    Birth, CapabilityStatement, Code, Event, Fault, FromInit, Handover, LaunchParts, ProbeResult, Stdio,
+    ToChild, ToInit,
 };
 use bastle_sys::clone::{Cloned, Namespaces, clone_into};
+use filter::Filters;
 use guard::Guard;
 use probes::Baseline;
 use rustix::event::{PollFd, PollFlags};
@@ -48,34 +54,130 @@ struct Prepared {
 }
 
 /// Becomes init. Never returns; everything in the sandbox ends with it.
-pub fn enter(mut handover: Handover) -> ! {
-    let sources = std::mem::take(&mut handover.sources);
-    let code = match run(&handover, sources) {
-        Ok(code) => code,
-        Err(fault) => {
-            // The spawner sees the exit and control the closed socket even when this cannot be told.
-            let told = socket::send(&handover.events, &FromInit::Failed(fault), &[]);
-            if told.is_ok() { 125 } else { 124 }
+pub fn enter(birth: Birth) -> ! {
+    let mut steps = Steps::start();
+    // Whatever went wrong is told once there is somebody to tell: control's line comes with the plan.
+    let ahead = ahead(&birth);
+    let code = match receive_plan(&birth.line) {
+        Ok(None) => 0,
+        Ok(Some(parts)) => {
+            steps.restart();
+            let outcome = match release(birth, parts) {
+                Ok(Some((handover, sources))) => {
+                    let carried = ahead.and_then(|(root, filters)| run(&handover, root, &filters, sources, steps));
+                    carried.or_else(|fault| {
+                        // The spawner sees the exit and control the closed socket even when this cannot be told.
+                        socket::send(&handover.events, &FromInit::Failed(fault), &[]).map(|()| 125)
+                    })
+                }
+                Ok(None) => Ok(0),
+                Err(_) => Ok(125),
+            };
+            outcome.unwrap_or(124)
         }
+        Err(_) => 125,
     };
     bastle_sys::exec::exit(code)
 }
 
-fn run(handover: &Handover, sources: Vec<OwnedFd>) -> Result<u8, Fault> {
-    let mut steps = Steps::start();
-    let (baseline, terminal) = build(handover, sources, &mut steps)?;
+/// Everything that no plan changes: done while the policy is still being read elsewhere.
+fn ahead(birth: &Birth) -> Result<(root::Unfilled, Filters), Fault> {
+    bastle_sys::fd::close_all_except(&[birth.line.as_raw_fd()]).step("closing descriptors", "close_range")?;
+    rustix::thread::set_name(c"bastle-init").step("own name", "prctl")?;
+    // Also for the agent's process, which is a copy of this one.
+    bastle_sys::signal::default_all();
+    silence()?;
+    match socket::receive::<ToChild>(&birth.line).step("waiting for the spawner", "identity")? {
+        Some((ToChild::Mapped, _)) => {}
+        Some(_) | None => return Err("it is gone").step("waiting for the spawner", "identity"),
+    }
+    let groups = if birth.by_root {
+        identity::Groups::OfRoot
+    } else {
+        identity::Groups::OfAnOrdinaryUser
+    };
+    identity::assume(birth.identity, groups)?;
+    identity::die_with_parent()?;
+    // Changing the identity made this process undumpable, and its own /proc files root's.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable).step("own /proc files", "prctl")?;
+    if hooks::enforces("capabilities") {
+        identity::empty_bounding_set()?;
+    }
+    if hooks::enforces("host-name") {
+        rustix::system::sethostname(HOST_NAME.as_bytes()).step("host name", "sethostname")?;
+    }
+    network::loopback()?;
+    Ok((root::begin()?, Filters::ahead()))
+}
+
+/// The launch frame's descriptors; `None` when no sandbox is wanted after all.
+fn receive_plan(line: &OwnedFd) -> Result<Option<LaunchParts>, String> {
+    match socket::receive::<ToChild>(line) {
+        Ok(Some((ToChild::Plan, descriptors))) => LaunchParts::read(descriptors).map(Some),
+        Ok(Some(other)) => Err(format!("unexpected {:?}", other.0)),
+        Ok(None) => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Waits for the binds and the word. `None`: the plan was not admitted, and the spawner has said why.
+fn release(birth: Birth, parts: LaunchParts) -> std::io::Result<Option<(Handover, Vec<OwnedFd>)>> {
+    let mut sources = Vec::new();
+    loop {
+        match socket::receive::<ToChild>(&birth.line)? {
+            Some((ToChild::Sources, some)) => sources.extend(some),
+            Some((ToChild::Release { fence, cgroups }, _)) => {
+                let LaunchParts {
+                    plan,
+                    events,
+                    attachments,
+                    stdio,
+                } = parts;
+                let Birth {
+                    identity,
+                    by_root: _,
+                    line: _,
+                    host_namespaces,
+                } = birth;
+                let handover = Handover {
+                    plan,
+                    identity,
+                    fence,
+                    events,
+                    attachments,
+                    stdio,
+                    cgroups,
+                    host_namespaces,
+                };
+                return Ok(Some((handover, sources)));
+            }
+            Some((ToChild::Mapped | ToChild::Plan, _)) => {
+                return Err(std::io::Error::other("the spawner's frames are out of order"));
+            }
+            None => return Ok(None),
+        }
+    }
+}
+
+fn run(
+    handover: &Handover,
+    root: root::Unfilled,
+    filters: &Filters,
+    sources: Vec<OwnedFd>,
+    mut steps: Steps,
+) -> Result<u8, Fault> {
+    steps.done("release");
+    let (baseline, terminal) = build(handover, root, sources, &mut steps)?;
     let (master, slave) = match terminal {
         Some((master, slave)) => (Some(master), Some(slave)),
         None => (None, None),
     };
     let mut guard = Guard::new(&handover.plan);
     let mut events = Vec::new();
-    let prepared = prepare(handover, slave, &baseline, &mut guard, &mut |event| {
+    let prepared = prepare(handover, slave, (&baseline, filters), &mut guard, &mut |event| {
         events.push(event)
     })?;
     steps.add("fork", &prepared.steps);
-    // From here on no other process of the sandbox can look into this one.
-    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).step("hiding init", "prctl")?;
     let statement = CapabilityStatement {
         fence: handover.fence.clone(),
         identity: handover.identity,
@@ -92,8 +194,6 @@ fn run(handover: &Handover, sources: Vec<OwnedFd>) -> Result<u8, Fault> {
     )
     .step("reporting", "ready")?;
     drop(master);
-    // While control writes the statement down.
-    bastle_sys::seccomp::install(&filter::for_init()).step("filter of init", "seccomp")?;
     // Control judges too, but a fence that is not proven is not started even if it says so.
     if !proven {
         return Ok(125);
@@ -113,45 +213,17 @@ type Terminal = Option<(OwnedFd, OwnedFd)>;
 /// Everything up to the point where this process is as confined as the agent will be, but for the filter.
 fn build(
     handover: &Handover,
+    root: root::Unfilled,
     sources: Vec<OwnedFd>,
     steps: &mut Steps,
 ) -> Result<(Baseline, Terminal), Fault> {
-    let keep: Vec<i32> = [handover.release.as_raw_fd(), handover.events.as_raw_fd()]
-        .into_iter()
-        .chain(
-            sources
-                .iter()
-                .chain(&handover.stdio)
-                .chain(&handover.attachments)
-                .map(AsRawFd::as_raw_fd),
-        )
-        .collect();
-    bastle_sys::fd::close_all_except(&keep).step("closing descriptors", "close_range")?;
-    silence()?;
-    wait_for_release(&handover.release)?;
-    steps.done("release");
     let baseline = Baseline::before_root();
     if hooks::enforces("cgroup-namespace") {
         bastle_sys::clone::unshare_cgroup().step("cgroup namespace", "unshare")?;
     }
-    let groups = if sources.is_empty() {
-        identity::Groups::OfAnOrdinaryUser
-    } else {
-        identity::Groups::OfRoot
-    };
-    identity::assume(handover.identity, groups)?;
-    identity::die_with_parent()?;
-    // Changing the identity made this process undumpable, and its own /proc files root's.
-    rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable).step("own /proc files", "prctl")?;
-    steps.done("identity");
-    root::build(&handover.plan, sources, handover.attachments.as_ref())?;
+    root::finish(root, &handover.plan, sources, handover.attachments.as_ref())?;
     steps.done("root");
-    if hooks::enforces("host-name") {
-        rustix::system::sethostname(HOST_NAME.as_bytes()).step("host name", "sethostname")?;
-    }
-    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
-        .step("loopback", "socket")?;
-    bastle_sys::net::loopback_up(socket.as_fd()).step("loopback", "lo")?;
+    network::faces(&handover.plan.network, &handover.events)?;
     steps.done("network");
     let terminal = terminal(handover.plan.stdio)?;
     let baseline = baseline.before_confinement();
@@ -173,7 +245,7 @@ fn confine(handover: &Handover) -> Result<(), Fault> {
     }
     // Last of all: everything above needs them.
     if hooks::enforces("capabilities") {
-        identity::drop_capabilities()?;
+        identity::empty_sets()?;
     }
     Ok(())
 }
@@ -186,15 +258,6 @@ fn silence() -> Result<(), Fault> {
     rustix::stdio::dup2_stdin(&null).step(what, "stdin")?;
     rustix::stdio::dup2_stdout(&null).step(what, "stdout")?;
     rustix::stdio::dup2_stderr(&null).step(what, "stderr")
-}
-
-/// One byte: identity and cgroups are set. End of file: the spawner is gone.
-fn wait_for_release(release: &OwnedFd) -> Result<(), Fault> {
-    let mut byte = [0];
-    match rustix::io::read(release, &mut byte).step("waiting for the spawner", "release")? {
-        1 => Ok(()),
-        _ => Err("it is gone").step("waiting for the spawner", "release"),
-    }
 }
 
 /// A pseudo-terminal of the sandbox's own file system: the agent's terminal is never the caller's.
@@ -222,7 +285,7 @@ fn terminal(stdio: Stdio) -> Result<Terminal, Fault> {
 fn prepare(
     handover: &Handover,
     slave: Option<OwnedFd>,
-    baseline: &Baseline,
+    (baseline, filters): (&Baseline, &Filters),
     guard: &mut Guard,
     tell: &mut dyn FnMut(Event),
 ) -> Result<Prepared, Fault> {
@@ -235,10 +298,14 @@ fn prepare(
     )
     .step(what, "socketpair")?;
     let pid = match clone_into(Namespaces::NONE, None).step(what, "clone")? {
-        Cloned::Child => agent::become_agent(handover, slave, baseline, &theirs),
+        Cloned::Child => agent::become_agent(handover, slave, (baseline, filters), &theirs),
         Cloned::Parent { pid, pidfd: _ } => pid,
     };
     drop(theirs);
+    // While the other one puts its own filter on. From here on no other process of the sandbox can look into this one.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).step("hiding init", "prctl")?;
+    let mut place = probes::of_place(handover, baseline);
+    bastle_sys::seccomp::install(filters.init()).step("filter of init", "seccomp")?;
     let mut listener: Option<OwnedFd> = None;
     loop {
         let mut waiting = vec![PollFd::new(&ours, PollFlags::IN)];
@@ -266,11 +333,12 @@ fn prepare(
                 }
             }
             Some((FromAgent::Probed(probes, steps), _)) => {
+                place.extend(probes);
                 return Ok(Prepared {
                     pid,
                     line: ours,
                     listener,
-                    probes,
+                    probes: place,
                     steps,
                 });
             }

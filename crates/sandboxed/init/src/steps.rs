@@ -16,6 +16,11 @@ impl Steps {
         }
     }
 
+    /// What went before does not count: it was done while nobody waited.
+    pub(crate) fn restart(&mut self) {
+        self.last = Instant::now();
+    }
+
     /// The step that just ended.
     pub(crate) fn done(&mut self, name: &str) {
         let now = Instant::now();

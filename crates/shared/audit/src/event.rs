@@ -1,4 +1,5 @@
 //! What is recorded. Text in denials and programs comes from the agent and is untrusted.
+use bastle_contract::egress::{BudgetReached, NetClosed, NetDecision};
 use bastle_contract::{
     Argv, BackendKind, CapabilityStatement, Denied, Digest, ExecSeen, Fault, LimitHit, RunId, Usage, Waiver,
 };
@@ -56,6 +57,46 @@ pub enum AuditEvent {
     },
     /// bastle refused to start or to go on.
     Refused(Fault),
+    /// A request, connection or lookup was judged. Where it was denied, its id is the denial's id everywhere.
+    Net(NetDecision),
+    /// What a judged request or connection moved, told at its end.
+    NetClosed(NetClosed),
+    /// Somebody or something answered a question about a request.
+    NetAnswered {
+        /// Number of the judged request.
+        seq: u64,
+        /// Its id.
+        id: String,
+        /// Whether it may go on.
+        allow: bool,
+        /// Who answered: `person`, `timeout`, `unattended`.
+        by: String,
+    },
+    /// The network rules of the living run were replaced.
+    NetChanged {
+        /// What was asked: `reload`, `allow RULE`, `deny RULE`, `revoke RULE`.
+        change: String,
+        /// Digest of the table now in force.
+        table: Digest,
+        /// Connections that were cut because it does not allow them.
+        cut: u32,
+    },
+    /// The egress process ended while the run lived.
+    NetLost {
+        /// How many were lost so far.
+        restart: u32,
+        /// What is known of it.
+        why: String,
+    },
+    /// A share of a budget was reached.
+    Budget(BudgetReached),
+    /// The agent asked for a rule. Untrusted text.
+    Wanted {
+        /// The rule.
+        rule: String,
+        /// Why.
+        why: String,
+    },
     /// Anything else worth keeping.
     Note {
         /// What it is about, e.g. `approval`.

@@ -34,6 +34,7 @@ mod fuzz;
 mod heads;
 mod key;
 mod medium;
+mod net;
 mod objects;
 mod ocsf;
 mod read;

@@ -39,6 +39,30 @@ pub(crate) fn here() -> Value {
     json!({ "name": "localhost" })
 }
 
+/// The sandbox, as the end of a connection.
+pub(crate) fn sandbox(run: &RunId) -> Value {
+    json!({ "name": "sandbox", "uid": run.as_str() })
+}
+
+/// The other end of a connection: its name, and its address and port where they are known.
+pub(crate) fn peer(host: &str, address: Option<std::net::IpAddr>, port: u16) -> Value {
+    let mut peer = json!({ "hostname": text(host) });
+    if let Some(object) = peer.as_object_mut() {
+        if let Some(address) = address {
+            object.insert("ip".into(), address.to_string().into());
+        }
+        if port != 0 {
+            object.insert("port".into(), port.into());
+        }
+    }
+    peer
+}
+
+/// The agent, where nobody can tell which of its processes.
+pub(crate) fn actor_run(run: &RunId) -> Value {
+    json!({ "app_name": "agent", "app_uid": run.as_str() })
+}
+
 /// The run, as an application that starts and stops.
 pub(crate) fn app(run: &RunId) -> Value {
     json!({ "name": "agent run", "uid": run.as_str() })

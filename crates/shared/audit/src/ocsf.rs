@@ -1,6 +1,6 @@
 //! The one table from events to OCSF classes. Everything a record says beside its payload is decided here.
 use crate::event::{AuditEvent, Exit, Mark};
-use crate::objects;
+use crate::{net, objects};
 use bastle_contract::{BackendKind, DenialKind, Denied, RunId};
 use serde_json::{Map, Value, json};
 
@@ -13,6 +13,12 @@ pub(crate) enum Class {
     File,
     /// Process Activity.
     Process,
+    /// Network Activity.
+    Network,
+    /// HTTP Activity.
+    Http,
+    /// DNS Activity.
+    Dns,
     /// Application Lifecycle.
     Lifecycle,
     /// API Activity.
@@ -30,17 +36,17 @@ pub(crate) enum Content<'a> {
 
 /// Where a record belongs.
 #[derive(Clone, Copy, Debug)]
-struct Shape {
-    class: Class,
-    activity: u8,
-    caption: &'static str,
-    severity: u8,
-    control: Control,
+pub(crate) struct Shape {
+    pub(crate) class: Class,
+    pub(crate) activity: u8,
+    pub(crate) caption: &'static str,
+    pub(crate) severity: u8,
+    pub(crate) control: Control,
 }
 
 /// What bastle did about it: OCSF action and disposition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Control {
+pub(crate) enum Control {
     /// Nothing was controlled.
     None,
     /// Allowed (1), Allowed (1).
@@ -54,13 +60,13 @@ enum Control {
 }
 
 /// Severities.
-const INFORMATIONAL: u8 = 1;
-const LOW: u8 = 2;
-const MEDIUM: u8 = 3;
-const HIGH: u8 = 4;
+pub(crate) const INFORMATIONAL: u8 = 1;
+pub(crate) const LOW: u8 = 2;
+pub(crate) const MEDIUM: u8 = 3;
+pub(crate) const HIGH: u8 = 4;
 
 /// An activity that has no number of its own in its class.
-const OTHER: u8 = 99;
+pub(crate) const OTHER: u8 = 99;
 
 impl Class {
     /// `class_uid`.
@@ -69,6 +75,9 @@ impl Class {
             Self::Base => 0,
             Self::File => 1001,
             Self::Process => 1007,
+            Self::Network => 4001,
+            Self::Http => 4002,
+            Self::Dns => 4003,
             Self::Lifecycle => 6002,
             Self::Api => 6003,
         }
@@ -108,6 +117,15 @@ fn shape(content: Content<'_>) -> Shape {
             AuditEvent::OutputTruncated { .. } => row(Lifecycle, OTHER, "Output Truncated", LOW, Dropped),
             AuditEvent::Ended { .. } => row(Lifecycle, 4, "Stop", INFORMATIONAL, Control::None),
             AuditEvent::Refused(_) => row(Api, 1, "Create", HIGH, Blocked),
+            AuditEvent::Net(decision) => net::shape(decision),
+            AuditEvent::NetClosed(_) => row(Class::Network, 6, "Traffic", INFORMATIONAL, Control::None),
+            AuditEvent::NetAnswered { allow, .. } => {
+                row(Api, 3, "Update", LOW, if *allow { Allowed } else { Blocked })
+            }
+            AuditEvent::NetChanged { .. } => row(Api, 3, "Update", LOW, Allowed),
+            AuditEvent::NetLost { .. } => row(Lifecycle, OTHER, "Egress Lost", HIGH, Control::None),
+            AuditEvent::Budget(reached) => net::shape_of_budget(reached),
+            AuditEvent::Wanted { .. } => row(Api, OTHER, "Rule Requested", LOW, Logged),
             AuditEvent::Note { .. } => row(Base, OTHER, "Note", INFORMATIONAL, Control::None),
         },
     }
@@ -166,6 +184,11 @@ pub(crate) fn body(
     match shape.class {
         // Neither class has an actor of its own; the host profile gives them one.
         Class::Base => profiles.push("host"),
+        Class::Network | Class::Http | Class::Dns => {
+            profiles.push("host");
+            body.insert("device".into(), objects::device(run));
+            body.insert("src_endpoint".into(), objects::sandbox(run));
+        }
         Class::Lifecycle => {
             profiles.push("host");
             body.insert("app".into(), objects::app(run));
@@ -231,8 +254,7 @@ fn fill_event(event: &AuditEvent, run: &RunId, body: &mut Map<String, Value>) {
                 BackendKind::Native => "native",
                 BackendKind::Host => "host",
             };
-            let program = Vec::from(argv.clone()).into_iter().next().unwrap_or_default();
-            format!("run planned on backend {backend}: {program}")
+            format!("run planned on backend {backend}: {}", argv.program())
         }
         AuditEvent::Statement(statement) => {
             format!(
@@ -255,23 +277,7 @@ fn fill_event(event: &AuditEvent, run: &RunId, body: &mut Map<String, Value>) {
         AuditEvent::Paused => "run paused".to_owned(),
         AuditEvent::Resumed => "run resumed".to_owned(),
         AuditEvent::OutputTruncated { bytes } => format!("{bytes} bytes of output discarded"),
-        AuditEvent::Ended { exit, reason, .. } => {
-            let (status, code, how) = match exit {
-                Exit::Code(code) => (
-                    if *code == 0 { 1 } else { 2 },
-                    code.to_string(),
-                    format!("exit code {code}"),
-                ),
-                Exit::Signal(signal) => (2, format!("signal {signal}"), format!("signal {signal}")),
-                Exit::Unknown => (0, "unknown".to_owned(), "unknown end".to_owned()),
-            };
-            body.insert("status_id".into(), status.into());
-            body.insert("status_code".into(), code.into());
-            match reason {
-                Some(reason) => format!("run ended: {how}, {reason}"),
-                None => format!("run ended: {how}"),
-            }
-        }
+        AuditEvent::Ended { exit, reason, .. } => fill_end(*exit, reason.as_deref(), body),
         AuditEvent::Refused(fault) => {
             body.insert("api".into(), objects::api("bastle", "run.refuse"));
             body.insert("status_id".into(), 2.into());
@@ -279,9 +285,42 @@ fn fill_event(event: &AuditEvent, run: &RunId, body: &mut Map<String, Value>) {
             body.insert("status_detail".into(), objects::text(&fault.why).into());
             fault.what.clone()
         }
+        AuditEvent::Net(decision) => net::fill(decision, run, body),
+        AuditEvent::NetClosed(closed) => net::fill_closed(closed, body),
+        AuditEvent::NetAnswered { id, allow, by, .. } => {
+            let word = if *allow { "allowed" } else { "denied" };
+            net::fill_api("net.answer", format!("{word} {id} (by {by})"), body)
+        }
+        AuditEvent::NetChanged { change, cut, .. } => {
+            let text = format!("network rules replaced: {change}; {cut} connections cut");
+            net::fill_api("net.change", text, body)
+        }
+        AuditEvent::NetLost { restart, why } => format!("egress process lost ({restart}): {why}"),
+        AuditEvent::Budget(reached) => net::budget_message(reached),
+        AuditEvent::Wanted { rule, why } => {
+            net::fill_api("net.want", format!("the agent asks for {rule}: {why}"), body)
+        }
         AuditEvent::Note { topic, text } => format!("{topic}: {text}"),
     };
     body.insert("message".into(), objects::text(&message).into());
+}
+
+fn fill_end(exit: Exit, reason: Option<&str>, body: &mut Map<String, Value>) -> String {
+    let (status, code, how) = match exit {
+        Exit::Code(code) => (
+            if code == 0 { 1 } else { 2 },
+            code.to_string(),
+            format!("exit code {code}"),
+        ),
+        Exit::Signal(signal) => (2, format!("signal {signal}"), format!("signal {signal}")),
+        Exit::Unknown => (0, "unknown".to_owned(), "unknown end".to_owned()),
+    };
+    body.insert("status_id".into(), status.into());
+    body.insert("status_code".into(), code.into());
+    match reason {
+        Some(reason) => format!("run ended: {how}, {reason}"),
+        None => format!("run ended: {how}"),
+    }
 }
 
 fn fill_denial(denied: &Denied, run: &RunId, body: &mut Map<String, Value>) -> String {

@@ -1,20 +1,52 @@
-//! What the spawner hands to the child that becomes init. Never crosses a socket: the child is a copy of the spawner.
+//! What the spawner hands to the child that becomes init.
+//!
+//! The child is made before a plan is there, so that its namespaces and the parts of its root that no plan changes
+//! are ready when one comes. What it has at birth it has as a copy of the spawner; the rest comes over its line.
 use crate::{IdMapping, LaunchPlan, LimitKind};
+use serde::{Deserialize, Serialize};
 use std::os::fd::OwnedFd;
 
-/// Everything init starts with. All other descriptors are closed.
+/// What the child has when it is made. All other descriptors are closed.
+#[derive(Debug)]
+pub struct Birth {
+    /// Who to become.
+    pub identity: IdMapping,
+    /// Whether the spawner is root: then binds come over the line, opened with root's reach and mapped.
+    pub by_root: bool,
+    /// Socket to the spawner: [`ToChild`] frames. End of file when the spawner is gone or needs no sandbox.
+    pub line: OwnedFd,
+    /// The spawner's own namespaces, `("net", inode)`: init must be in others.
+    pub host_namespaces: Vec<(&'static str, u64)>,
+}
+
+/// From the spawner to its child, in this order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "type", deny_unknown_fields)]
+pub enum ToChild {
+    /// The identity is mapped: the child may build what needs no plan.
+    Mapped,
+    /// The launch frame's own descriptors, unopened. The child reads the plan while the spawner admits it.
+    Plan,
+    /// Some of the binds as detached mounts, in the order of the plan.
+    Sources,
+    /// Admitted, and the child is in its cgroups: carry the plan out.
+    Release {
+        /// What enforces it, for the statement.
+        fence: String,
+        /// Limits the spawner set in cgroups.
+        cgroups: Vec<CgroupEvidence>,
+    },
+}
+
+/// Everything init works with once it is released.
 #[derive(Debug)]
 pub struct Handover {
     /// What to do.
     pub plan: LaunchPlan,
-    /// Who to become.
+    /// Who it is.
     pub identity: IdMapping,
     /// What enforces it, for the statement.
     pub fence: String,
-    /// Started as root: the binds as detached mounts, in the order of the plan's binds. Otherwise empty and init opens them.
-    pub sources: Vec<OwnedFd>,
-    /// Gives one byte once identity and cgroups are set from outside; end of file when the spawner is gone.
-    pub release: OwnedFd,
     /// Socket to control.
     pub events: OwnedFd,
     /// Bytes of the files that are too large for the plan (sealed), when it has any.
@@ -28,7 +60,8 @@ pub struct Handover {
 }
 
 /// A limit held by a cgroup: what the spawner wrote and read back, and where init must find itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CgroupEvidence {
     /// Which limit.
     pub limit: LimitKind,

@@ -13,6 +13,7 @@ mod fault;
 mod guarantee;
 mod handover;
 mod id;
+mod launch;
 mod limits;
 mod path;
 mod plan;
@@ -26,8 +27,9 @@ pub use event::{DenialKind, Denied, Event, ExecSeen, LimitHit, Usage};
 pub use facts::{CgroupFacts, CgroupFlavour, Controller, HostFacts, IdMapping};
 pub use fault::Fault;
 pub use guarantee::{Enforcement, Guarantee, Mechanism};
-pub use handover::{CgroupEvidence, Handover};
+pub use handover::{Birth, CgroupEvidence, Handover, ToChild};
 pub use id::{Digest, DigestError, RunId, RunIdError};
+pub use launch::{LaunchParts, check_sealed, read_sealed};
 pub use limits::{LimitKind, LimitMechanism, LimitRule};
 pub use path::{AbsPath, AbsPathError, NamePattern, NamePatternError};
 pub use plan::{

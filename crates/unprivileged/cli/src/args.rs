@@ -1,8 +1,22 @@
 //! The command line as it is typed. Values are checked by the verbs, which know what they mean.
 use crate::commands::{
-    audit::AuditArgs, bench::BenchArgs, bench_spawner::BenchSpawnerArgs, can_i::CanIArgs,
-    completions::CompletionsArgs, demo::DemoArgs, doctor::DoctorArgs, explain::ExplainArgs, man::ManArgs,
-    policy::PolicyArgs, run_args::RunArgs, version::VersionArgs, why::WhyArgs,
+    audit::AuditArgs,
+    bench::BenchArgs,
+    bench_spawner::BenchSpawnerArgs,
+    can_i::CanIArgs,
+    completions::CompletionsArgs,
+    demo::DemoArgs,
+    doctor::DoctorArgs,
+    egress::EgressArgs,
+    explain::ExplainArgs,
+    learn::LearnArgs,
+    live::{AllowArgs, DenyArgs, PsArgs},
+    man::ManArgs,
+    policy::PolicyArgs,
+    run_args::RunArgs,
+    secret::SecretArgs,
+    version::VersionArgs,
+    why::WhyArgs,
 };
 use crate::render;
 use bastle_contract::{Code, ExitCode, Fault};
@@ -17,7 +31,7 @@ Examples:
   bastle doctor                        what this host can enforce
 
 Exit codes: 0 ok, 1 failed or denied, 2 usage, 3 not found, 10 would ask.
-`run` gives the command's own code; 124 timeout, 125 bastle failed, 126 and 127 not executed.";
+`run` gives the command's own code; 75 budget, 124 timeout, 125 bastle failed, 126 and 127 not executed.";
 
 /// Run AI coding agents inside a kernel-enforced fence.
 #[derive(Debug, Parser)]
@@ -65,6 +79,20 @@ pub(crate) enum Command {
     CanI(CanIArgs),
     /// Explain a denial or a decision
     Why(WhyArgs),
+    /// List runs that live and can be talked to
+    Ps(PsArgs),
+    /// Allow a living run a host, or answer its question
+    Allow(AllowArgs),
+    /// Deny a living run a host, or answer its question
+    Deny(DenyArgs),
+    /// Take a rule back that was allowed or denied while the run lives
+    Revoke(DenyArgs),
+    /// Propose rules from what a run that learned did
+    Learn(LearnArgs),
+    /// Run the egress proxy by itself, in front of other sandboxes
+    Egress(EgressArgs),
+    /// Keep secrets that agents never see
+    Secret(SecretArgs),
     /// List, show, verify and export audit logs
     Audit(AuditArgs),
     /// Explain an error code

@@ -9,7 +9,10 @@ mod commands;
 mod context;
 mod render;
 
-pub use bastle_control::SPAWNER_VERB;
+pub use bastle_control::{SPAWNER_VERB, offer_spawner};
+
+pub use bastle_control::{StandaloneRequest, StandaloneWish};
+pub use commands::egress::{ServeStandalone, offer_standalone};
 
 use args::{Cli, Command, Parsed};
 
@@ -34,6 +37,13 @@ fn run(cli: Cli) -> u8 {
         Command::Policy(args) => commands::policy::run(args, &cx),
         Command::CanI(args) => commands::can_i::run(args, &cx),
         Command::Why(args) => commands::why::run(args, &cx),
+        Command::Ps(args) => commands::live::ps(&args, &cx),
+        Command::Allow(args) => commands::live::allow(&args, &cx),
+        Command::Deny(args) => commands::live::deny(&args, &cx),
+        Command::Revoke(args) => commands::live::revoke(&args, &cx),
+        Command::Learn(args) => commands::learn::run(args, &cx),
+        Command::Egress(args) => commands::egress::run(&args, &cx),
+        Command::Secret(args) => commands::secret::run(args, &cx),
         Command::Audit(args) => commands::audit::run(args, &cx),
         Command::Explain(args) => commands::explain::run(args, &cx),
         Command::Completions(args) => commands::completions::run(&args, &cx),

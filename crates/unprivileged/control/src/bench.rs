@@ -22,7 +22,7 @@ pub fn launch_once(ready: Ready) -> Result<Launched, Fault> {
     let (streams, ends) = Streams::open(plan.stdio)?;
     let started = Instant::now();
     let since = |instant: Instant| u64::try_from(instant.elapsed().as_micros()).unwrap_or(u64::MAX);
-    spawner.launch(&plan, theirs.as_fd(), &ends)?;
+    spawner.launch(&plan, theirs.as_fd(), &[], &ends)?;
     drop((theirs, ends));
     match spawner.receive()? {
         FromSpawner::Launched { .. } => {}

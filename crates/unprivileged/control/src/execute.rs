@@ -1,6 +1,8 @@
 //! Carrying out a plan: record, spawner, relay, seal. Makes no choice.
+use crate::egress::NetTotals;
+use crate::live::Live;
 use crate::record::Record;
-use crate::relay::{Ending, Parts, Relay};
+use crate::relay::{Approvals, Ending, Net, Parts, Relay};
 use crate::signals::Signals;
 use crate::spawner::Spawner;
 use crate::streams::Streams;
@@ -9,7 +11,7 @@ use bastle_audit::{AuditEvent, Exit};
 use bastle_contract::{Code, Fault, LaunchPlan, LimitHit, LimitKind, Usage, socket};
 use rustix::event::Timespec;
 use std::io::ErrorKind;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 /// What came of a run.
@@ -33,27 +35,52 @@ pub struct Receipt {
     pub records: u64,
     /// How long each step of building took, in microseconds.
     pub steps: Vec<(String, u64)>,
+    /// What it did with the network; `None`: it had none.
+    pub net: Option<NetTotals>,
+}
+
+/// What beside the plan a run is carried out with.
+pub(crate) struct Means {
+    pub(crate) spawner: Spawner,
+    pub(crate) attachments: Vec<u8>,
+    pub(crate) net: Option<Net>,
+    pub(crate) live: Option<Live>,
+    pub(crate) approvals: Approvals,
 }
 
 /// Runs the plan to its end. The log is sealed whatever happens.
-pub fn execute(
+pub(crate) fn execute(
     plan: &LaunchPlan,
-    spawner: Spawner,
+    means: Means,
     record: impl FnOnce() -> Result<Record, Fault>,
     voice: &mut dyn Voice,
 ) -> Result<Receipt, Fault> {
     // The sandbox is built by others while the record is opened here: building has no effect, and the agent's start
     // waits for a word that is given only when the record is on disk. Without one, dropping the spawner undoes it all.
-    let parts = launch(plan, &spawner)?;
+    let Means {
+        spawner,
+        attachments,
+        net,
+        live,
+        approvals,
+    } = means;
+    let (events, streams, signals) = launch(plan, &spawner, &attachments)?;
+    drop(attachments);
+    let parts = Parts {
+        plan,
+        spawner: &spawner,
+        events,
+        streams,
+        signals,
+        net,
+        live,
+        approvals,
+    };
     let mut record = record()?;
     let outcome = Relay::new(parts, &mut record, voice).run();
-    let closed = spawner.close();
-    // Should the spawner have been killed, its groups are empty by now (init died with it) but still there.
-    if closed.is_err() || closed.is_ok_and(|status| !status.success()) {
-        for directory in &record.cgroups {
-            remove(Path::new(directory));
-        }
-    }
+    let cgroups = record.cgroups.clone();
+    // It lets go of the run's mounts while the record is sealed here.
+    let closing = spawner.let_go();
     let ending = match outcome {
         Ok(ending) => ending,
         Err(fault) => {
@@ -65,10 +92,19 @@ pub fn execute(
                 killed: Some("bastle failed".to_owned()),
                 discarded: 0,
                 steps: Vec::new(),
+                net: None,
             }
         }
     };
-    close(ending, record)
+    let receipt = close(ending, record);
+    let closed = closing.wait();
+    // Should the spawner have been killed, its groups are empty by now (init died with it) but still there.
+    if closed.is_err() || closed.is_ok_and(|status| !status.success()) {
+        for directory in &cgroups {
+            remove(Path::new(directory));
+        }
+    }
+    receipt
 }
 
 /// Removes a group whose members are dying: again while they still count, at most two seconds.
@@ -86,7 +122,11 @@ fn remove(directory: &Path) {
 }
 
 /// Hands the plan over.
-fn launch<'a>(plan: &'a LaunchPlan, spawner: &'a Spawner) -> Result<Parts<'a>, Fault> {
+fn launch(
+    plan: &LaunchPlan,
+    spawner: &Spawner,
+    attachments: &[u8],
+) -> Result<(OwnedFd, Streams, Signals), Fault> {
     let fault = |error: std::io::Error| {
         Fault::new(Code::FenceStep, "cannot make the event socket", error.to_string())
     };
@@ -94,16 +134,10 @@ fn launch<'a>(plan: &'a LaunchPlan, spawner: &'a Spawner) -> Result<Parts<'a>, F
     let (streams, ends) = Streams::open(plan.stdio)?;
     // Before anything lives that a signal could orphan.
     let signals = Signals::register()?;
-    spawner.launch(plan, theirs.as_fd(), &ends)?;
+    spawner.launch(plan, theirs.as_fd(), attachments, &ends)?;
     // The agent's ends are the sandbox's alone: a copy here would keep its streams open for ever.
     drop((theirs, ends));
-    Ok(Parts {
-        plan,
-        spawner,
-        events,
-        streams,
-        signals,
-    })
+    Ok((events, streams, signals))
 }
 
 fn close(ending: Ending, mut record: Record) -> Result<Receipt, Fault> {
@@ -114,6 +148,7 @@ fn close(ending: Ending, mut record: Record) -> Result<Receipt, Fault> {
         killed,
         discarded,
         steps,
+        net,
     } = ending;
     if let Some((_, fault)) = &fault {
         record.append(&AuditEvent::Refused(fault.clone()))?;
@@ -139,6 +174,7 @@ fn close(ending: Ending, mut record: Record) -> Result<Receipt, Fault> {
         discarded,
         records,
         steps,
+        net,
     })
 }
 

@@ -5,28 +5,37 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod egress;
 mod execute;
 pub mod host;
+pub mod learn;
+pub mod live;
 mod load;
 mod lookup;
+mod memfd;
 mod naming;
 mod pipeline;
 mod place;
 mod record;
 mod relay;
+mod secrets;
 mod signals;
 mod spawner;
+mod standalone;
 mod streams;
 mod voice;
 
 pub use bench::{Launched, launch_once};
-pub use execute::{Receipt, execute};
+pub use egress::{Attendance, EGRESS_VERB, Egress, NetTotals, Rules, table_digest};
+pub use execute::Receipt;
 pub use load::{Loaded, Sources, load, required as read_layer};
 pub use lookup::look_up;
 pub use naming::new_run_id;
-pub use pipeline::{Launch, Ready, prepare, run};
+pub use pipeline::{Helpers, Launch, Ready, prepare, run};
 pub use place::Place;
 pub use record::Record;
-pub use spawner::{SPAWNER_VERB, Spawner};
+pub use secrets::{Store, Stored};
+pub use spawner::{SPAWNER_VERB, Spawner, offer_spawner};
+pub use standalone::{StandaloneArgs, StandaloneRequest, StandaloneWish, Wishes, standalone};
 pub use streams::choose as choose_stdio;
-pub use voice::Voice;
+pub use voice::{About, AfterLoss, Question, Reply, Voice};

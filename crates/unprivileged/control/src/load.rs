@@ -20,6 +20,8 @@ pub struct Sources {
     pub expand: bool,
     /// `--unprotect PATH`.
     pub unprotect: Vec<AbsPath>,
+    /// `--learn`: what no rule names goes out for reading and is recorded.
+    pub learn: bool,
 }
 
 /// A merged policy and what it came from.
@@ -61,29 +63,16 @@ pub fn load(place: &Place, sources: &Sources) -> Result<Loaded, Vec<Fault>> {
             document: document.clone(),
         });
     }
-    let surroundings = Surroundings {
-        home: place.home.clone(),
-        workspace: place.workspace.clone(),
-    };
-    let options = |expansion| MergeOptions {
-        expansion,
-        unprotect: sources.unprotect.clone(),
-    };
-    let baseline = bastle_policy::merge(&layers, &surroundings, &options(Expansion::RestrictOnly))?;
+    let baseline = merge_with(place, sources, &layers, Expansion::RestrictOnly)?;
     let trusted = layers.len();
     for (name, kind) in PROJECT {
         layers.extend(optional(&place.workspace.as_path().join(name), kind)?);
     }
-    let expansion = if sources.expand {
-        Expansion::Allowed
-    } else {
-        Expansion::RestrictOnly
-    };
     // Without a file of the project both are the same.
     let effective = if layers.len() == trusted {
         baseline.clone()
     } else {
-        bastle_policy::merge(&layers, &surroundings, &options(expansion))?
+        merge_layers(place, sources, &layers)?
     };
     Ok(Loaded {
         layers,
@@ -92,10 +81,43 @@ pub fn load(place: &Place, sources: &Sources) -> Result<Loaded, Vec<Fault>> {
     })
 }
 
+/// Merges layers as the command line says.
+pub(crate) fn merge_layers(
+    place: &Place,
+    sources: &Sources,
+    layers: &[Layer],
+) -> Result<Effective, Vec<Fault>> {
+    let expansion = if sources.expand {
+        Expansion::Allowed
+    } else {
+        Expansion::RestrictOnly
+    };
+    merge_with(place, sources, layers, expansion)
+}
+
+fn merge_with(
+    place: &Place,
+    sources: &Sources,
+    layers: &[Layer],
+    expansion: Expansion,
+) -> Result<Effective, Vec<Fault>> {
+    let surroundings = Surroundings {
+        home: place.home.clone(),
+        workspace: place.workspace.clone(),
+    };
+    let options = MergeOptions {
+        expansion,
+        unprotect: sources.unprotect.clone(),
+    };
+    let mut effective = bastle_policy::merge(layers, &surroundings, &options)?;
+    effective.net.learn |= sources.learn;
+    Ok(effective)
+}
+
 /// bastle's own directories of this invocation, wherever the environment puts them: out of the agent's reach.
 fn own_directories(place: &Place) -> Result<Layer, Vec<Fault>> {
     let name = "bastle's own directories";
-    let hidden: Vec<String> = [&place.state, &place.config]
+    let hidden: Vec<String> = [&place.state, &place.config, &crate::live::directory(&place.state)]
         .into_iter()
         .map(|path| path.display().to_string())
         .collect();

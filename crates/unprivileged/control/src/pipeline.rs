@@ -1,14 +1,22 @@
 //! The walk of one request: judged, planned, recorded, launched. No step is reachable without the value of the one before.
-use crate::execute::{Receipt, execute};
+use crate::egress::{Attendance, Egress, Outlet, Rules, Setup, material, reaches};
+use crate::execute::{Means, Receipt, execute};
+use crate::live::Live;
 use crate::load::Loaded;
 use crate::lookup::look_up;
 use crate::place::Place;
 use crate::record::Record;
+use crate::relay::{Approvals, Net};
+use crate::secrets::Secrets;
 use crate::spawner::Spawner;
 use crate::voice::Voice;
 use bastle_audit::AuditEvent;
-use bastle_contract::{Argv, BackendKind, Code, Digest, EnvName, Fault, HostFacts, RunId, Stdio, Waiver};
+use bastle_contract::egress::Faces;
+use bastle_contract::{
+    Argv, BackendKind, Code, Digest, EnvName, Fault, HostFacts, Network, RunId, Stdio, Waiver,
+};
 use bastle_policy::{LaunchRequest, Planned, Verdict};
+use std::time::Duration;
 
 /// What a person asked for.
 #[derive(Clone, Debug)]
@@ -25,6 +33,16 @@ pub struct Launch {
     pub waivers: Vec<Waiver>,
     /// Whether debuggers work inside.
     pub debuggers: bool,
+    /// Who can answer a question.
+    pub attendance: Attendance,
+}
+
+/// Processes that were started while the policy was read.
+pub struct Helpers {
+    /// Builds the sandbox.
+    pub spawner: Spawner,
+    /// Decides about requests; `None` where it is known before that nothing goes out.
+    pub egress: Option<Egress>,
 }
 
 /// A launch that is planned and not started: all that a dry run shows.
@@ -34,6 +52,9 @@ pub struct Ready {
     /// The host.
     pub facts: HostFacts,
     spawner: Spawner,
+    outlet: Option<Outlet>,
+    attachments: Vec<u8>,
+    approvals: Approvals,
     effective: serde_json::Value,
 }
 
@@ -42,10 +63,26 @@ impl Ready {
     pub(crate) fn into_parts(self) -> (bastle_contract::LaunchPlan, Spawner) {
         (self.planned.plan, self.spawner)
     }
+
+    /// The run's own certificate authority, where some rule needs to look into TLS.
+    #[must_use]
+    pub fn has_authority(&self) -> bool {
+        self.outlet
+            .as_ref()
+            .is_some_and(|outlet| outlet.setup.authority.is_some())
+    }
 }
 
-/// Judges and plans. The spawner was started before, so that it looks at the host while the policy is read here.
-pub fn prepare(place: &Place, loaded: &Loaded, spawner: Spawner, launch: Launch) -> Result<Ready, Fault> {
+/// Judges and plans. The helpers were started before, so that they get ready while the policy is read here.
+pub fn prepare(
+    place: &Place,
+    loaded: &Loaded,
+    rules: Rules,
+    helpers: Helpers,
+    launch: Launch,
+) -> Result<Ready, Fault> {
+    let Helpers { spawner, egress } = helpers;
+    let (run, attendance) = (launch.run.clone(), launch.attendance);
     let request = LaunchRequest {
         run: launch.run,
         argv: launch.argv,
@@ -81,14 +118,71 @@ pub fn prepare(place: &Place, loaded: &Loaded, spawner: Spawner, launch: Launch)
     })?;
     let fs = look_up(&bastle_policy::needs(&loaded.effective))?;
     let facts = spawner.facts()?;
-    let planned = bastle_policy::plan(grant, &facts, &fs)?;
+    let mut planned = bastle_policy::plan(grant, &facts, &fs)?;
     let effective = recorded(&loaded.effective.canonical());
+    let budgets = &loaded.effective.budgets;
+    let approvals = (
+        budgets
+            .approval_timeout
+            .as_ref()
+            .map(|at| Duration::from_millis(at.value)),
+        budgets.on_timeout.as_ref().map(|at| at.value),
+    );
+    let (outlet, attachments) = match egress {
+        Some(egress) if reaches(loaded.effective.net.mode) => {
+            let (outlet, attachments) =
+                connect(place, loaded, rules, egress, (run, attendance), &mut planned)?;
+            (Some(outlet), attachments)
+        }
+        Some(_) | None => (None, Vec::new()),
+    };
     Ok(Ready {
         planned,
         facts,
         spawner,
+        outlet,
+        attachments,
+        approvals,
         effective,
     })
+}
+
+/// Configures egress and puts its faces into the plan.
+fn connect(
+    place: &Place,
+    loaded: &Loaded,
+    mut rules: Rules,
+    egress: Egress,
+    (run, attendance): (RunId, Attendance),
+    planned: &mut Planned,
+) -> Result<(Outlet, Vec<u8>), Fault> {
+    let table = rules.table().map_err(first)?;
+    let secrets = Secrets::fetch(&loaded.effective, place)?;
+    let mut setup = Setup {
+        run,
+        attendance,
+        table,
+        secrets,
+        authority: None,
+        kept: Vec::new(),
+        faces: Faces {
+            transparent: Vec::new(),
+        },
+    };
+    let made = setup.configure(&egress)?;
+    (setup.authority, setup.kept) = (made.authority, made.kept);
+    let material = material(setup.authority.as_deref(), setup.secrets.placeholders());
+    let attachments = planned.with_egress(&setup.table, material)?;
+    if let Network::Egress(faces) = &planned.plan.network {
+        setup.faces = faces.clone();
+    }
+    Ok((Outlet { egress, setup, rules }, attachments))
+}
+
+/// Rules that were merged once are merged again here: the first fault says what is different.
+fn first(faults: Vec<Fault>) -> Fault {
+    let none = || Fault::new(Code::PolicyUnreadable, "the network rules cannot be used", "");
+    faults.into_iter().next().unwrap_or_else(none)
 }
 
 /// Carries the plan out, and records it before the agent gets the word.
@@ -97,9 +191,24 @@ pub fn run(place: &Place, ready: Ready, voice: &mut dyn Voice) -> Result<Receipt
         planned,
         facts: _,
         spawner,
+        outlet,
+        attachments,
+        approvals,
         effective,
     } = ready;
     let plan = planned.plan;
+    // Another terminal reaches the run from its first moment.
+    let live = match &outlet {
+        Some(_) => Some(Live::open(&place.state, &plan.run)?),
+        None => None,
+    };
+    let means = Means {
+        spawner,
+        attachments,
+        net: outlet.map(Net::new),
+        live,
+        approvals,
+    };
     let digest = plan_digest(&plan)?;
     let record = || {
         let mut record = Record::open(&place.state, &plan.run)?;
@@ -113,7 +222,7 @@ pub fn run(place: &Place, ready: Ready, voice: &mut dyn Voice) -> Result<Receipt
         })?;
         Ok(record)
     };
-    execute(&plan, spawner, record, voice)
+    execute(&plan, means, record, voice)
 }
 
 /// The effective policy for the record: its rules as a list, without the values of variables.

@@ -9,12 +9,25 @@ const MOST_DENIALS: u64 = 5_000;
 const DURABLE_DENIALS: u64 = 100;
 /// Started programs that are kept one by one: about 20 MiB.
 const MOST_PROGRAMS: u64 = 20_000;
+/// Requests, lookups and their ends that are kept one by one: about 500 MiB. What is held back until it is recorded
+/// is always kept.
+const MOST_NET: u64 = 400_000;
+
+/// Whether a record can be left out when there are very many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// An effect waits for it.
+    Always,
+    /// Nothing does.
+    WhileFew,
+}
 
 /// The open log of one run.
 pub struct Record {
     writer: AuditWriter,
     pub(crate) denials: u64,
     programs: u64,
+    net: u64,
     pub(crate) limits: Vec<LimitHit>,
     pub(crate) cgroups: Vec<String>,
 }
@@ -27,6 +40,7 @@ impl Record {
             writer,
             denials: 0,
             programs: 0,
+            net: 0,
             limits: Vec::new(),
             cgroups: Vec::new(),
         })
@@ -78,6 +92,28 @@ impl Record {
         }
     }
 
+    /// Something of the network, in memory: the caller flushes or syncs once for all that came together.
+    pub(crate) fn net(&mut self, event: &AuditEvent, keep: Keep) -> Result<(), Fault> {
+        self.net += 1;
+        if self.net > MOST_NET && keep == Keep::WhileFew {
+            return Ok(());
+        }
+        self.writer
+            .append(event)
+            .map(|_| ())
+            .map_err(|error| cannot(&error))
+    }
+
+    /// Hands everything to the kernel.
+    pub(crate) fn flush(&mut self) -> Result<(), Fault> {
+        self.writer.flush().map_err(|error| cannot(&error))
+    }
+
+    /// Makes everything durable.
+    pub(crate) fn sync(&mut self) -> Result<(), Fault> {
+        self.writer.sync().map_err(|error| cannot(&error))
+    }
+
     /// A limit that was hit.
     pub(crate) fn limit(&mut self, hit: &LimitHit) -> Result<(), Fault> {
         self.limits.push(hit.clone());
@@ -89,6 +125,7 @@ impl Record {
         let counted = [
             ("denials", self.denials, MOST_DENIALS),
             ("programs", self.programs, MOST_PROGRAMS),
+            ("network", self.net, MOST_NET),
         ];
         for (topic, seen, most) in counted.into_iter().filter(|(_, seen, most)| seen > most) {
             let text = format!("{} more were counted and not kept one by one", seen - most);

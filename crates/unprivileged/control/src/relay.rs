@@ -1,6 +1,13 @@
 //! The life of a run seen from here: bytes to and from the agent, events to the record and to the person.
+mod commands;
+mod net;
+mod questions;
 mod wishes;
 
+pub(crate) use net::Net;
+
+use crate::egress::NetTotals;
+use crate::live::Live;
 use crate::record::Record;
 use crate::signals::Signals;
 use crate::spawner::Spawner;
@@ -30,6 +37,7 @@ pub(crate) struct Ending {
     pub(crate) discarded: u64,
     /// How long each step of building took, in microseconds.
     pub(crate) steps: Vec<(String, u64)>,
+    pub(crate) net: Option<NetTotals>,
 }
 
 /// A run that has been handed to the spawner.
@@ -41,10 +49,15 @@ pub(crate) struct Relay<'a> {
     pub(crate) signals: Signals,
     pub(crate) record: &'a mut Record,
     pub(crate) voice: &'a mut dyn Voice,
+    net: Option<Net>,
+    live: Option<Live>,
+    /// How long a question waits, and what follows.
+    approvals: Approvals,
     terminal: Option<RawTerminal>,
     pending: Vec<u8>,
     passed: u64,
     insisted: u8,
+    had_terminal: bool,
     /// When patience with an agent that was told to end runs out.
     patience: Option<Instant>,
     /// Nothing more will come from our standard input.
@@ -61,12 +74,21 @@ pub(crate) struct Parts<'a> {
     pub(crate) events: OwnedFd,
     pub(crate) streams: Streams,
     pub(crate) signals: Signals,
+    pub(crate) net: Option<Net>,
+    pub(crate) live: Option<Live>,
+    pub(crate) approvals: Approvals,
 }
+
+/// How long a question waits where a layer says so, and what follows.
+pub(crate) type Approvals = (Option<Duration>, Option<bastle_policy::OnTimeout>);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Source {
     Init,
     Spawner,
+    Egress,
+    Live,
+    Keys,
     Output,
     Errors,
     Input,
@@ -82,6 +104,9 @@ impl<'a> Relay<'a> {
             events,
             streams,
             signals,
+            net,
+            live,
+            approvals,
         } = parts;
         let ending = Ending {
             exit: Exit::Unknown,
@@ -90,6 +115,7 @@ impl<'a> Relay<'a> {
             killed: None,
             discarded: 0,
             steps: Vec::new(),
+            net: None,
         };
         Self {
             plan,
@@ -99,10 +125,14 @@ impl<'a> Relay<'a> {
             signals,
             record,
             voice,
+            net,
+            live,
+            approvals,
             terminal: None,
             pending: Vec::new(),
             passed: 0,
             insisted: 0,
+            had_terminal: wishes::has_terminal(),
             patience: None,
             input_ended: false,
             init_open: true,
@@ -122,7 +152,10 @@ impl<'a> Relay<'a> {
                 self.patience = None;
                 self.kill();
             }
+            self.expire_questions()?;
         }
+        self.live = None;
+        self.ending.net = self.farewell()?;
         Ok(self.ending)
     }
 
@@ -139,6 +172,12 @@ impl<'a> Relay<'a> {
         if !self.ended {
             add(Source::Spawner, self.spawner.socket(), PollFlags::IN);
         }
+        if let Some(egress) = self.net.as_ref().and_then(Net::socket) {
+            add(Source::Egress, egress, PollFlags::IN);
+        }
+        for peer in self.live.iter().flat_map(Live::waiting) {
+            add(Source::Live, peer, PollFlags::IN);
+        }
         if let Some(output) = &self.streams.output {
             add(Source::Output, output.as_fd(), PollFlags::IN);
         }
@@ -146,7 +185,9 @@ impl<'a> Relay<'a> {
             add(Source::Errors, errors.as_fd(), PollFlags::IN);
         }
         let stdin = std::io::stdin();
-        if let Some(input) = &self.streams.input {
+        if self.asks_keyboard() {
+            add(Source::Keys, stdin.as_fd(), PollFlags::IN);
+        } else if let Some(input) = &self.streams.input {
             // Read only what can be written: a slow agent holds its feeder back, not us.
             if self.pending.is_empty() && !self.ended && !self.input_ended {
                 add(Source::Input, stdin.as_fd(), PollFlags::IN);
@@ -157,8 +198,15 @@ impl<'a> Relay<'a> {
         for (index, stream) in self.signals.streams().enumerate() {
             add(Source::Signal(index), stream.as_fd(), PollFlags::IN);
         }
-        let timeout = self
-            .patience
+        let deadlines = [
+            self.patience,
+            self.net.as_ref().and_then(Net::deadline),
+            self.live.as_ref().and_then(Live::deadline),
+        ];
+        let timeout = deadlines
+            .into_iter()
+            .flatten()
+            .min()
             .map(|until| timespec(until.saturating_duration_since(Instant::now())));
         match rustix::event::poll(&mut waiting, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -182,6 +230,9 @@ impl<'a> Relay<'a> {
         match source {
             Source::Init => self.hear_init(),
             Source::Spawner => self.hear_spawner(),
+            Source::Egress => self.hear_egress(),
+            Source::Live => self.hear_live(),
+            Source::Keys => self.keys(),
             Source::Output => self.output(),
             Source::Errors => self.errors(),
             Source::Input => self.input(),
@@ -228,11 +279,7 @@ impl<'a> Relay<'a> {
                 self.ending.fault = Some((code, fault));
                 Ok(())
             }
-            FromInit::Faces => {
-                // No plan of this build asks for them.
-                drop(descriptors);
-                Ok(())
-            }
+            FromInit::Faces => self.faces(descriptors),
             FromInit::Event(event) => self.event(event),
             FromInit::Exited { code, signal, usage } => {
                 self.ending.exit = match (code, signal) {

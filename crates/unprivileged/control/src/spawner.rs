@@ -1,25 +1,51 @@
 //! The spawner as a child of this process, over a socket pair: no daemon, no file, nothing to connect to.
+use crate::memfd::sealed;
 use bastle_contract::{
     Code, Fault, FromSpawner, HostFacts, LaunchPlan, MAX_PLAN, ToSpawner, WIRE_VERSION, socket,
 };
-use rustix::fs::{MemfdFlags, SealFlags};
-use std::io::Write;
+use rustix::process::{WaitId, WaitIdOptions};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
+use std::sync::Mutex;
 
 /// The hidden verb under which the binary is the spawner.
 pub const SPAWNER_VERB: &str = "__spawner";
 
 /// A spawner that has not been asked for anything yet, or serves its one run.
 pub struct Spawner {
-    child: Child,
+    process: Process,
     socket: OwnedFd,
 }
 
+/// How its end is waited for.
+enum Process {
+    /// A fresh image, started here.
+    Child(Child),
+    /// A copy of this process, made by the binary before anything else.
+    Early(OwnedFd),
+}
+
+/// The one that the binary made at its very start, until somebody wants it.
+static EARLY: Mutex<Option<(OwnedFd, OwnedFd)>> = Mutex::new(None);
+
+/// Hands over the line to a spawner made before anything else, and what its end is waited for through.
+pub fn offer_spawner(socket: OwnedFd, pidfd: OwnedFd) {
+    if let Ok(mut early) = EARLY.lock() {
+        *early = Some((socket, pidfd));
+    }
+}
+
 impl Spawner {
-    /// Starts it: a fresh image of this binary with an empty environment and one descriptor. Asks nothing yet.
+    /// Takes the one that was made at the start, or starts a fresh image of this binary with an empty environment and
+    /// one descriptor. Asks nothing yet.
     pub fn start() -> Result<Self, Fault> {
+        if let Some((socket, pidfd)) = EARLY.lock().ok().and_then(|mut early| early.take()) {
+            return Ok(Self {
+                process: Process::Early(pidfd),
+                socket,
+            });
+        }
         let fault = |why: String| Fault::new(Code::FenceLost, "cannot start the spawner", why);
         let (ours, theirs) = socket::pair().map_err(|error| fault(error.to_string()))?;
         let mut command = Command::new("/proc/self/exe");
@@ -35,7 +61,10 @@ impl Spawner {
             command.env("BASTLE_TEST_WITHOUT", layer);
         }
         let child = command.spawn().map_err(|error| fault(error.to_string()))?;
-        Ok(Self { child, socket: ours })
+        Ok(Self {
+            process: Process::Child(child),
+            socket: ours,
+        })
     }
 
     /// Its first word: what this host has.
@@ -50,15 +79,28 @@ impl Spawner {
         }
     }
 
-    /// Hands it a plan, init's end of the event socket, and the agent's ends of the streams.
+    /// Hands it a plan, init's end of the event socket, the attachments if the plan has any, and the agent's ends of
+    /// the streams.
     pub fn launch(
         &self,
         plan: &LaunchPlan,
         events: BorrowedFd<'_>,
+        attachments: &[u8],
         streams: &[OwnedFd],
     ) -> Result<(), Fault> {
-        let document = sealed(plan)?;
+        let document = document(plan)?;
+        let attached = match plan.attachments {
+            Some(_) => Some(sealed("bastle-attachments", attachments).map_err(|error| {
+                Fault::new(
+                    Code::FenceStep,
+                    "cannot hand the attachments over",
+                    error.to_string(),
+                )
+            })?),
+            None => None,
+        };
         let mut descriptors = vec![document.as_fd(), events];
+        descriptors.extend(attached.as_ref().map(AsFd::as_fd));
         descriptors.extend(streams.iter().map(AsFd::as_fd));
         self.send_with(
             &ToSpawner::Launch {
@@ -93,28 +135,44 @@ impl Spawner {
 
     /// Lets go of it and waits for its end: it cleans up as soon as the socket closes.
     pub fn close(self) -> std::io::Result<ExitStatus> {
-        let Self { mut child, socket } = self;
+        self.let_go().wait()
+    }
+
+    /// Lets go of it: it cleans up as soon as the socket closes.
+    pub(crate) fn let_go(self) -> Closing {
+        let Self { process, socket } = self;
         drop(socket);
-        child.wait()
+        Closing(process)
+    }
+}
+
+/// A spawner that ends.
+pub(crate) struct Closing(Process);
+
+impl Closing {
+    /// Waits for its end.
+    pub(crate) fn wait(self) -> std::io::Result<ExitStatus> {
+        match self.0 {
+            Process::Child(mut child) => child.wait(),
+            Process::Early(pidfd) => {
+                let ended = rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED)?;
+                let code = ended.and_then(|status| status.exit_status());
+                // A signal's number stands in the low bits; which one it was does not matter here.
+                Ok(ExitStatus::from_raw(code.map_or(1, |code| code << 8)))
+            }
+        }
     }
 }
 
 /// The plan in memory that nobody can change any more.
-fn sealed(plan: &LaunchPlan) -> Result<OwnedFd, Fault> {
+fn document(plan: &LaunchPlan) -> Result<OwnedFd, Fault> {
     let fault = |why: String| Fault::new(Code::FenceStep, "cannot hand the plan over", why);
     let bytes = serde_json::to_vec(plan).map_err(|error| fault(error.to_string()))?;
     if bytes.len() > MAX_PLAN {
         let why = format!("it has {} bytes, at most {MAX_PLAN} are accepted", bytes.len());
         return Err(fault(why).help("grant directories instead of single files, or hide fewer names"));
     }
-    let fd = rustix::fs::memfd_create("bastle-plan", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-        .map_err(|error| fault(error.to_string()))?;
-    let mut file = std::fs::File::from(fd);
-    file.write_all(&bytes).map_err(|error| fault(error.to_string()))?;
-    rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).map_err(|error| fault(error.to_string()))?;
-    let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-    rustix::fs::fcntl_add_seals(&file, seals).map_err(|error| fault(error.to_string()))?;
-    Ok(file.into())
+    sealed("bastle-plan", &bytes).map_err(|error| fault(error.to_string()))
 }
 
 fn lost(why: String) -> Fault {

@@ -2,4 +2,50 @@
 //!
 //! **Trust:** its own process and uid. It reads the agent's bytes and the internet's bytes and trusts neither; it
 //! trusts the table that control hands it. It has no file system and executes nothing.
+//!
+//! The walk of a connection: a face (`accept`, `proxy`, `socks`, `transparent`, `dns`) parses it into one canonical
+//! host → the table judges the name before any lookup → every resolved address is checked and one is dialled → the
+//! bytes are passed through after the ClientHello named the same host, or each request inside is judged (`inspect`).
 #![forbid(unsafe_code)]
+
+mod accept;
+mod budget;
+mod carry;
+mod denial;
+mod denials;
+mod dial;
+mod dns;
+pub mod fuzzing;
+mod git;
+mod hello;
+mod http1;
+mod inspect;
+mod limits;
+mod link;
+mod local;
+mod proxy;
+mod record;
+mod relay;
+mod resolve;
+mod rpc;
+mod scrub;
+mod secrets;
+mod serve;
+mod socks;
+mod standalone;
+mod state;
+mod stream;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod tls;
+mod transparent;
+mod tunnel;
+mod upstream;
+mod usage;
+mod via;
+
+pub use serve::serve;
+pub use standalone::{Commands, Control, Standalone, Verbosity, commands, standalone};
+pub use tls::preload_roots;

@@ -81,11 +81,15 @@ impl Effective {
         for path in &self.unprotect {
             lines.add("unprotect", path.as_str());
         }
-        lines.value("net.default", Some(&self.net_default));
-        lines.add("net.ipLiterals", &self.ip_literals.to_string());
-        for (tier, rules) in self.net.iter().enumerate() {
+        lines.value("net.default", Some(&self.net.default));
+        lines.add("net.ipLiterals", &self.net.ip_literals.to_string());
+        for (tier, rules) in self.net.tiers.iter().enumerate() {
             lines.net(tier, rules);
         }
+        lines.add("net.mode", self.net.mode.name());
+        lines.list("net.addresses", &self.net.addresses);
+        lines.add("net.resolvers", &format!("{:?}", self.net.resolvers));
+        lines.add("net.upstream", &format!("{:?}", self.net.upstream));
         lines.list("net.listen", &self.listen);
         lines.commands("exec", &self.exec);
         lines.commands("tools", &self.tools);
@@ -117,6 +121,10 @@ impl Effective {
         lines.value("budget.usd", budgets.usd.as_ref());
         lines.value("budget.tokens", budgets.tokens.as_ref());
         lines.value("budget.turns", budgets.turns.as_ref());
+        lines.value("budget.bytesOut", budgets.bytes_out.as_ref());
+        lines.value("budget.bytesIn", budgets.bytes_in.as_ref());
+        lines.value("budget.requests", budgets.requests.as_ref());
+        lines.value("budget.connections", budgets.connections.as_ref());
         lines.value("budget.onExceed", budgets.on_exceed.as_ref());
         lines.value("approvals.timeout", budgets.approval_timeout.as_ref());
         lines.value("approvals.onTimeout", budgets.on_timeout.as_ref());

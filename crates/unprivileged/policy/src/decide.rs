@@ -1,8 +1,6 @@
 //! The one evaluator: the same answer for the plan, `why`, `can-i`, lint, dry-run and in-file tests.
 //!
 //! Total and deterministic. The operator's tier decides first; every other tier can only make the answer stricter.
-mod network;
-
 use crate::commands::strictest;
 use crate::document::Decided;
 use crate::effective::{Effective, Origin, Sourced};
@@ -48,6 +46,15 @@ pub struct Decision {
     pub nearest: Option<(String, Origin)>,
     /// What to do, as commands or settings.
     pub help: Vec<String>,
+    /// Allowed only because the run learns: for reading, without credentials.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub learned: bool,
+    /// Whether the bytes of the connection need not be TLS.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub opaque: bool,
+    /// Largest body that the rule allows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_body: Option<u64>,
 }
 
 /// Places every sandbox has of its own; the host's are not behind them.
@@ -68,7 +75,7 @@ pub(crate) const MADE: &[&str] = &[
 pub fn decide(effective: &Effective, query: &Query) -> Decision {
     let mut decision = judge(effective, query);
     if let (Query::Net(net), true, None) = (query, decision.outcome != Outcome::Allow, &decision.rule) {
-        decision.nearest = network::nearest_host(effective, net);
+        decision.nearest = effective.net.nearest(&net.host);
     }
     decision
 }
@@ -79,12 +86,12 @@ pub fn judge(effective: &Effective, query: &Query) -> Decision {
         Query::Read(path) => read(effective, path),
         Query::Write(path) => write(effective, path),
         Query::Exec(line) => exec(effective, line),
-        Query::Net(net) => network::request(effective, net),
+        Query::Net(net) => effective.net.query(net),
         Query::Tool(text) => tool(effective, text),
     }
 }
 
-fn allowed(tier: Tier, mechanism: Mechanism, reason: impl Into<String>) -> Decision {
+pub(crate) fn allowed(tier: Tier, mechanism: Mechanism, reason: impl Into<String>) -> Decision {
     Decision {
         outcome: Outcome::Allow,
         tier,
@@ -95,10 +102,18 @@ fn allowed(tier: Tier, mechanism: Mechanism, reason: impl Into<String>) -> Decis
         enforced: mechanism != Mechanism::Advisory,
         nearest: None,
         help: Vec::new(),
+        learned: false,
+        opaque: false,
+        max_body: None,
     }
 }
 
-fn refused(outcome: Outcome, code: Code, mechanism: Mechanism, reason: impl Into<String>) -> Decision {
+pub(crate) fn refused(
+    outcome: Outcome,
+    code: Code,
+    mechanism: Mechanism,
+    reason: impl Into<String>,
+) -> Decision {
     Decision {
         outcome,
         code: Some(code),
@@ -107,7 +122,7 @@ fn refused(outcome: Outcome, code: Code, mechanism: Mechanism, reason: impl Into
 }
 
 impl Decision {
-    fn rule<T: ToString>(mut self, section: &str, rule: &Sourced<T>) -> Self {
+    pub(crate) fn rule<T: ToString>(mut self, section: &str, rule: &Sourced<T>) -> Self {
         self.rule = Some((
             format!("{section} {}", rule.value.to_string())
                 .trim_start()
@@ -117,7 +132,7 @@ impl Decision {
         self
     }
 
-    fn help(mut self, help: impl Into<String>) -> Self {
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help.push(help.into());
         self
     }

@@ -79,6 +79,7 @@ pub fn diff(a: &Effective, b: &Effective) -> Vec<DiffLine> {
             );
         }
     }
+    reach_of_net(a, b, &mut lines);
     let pass = |e: &Effective| {
         e.env_pass
             .iter()
@@ -129,12 +130,38 @@ fn sets(
 }
 
 fn net(effective: &Effective, list: &str) -> BTreeSet<String> {
-    let rules = effective.net.iter().flat_map(|tier| match list {
+    let rules = effective.net.tiers.iter().flat_map(|tier| match list {
         "allow" => tier.allow.as_deref().unwrap_or_default(),
         "ask" => &tier.ask,
         _ => &tier.deny,
     });
     rules.map(|rule| rule.value.to_string()).collect()
+}
+
+/// What widens or narrows the network beside its rules.
+fn reach_of_net(a: &Effective, b: &Effective, lines: &mut Vec<DiffLine>) {
+    let ranges = |e: &Effective| {
+        e.net
+            .addresses
+            .iter()
+            .map(|range| range.value.to_string())
+            .collect()
+    };
+    sets("net.addresses", &ranges(a), &ranges(b), Entries::Widen, lines);
+    if a.net.mode != b.net.mode {
+        lines.push(DiffLine {
+            section: "net".to_owned(),
+            wider: b.net.mode > a.net.mode,
+            what: format!("{} → {}", a.net.mode.name(), b.net.mode.name()),
+        });
+    }
+    if a.net.ip_literals != b.net.ip_literals {
+        lines.push(DiffLine {
+            section: "net.ipLiterals".to_owned(),
+            wider: b.net.ip_literals,
+            what: format!("{} → {}", a.net.ip_literals, b.net.ip_literals),
+        });
+    }
 }
 
 fn commands(tiers: &[crate::commands::CommandTier], list: &str) -> BTreeSet<String> {

@@ -2,20 +2,20 @@
 //!
 //! **Trust:** holds what untrusted layers asked for, but nothing of it as a grant: their rules sit in tiers that only narrow.
 use crate::commands::CommandTier;
-use crate::document::{
-    AuditLevel, Decided, Group, Mode, NetDefault, OnExceed, OnTimeout, Secret, Section, TestCase,
-};
+use crate::document::{AuditLevel, Decided, Group, Mode, OnExceed, OnTimeout, Secret, Section, TestCase};
 use crate::fsmap::{FsMap, Grade};
 use crate::layers::{LayerKind, Surroundings};
 use crate::names::{NameSet, Place};
-use crate::netrule::NetRule;
+use crate::net::NetPolicy;
+use crate::netrule::{NetRule, NetTarget};
 use crate::pathrule::PathRule;
 use bastle_contract::{AbsPath, EnvName, LimitKind};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Where a rule stands.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Origin {
     /// Which layer.
     pub layer: LayerKind,
@@ -26,7 +26,8 @@ pub struct Origin {
 }
 
 /// A value and where it comes from.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Sourced<T> {
     /// The value.
     pub value: T,
@@ -83,7 +84,8 @@ pub enum ExpansionSummary {
 }
 
 /// Network rules of one tier.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct NetRules {
     /// Allowed; `None`: this tier does not say.
     pub allow: Option<Vec<Sourced<NetRule>>>,
@@ -95,8 +97,27 @@ pub struct NetRules {
     pub ports: Option<Vec<Sourced<u16>>>,
 }
 
+impl NetRules {
+    /// Every rule of every list.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Sourced<NetRule>> {
+        self.allow.iter().flatten().chain(&self.ask).chain(&self.deny)
+    }
+
+    /// Groups that allow rules name and whose hosts are not resolved.
+    pub(crate) fn groups(&self) -> Vec<&str> {
+        let rules = self.allow.iter().flatten();
+        rules
+            .filter_map(|rule| match &rule.value.target {
+                NetTarget::Group(name) => Some(name.as_str()),
+                NetTarget::Host(_) => None,
+            })
+            .collect()
+    }
+}
+
 /// Git rules.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct GitRules {
     /// Pushing.
     pub push: Option<Sourced<Decided>>,
@@ -117,6 +138,14 @@ pub struct Budgets {
     pub tokens: Option<Sourced<u64>>,
     /// Turns.
     pub turns: Option<Sourced<u64>>,
+    /// Bytes out.
+    pub bytes_out: Option<Sourced<u64>>,
+    /// Bytes in.
+    pub bytes_in: Option<Sourced<u64>>,
+    /// Requests.
+    pub requests: Option<Sourced<u64>>,
+    /// Connections.
+    pub connections: Option<Sourced<u64>>,
     /// What follows.
     pub on_exceed: Option<Sourced<OnExceed>>,
     /// How long an approval waits, in milliseconds.
@@ -148,12 +177,8 @@ pub struct Effective {
     pub protect: Vec<Sourced<PathRule>>,
     /// Paths re-opened on the command line.
     pub unprotect: Vec<AbsPath>,
-    /// For hosts that no rule names.
-    pub net_default: Sourced<NetDefault>,
-    /// Network tiers; the first grants, the others only narrow.
-    pub net: Vec<NetRules>,
-    /// Whether IP addresses may be dialled.
-    pub ip_literals: bool,
+    /// Requests that go out: the evaluator that egress holds, `can-i` and `why` ask.
+    pub net: NetPolicy,
     /// Ports inside that are forwarded.
     pub listen: Vec<Sourced<u16>>,
     /// Groups whose hosts are not resolved yet.

@@ -1,18 +1,21 @@
 //! One canonical spelling of a host name, shared by rules, queries and (later) the resolver and the dialler.
 //!
 //! **Trust:** built from untrusted text. A [`Host`] that exists is lower case, IDNA-encoded, without a trailing dot.
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::Ipv4Addr;
 
 /// A canonical host: a DNS name or an IPv4 address.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Host {
     text: String,
     literal: bool,
 }
 
 /// A host or all its subdomains.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum HostPattern {
     /// Exactly this host.
     Exact(Host),
@@ -141,6 +144,34 @@ fn has_no_place(c: char) -> bool {
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
+    }
+}
+
+impl TryFrom<String> for Host {
+    type Error = HostError;
+
+    fn try_from(text: String) -> Result<Self, HostError> {
+        Self::new(&text)
+    }
+}
+
+impl From<Host> for String {
+    fn from(host: Host) -> Self {
+        host.text
+    }
+}
+
+impl TryFrom<String> for HostPattern {
+    type Error = HostError;
+
+    fn try_from(text: String) -> Result<Self, HostError> {
+        Self::new(&text)
+    }
+}
+
+impl From<HostPattern> for String {
+    fn from(pattern: HostPattern) -> Self {
+        pattern.to_string()
     }
 }
 

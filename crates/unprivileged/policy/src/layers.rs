@@ -3,11 +3,11 @@
 //! **Trust:** the first five kinds are the operator's. A project's files come with the workspace and are untrusted input.
 use crate::document::Document;
 use bastle_contract::AbsPath;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Where a layer comes from, strongest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LayerKind {
     /// Built in: hard denies.

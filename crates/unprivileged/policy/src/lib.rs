@@ -14,12 +14,14 @@ mod document;
 mod effective;
 mod explain;
 mod fsmap;
+mod groups;
 mod host;
 mod json;
 mod layers;
 mod lint;
 mod merge;
 mod names;
+mod net;
 mod netrule;
 mod pathrule;
 mod plan;
@@ -28,10 +30,12 @@ mod query;
 mod request;
 mod score;
 mod selftest;
+mod terms;
 mod text;
 mod tiers;
 mod toolrule;
 mod units;
+mod urlpath;
 
 pub use decide::{Decision, Outcome, decide, judge};
 pub use diff::{DiffLine, diff};
@@ -45,19 +49,26 @@ pub use effective::{
 };
 pub use explain::explain;
 pub use fsmap::{Grade, Reach};
+pub use groups::{GroupHost, GroupSources, HostGroup, hosts_of};
 pub use host::{Host, HostError, HostPattern};
 pub use json::Diagnostic;
 pub use layers::{Layer, LayerKind, Surroundings};
 pub use lint::{Finding, FindingKind, lint};
 pub use merge::{Expansion, MergeOptions, merge};
+pub use net::{
+    BodyNeed, Cidr, ConnectVerdict, Force, GitPush, NetBudget, NetMode, NetPolicy, NetRequest, PushKind,
+    Remote, SecretHeader, SecretUse, UpstreamProxy,
+};
 pub use netrule::{NetRule, NetTarget};
 pub use pathrule::{Anchor, PathRule};
 pub use plan::{
-    FsFacts, Needs, PathFact, PathKind, PlanLine, Planned, Rendered, TreeNeed, needs, plan, render_dry_run,
+    EgressMaterial, FsFacts, Needs, PathFact, PathKind, PlanLine, Planned, Rendered, TreeNeed, needs, plan,
+    render_dry_run,
 };
 pub use presets::{SandboxMode, default_layers, floor, names, preset, sandbox_preset};
 pub use query::{NetQuery, Query};
 pub use request::{Grant, LaunchRequest, Verdict, decide_launch};
 pub use score::{Contribution, Score, score};
 pub use selftest::{TestReport, selftest};
+pub use terms::{Operation, Operations, Terms};
 pub use tiers::{DangerEntry, Tier, danger_matrix};

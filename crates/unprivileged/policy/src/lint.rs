@@ -8,6 +8,7 @@ use crate::layers::LayerKind;
 use crate::netrule::{NetRule, NetTarget};
 use crate::pathrule::Anchor;
 use crate::query::{NetQuery, Query};
+use crate::terms::Operations;
 use bastle_contract::{AbsPath, LimitKind};
 use serde::Serialize;
 
@@ -50,6 +51,7 @@ pub fn lint(effective: &Effective) -> Vec<Finding> {
     names(effective, &mut findings);
     net(effective, &mut findings);
     commands(effective, &mut findings);
+    reach(effective, &mut findings);
     waiting(effective, &mut findings);
     for inactive in &effective.inactive {
         findings.push(finding(
@@ -90,32 +92,30 @@ fn waiting(effective: &Effective, findings: &mut Vec<Finding>) {
         findings.push(finding(FindingKind::Unenforceable, rule, origin, message));
     };
     let Budgets {
-        usd,
-        tokens,
+        usd: _,
+        tokens: _,
         turns,
-        on_exceed,
-        approval_timeout,
+        bytes_out: _,
+        bytes_in: _,
+        requests: _,
+        connections: _,
+        on_exceed: _,
+        approval_timeout: _,
         on_timeout,
         reviewers,
         audit_level,
         redact,
     } = &effective.budgets;
-    if effective.mode.value != Mode::Enforce {
-        add("mode", &effective.mode.origin, "this build enforces always");
-    }
-    let spent = "this build does not count what an agent spends";
-    let budgets = [
-        ("budget.usd", usd.as_ref().map(|s| &s.origin)),
-        ("budget.tokens", tokens.as_ref().map(|s| &s.origin)),
-        ("budget.turns", turns.as_ref().map(|s| &s.origin)),
-        ("budget.onExceed", on_exceed.as_ref().map(|s| &s.origin)),
-    ];
-    for (rule, origin) in budgets {
-        origin.into_iter().for_each(|origin| add(rule, origin, spent));
-    }
-    let asked = "this build has nobody to ask: what needs approval is denied";
+    let turns = turns.as_ref().map(|s| &s.origin);
+    turns.into_iter().for_each(|origin| {
+        add(
+            "budget.turns",
+            origin,
+            "this build does not count an agent's turns",
+        )
+    });
+    let asked = "this build asks whoever started the run, and denies what nobody answers";
     let approvals = [
-        ("approvals.timeout", approval_timeout.as_ref().map(|s| &s.origin)),
         ("approvals.onTimeout", on_timeout.as_ref().map(|s| &s.origin)),
         ("approvals.reviewers", reviewers.first().map(|s| &s.origin)),
     ];
@@ -131,13 +131,6 @@ fn waiting(effective: &Effective, findings: &mut Vec<Finding>) {
             &format!("audit.redact {}", rule.value),
             &rule.origin,
             "this build records no content to redact",
-        )
-    });
-    effective.secrets.iter().for_each(|secret| {
-        add(
-            "secrets",
-            &secret.origin,
-            "this build injects no credentials: the agent gets none",
         )
     });
 }
@@ -251,14 +244,9 @@ fn net(effective: &Effective, findings: &mut Vec<Finding>) {
         let allow = tier.allow.as_deref().unwrap_or_default();
         for (index, rule) in allow.iter().enumerate() {
             let text = format!("net.allow {}", rule.value);
-            findings.push(finding(
-                FindingKind::Unenforceable,
-                &text,
-                &rule.origin,
-                "no egress in this build: nothing gets out",
-            ));
             let deny = effective
                 .net
+                .tiers
                 .iter()
                 .flat_map(|tier| &tier.deny)
                 .find(|deny| deny.value.covers(&rule.value));
@@ -279,21 +267,57 @@ fn net(effective: &Effective, findings: &mut Vec<Finding>) {
     }
 }
 
+/// What lets more out than it seems to, or nothing though it seems to.
+fn reach(effective: &Effective, findings: &mut Vec<Finding>) {
+    let net = &effective.net;
+    let mut add = |kind, rule: &str, origin: &Origin, message: &str| {
+        findings.push(finding(kind, rule, origin, message));
+    };
+    if effective.mode.value != Mode::Enforce {
+        let message = "hosts that no rule names can be read (GET, HEAD); files and programs are held as ever";
+        add(FindingKind::TooWide, "mode", &effective.mode.origin, message);
+    }
+    let allow = || net.tiers.iter().flat_map(|tier| tier.allow.iter().flatten());
+    for rule in allow().filter(|rule| rule.value.terms.opaque) {
+        let message = "nothing inside is looked at: neither requests nor pushes are judged there";
+        add(
+            FindingKind::TooWide,
+            &format!("net.allow {}", rule.value),
+            &rule.origin,
+            message,
+        );
+    }
+    for secret in &net.secrets {
+        let meets = |pattern: &HostPattern| {
+            allow().any(|rule| match &rule.value.target {
+                NetTarget::Host(own) => own.covers(pattern) || pattern.covers(own),
+                NetTarget::Group(_) => true,
+            })
+        };
+        for pattern in secret.hosts.iter().filter(|pattern| !meets(pattern)) {
+            let rule = format!("secrets {} for {pattern}", secret.name.as_str());
+            let message = "no rule allows that host, so it is never sent";
+            add(FindingKind::Unmatchable, &rule, &secret.origin, message);
+        }
+    }
+    if let (Some(upstream), Some(range)) = (&net.upstream, net.addresses.first()) {
+        let message = format!("{upstream} resolves names itself, so addresses cannot be checked here");
+        add(
+            FindingKind::Unenforceable,
+            "net.addresses",
+            &range.origin,
+            &message,
+        );
+    }
+}
+
 fn unmatchable_host(effective: &Effective, rule: &Sourced<NetRule>, text: &str, findings: &mut Vec<Finding>) {
     let host = match &rule.value.target {
-        NetTarget::Group(_) => {
-            findings.push(finding(
-                FindingKind::Unmatchable,
-                text,
-                &rule.origin,
-                "the group's hosts are not resolved in this build",
-            ));
-            return;
-        }
         NetTarget::Host(HostPattern::Exact(host)) => host.clone(),
-        NetTarget::Host(HostPattern::Below(_)) => return,
+        // A group's hosts are resolved when a run starts.
+        NetTarget::Group(_) | NetTarget::Host(HostPattern::Below(_)) => return,
     };
-    if host.is_literal() && !effective.ip_literals {
+    if host.is_literal() && !effective.net.ip_literals {
         findings.push(finding(
             FindingKind::Unmatchable,
             text,
@@ -309,7 +333,10 @@ fn unmatchable_host(effective: &Effective, rule: &Sourced<NetRule>, text: &str, 
         port: rule.value.port.unwrap_or(443),
         path: None,
     });
-    if rule.value.path.is_none() && decide(effective, &query).outcome == Outcome::Deny {
+    if rule.value.path.is_none()
+        && rule.value.terms.operations == Operations::Any
+        && decide(effective, &query).outcome == Outcome::Deny
+    {
         findings.push(finding(
             FindingKind::Shadowed,
             text,

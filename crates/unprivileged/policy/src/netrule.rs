@@ -1,9 +1,15 @@
-//! Network rules: `[METHODS ]HOST[:port][/path]` or `group:NAME`.
+//! Network rules: `[METHODS ]HOST[:port][/path]` or `group:NAME`, and what they ask of a request beyond its name.
+//!
+//! **Trust:** built from untrusted text. In an allow rule doubt is no match; in a deny or ask rule doubt is a hit.
 use crate::host::{Host, HostPattern};
+use crate::terms::{Operation, Operations, Terms};
+use crate::urlpath::{check_path, is_ambiguous, path_matches};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// One rule about requests that go out.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "RuleForm", into = "RuleForm")]
 pub struct NetRule {
     /// Methods in canonical order; empty means every method.
     pub methods: Vec<String>,
@@ -13,6 +19,33 @@ pub struct NetRule {
     pub port: Option<u16>,
     /// Path pattern starting with `/`, if the rule names one: `*` within a segment, `**` across.
     pub path: Option<String>,
+    /// What it asks beyond.
+    pub terms: Terms,
+}
+
+/// A rule as it is written: a text, or an object around one.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum RuleForm {
+    Text(String),
+    Full(RuleObject),
+}
+
+/// The object form.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct RuleObject {
+    pub(crate) rule: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rpc: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) graphql: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) max_body: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) websocket: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) opaque: bool,
 }
 
 /// What a rule is about.
@@ -33,6 +66,10 @@ pub(crate) struct Asked<'a> {
     pub(crate) port: u16,
     /// `None`: any path.
     pub(crate) path: Option<&'a str>,
+    /// What its body asks for; `None`: not known.
+    pub(crate) operation: Option<&'a Operation>,
+    /// Whether it asks for a WebSocket.
+    pub(crate) websocket: bool,
 }
 
 impl NetRule {
@@ -56,11 +93,39 @@ impl NetRule {
             target,
             port,
             path,
+            terms: Terms::default(),
         })
+    }
+
+    /// This rule with terms, where they go together.
+    pub fn with(self, terms: Terms) -> Result<Self, String> {
+        let rule = Self { terms, ..self };
+        if rule.terms.opaque {
+            let plain = rule.methods.is_empty()
+                && rule.path.is_none()
+                && rule.terms.operations == Operations::Any
+                && rule.terms.max_body.is_none()
+                && !rule.terms.websocket;
+            // Plain HTTP is parsed always; and without a port the rule would open 443 to anything at all.
+            if !plain || rule.port.is_none_or(|port| port == 80) {
+                return Err(
+                    "\"opaque\" goes with HOST:PORT alone (not port 80): nothing inside is looked at"
+                        .to_owned(),
+                );
+            }
+        }
+        Ok(rule)
     }
 
     /// Whether this rule allows everything that `asked` may be.
     pub(crate) fn allows(&self, asked: &Asked<'_>) -> bool {
+        self.allows_but_operations(asked)
+            && self.terms.operations.allow(asked.operation)
+            && (self.terms.websocket || !asked.websocket)
+    }
+
+    /// [`Self::allows`] but for what its terms ask.
+    pub(crate) fn allows_but_operations(&self, asked: &Asked<'_>) -> bool {
         // The host first: it rules nearly every rule out, at the least cost.
         if !self.meets_host(asked) {
             return false;
@@ -80,6 +145,11 @@ impl NetRule {
 
     /// Whether this rule speaks about anything that `asked` may be: for deny and ask, where doubt counts as a hit.
     pub(crate) fn meets(&self, asked: &Asked<'_>) -> bool {
+        self.meets_but_operations(asked) && self.terms.operations.meet(asked.operation)
+    }
+
+    /// [`Self::meets`] but for what the body asks.
+    pub(crate) fn meets_but_operations(&self, asked: &Asked<'_>) -> bool {
         // The host first: it rules nearly every rule out, at the least cost.
         if !self.meets_host(asked) {
             return false;
@@ -95,13 +165,25 @@ impl NetRule {
         method && path
     }
 
-    fn meets_host(&self, asked: &Asked<'_>) -> bool {
+    /// Whether the rule is about this host and port; port 0 asks about any.
+    pub(crate) fn meets_host(&self, asked: &Asked<'_>) -> bool {
+        self.names(asked.host) && (asked.port == 0 || self.port.is_none_or(|port| port == asked.port))
+    }
+
+    /// Whether the rule is about this host, on whatever port.
+    pub(crate) fn names(&self, host: &Host) -> bool {
         match &self.target {
-            NetTarget::Host(pattern) => {
-                pattern.matches(asked.host) && self.port.is_none_or(|port| port == asked.port)
-            }
+            NetTarget::Host(pattern) => pattern.matches(host),
             NetTarget::Group(_) => false,
         }
+    }
+
+    /// Whether it speaks about whole connections: nothing inside one makes a difference to it.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.methods.is_empty()
+            && self.path.is_none()
+            && self.terms.operations == Operations::Any
+            && self.terms.max_body.is_none()
     }
 
     /// Whether everything `other` allows is allowed by this one.
@@ -120,7 +202,7 @@ impl NetRule {
             (Some(_), None) => false,
             (Some(a), Some(b)) => a == b || (!b.contains('*') && path_matches(a, b)) || prefix_covers(a, b),
         };
-        target && methods && port && path
+        target && methods && port && path && self.terms.covers(&other.terms)
     }
 }
 
@@ -175,45 +257,6 @@ fn split_port(text: &str) -> Result<(&str, Option<u16>), String> {
     }
 }
 
-fn check_path(path: &str) -> Result<String, String> {
-    let odd = path
-        .chars()
-        .any(|c| c.is_whitespace() || c.is_control() || matches!(c, '?' | '#'));
-    let doubled = path.split('/').any(|part| part.contains("**") && part != "**");
-    if odd || doubled || is_ambiguous(path) || path.len() > 1024 || path.matches("**").count() > 2 {
-        return Err(format!(
-            "path {path:?} must be plain: no query, no '..', no percent-escaped dots or slashes, '**' only as a whole segment"
-        ));
-    }
-    Ok(path.to_owned())
-}
-
-/// Whether two servers could read this path differently.
-fn is_ambiguous(path: &str) -> bool {
-    let lower = path.to_ascii_lowercase();
-    ["%2e", "%2f", "%5c", "%00", "%25", "\\", "//", ";"]
-        .iter()
-        .any(|odd| lower.contains(odd))
-        || path.split('/').any(|part| matches!(part, "." | ".."))
-        || path.chars().any(char::is_control)
-}
-
-fn path_matches(pattern: &str, path: &str) -> bool {
-    let pattern: Vec<&str> = pattern.split('/').collect();
-    let path: Vec<&str> = path.split('/').collect();
-    segments_match(&pattern, &path)
-}
-
-fn segments_match(pattern: &[&str], path: &[&str]) -> bool {
-    match pattern.split_first() {
-        None => path.is_empty(),
-        Some((&"**", rest)) => (0..=path.len()).any(|skipped| segments_match(rest, &path[skipped..])),
-        Some((first, rest)) => path.split_first().is_some_and(|(segment, below)| {
-            crate::names::glob(first.as_bytes(), segment.as_bytes()) && segments_match(rest, below)
-        }),
-    }
-}
-
 impl fmt::Display for NetRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.methods.is_empty() {
@@ -226,7 +269,34 @@ impl fmt::Display for NetRule {
         if let Some(port) = self.port {
             write!(f, ":{port}")?;
         }
-        f.write_str(self.path.as_deref().unwrap_or_default())
+        f.write_str(self.path.as_deref().unwrap_or_default())?;
+        self.terms.fmt(f)
+    }
+}
+
+impl TryFrom<RuleForm> for NetRule {
+    type Error = String;
+
+    fn try_from(form: RuleForm) -> Result<Self, String> {
+        match form {
+            RuleForm::Text(text) => Self::new(&text),
+            RuleForm::Full(object) => Self::new(&object.rule)?.with(Terms::read(&object)?),
+        }
+    }
+}
+
+impl From<NetRule> for RuleForm {
+    fn from(rule: NetRule) -> Self {
+        let terms = rule.terms.clone();
+        let text = NetRule {
+            terms: Terms::default(),
+            ..rule
+        }
+        .to_string();
+        if terms == Terms::default() {
+            return Self::Text(text);
+        }
+        Self::Full(terms.object(text))
     }
 }
 
@@ -245,6 +315,8 @@ mod tests {
             host: &host,
             port: 443,
             path: Some(path),
+            operation: None,
+            websocket: false,
         })
     }
 
@@ -273,6 +345,8 @@ mod tests {
             host: &host,
             port: 443,
             path: None,
+            operation: None,
+            websocket: false,
         };
         let narrow = rule("POST x.com/a");
         assert!(narrow.meets(&open) && !narrow.allows(&open));

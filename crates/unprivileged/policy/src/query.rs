@@ -119,7 +119,9 @@ fn net(text: &str) -> Result<NetQuery, String> {
         Some((host, port)) => (
             host,
             port.parse::<u16>()
-                .map_err(|_| format!("{port:?} is not a port"))?,
+                .ok()
+                .filter(|port| *port > 0)
+                .ok_or_else(|| format!("{port:?} is not a port"))?,
         ),
         None => (authority, usual),
     };

@@ -1,6 +1,9 @@
 //! Exposure in one number, 0 (nothing reachable) to 10 (no fence), with the table it is the sum of.
 use crate::effective::Effective;
 use crate::fsmap::Grade;
+use crate::host::HostPattern;
+use crate::net::NetMode;
+use crate::netrule::NetTarget;
 use bastle_contract::{BackendKind, LimitKind};
 use serde::Serialize;
 
@@ -42,16 +45,8 @@ pub fn score(effective: &Effective, backend: BackendKind) -> Score {
         BackendKind::Host => add("fence", 60, "none: nothing is enforced".to_owned()),
     }
     files(effective, &mut add);
-    let allow = effective
-        .net
-        .first()
-        .map_or(0, |tier| tier.allow.as_ref().map_or(0, Vec::len));
     match backend {
-        BackendKind::Native => add(
-            "network",
-            0,
-            format!("no way out; {allow} allow rules have no effect"),
-        ),
+        BackendKind::Native => network(effective, &mut add),
         BackendKind::Host => add("network", 10, "the host's own".to_owned()),
     }
     let limits = [
@@ -91,6 +86,49 @@ pub fn score(effective: &Effective, backend: BackendKind) -> Score {
         tenths,
         word: word(tenths),
         table,
+    }
+}
+
+fn network(effective: &Effective, add: &mut impl FnMut(&str, u32, String)) {
+    let net = &effective.net;
+    match net.mode {
+        NetMode::None | NetMode::Offline => return add("network", 0, "none".to_owned()),
+        NetMode::Open => return add("network", 25, "open: every host that no rule denies".to_owned()),
+        NetMode::Allowlist => {}
+    }
+    let rules = || {
+        net.tiers
+            .first()
+            .into_iter()
+            .flat_map(|tier| tier.allow.iter().flatten())
+    };
+    // Subdomains nobody listed and bytes nobody looks at expose more than a named host.
+    let wide = rules().filter(|rule| {
+        rule.value.terms.opaque || matches!(&rule.value.target, NetTarget::Host(HostPattern::Below(_)))
+    });
+    let (all, wide) = (rules().count(), wide.count());
+    let weight = |count: usize, each: u32, most: u32| {
+        u32::try_from(count)
+            .unwrap_or(most)
+            .saturating_mul(each)
+            .min(most)
+    };
+    let note = if all == 0 {
+        "no host is allowed".to_owned()
+    } else {
+        format!("{all} allow rules, {wide} of them wide")
+    };
+    add("network", weight(all, 1, 8) + weight(wide, 3, 9), note);
+    if net.learn {
+        add("learning", 6, "unknown hosts can be read".to_owned());
+    }
+    let ranges: Vec<String> = net
+        .addresses
+        .iter()
+        .map(|range| range.value.to_string())
+        .collect();
+    if !ranges.is_empty() {
+        add("special addresses", weight(ranges.len(), 3, 9), ranges.join(", "));
     }
 }
 

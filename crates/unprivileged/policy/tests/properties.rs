@@ -3,7 +3,10 @@
 mod common;
 
 use bastle_contract::LimitKind;
-use bastle_policy::{Effective, Layer, LayerKind, MergeOptions, Query, decide, diagnose, merge, parse};
+use bastle_policy::{
+    ConnectVerdict, Effective, Host, Layer, LayerKind, MergeOptions, NetPolicy, NetRequest, Operation,
+    Outcome, Query, decide, diagnose, merge, parse,
+};
 use common::{layer, path, surroundings};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -46,6 +49,25 @@ const HOSTS: &[&str] = &[
     "c.org",
     "POST c.org",
     "group:npm",
+    "d.org:22",
+];
+const RANGES: &[&str] = &[
+    "10.0.0.0/8",
+    "10.1.0.0/16",
+    "192.168.0.0/16",
+    "127.0.0.1/32",
+    "fd00::/16",
+];
+/// Rules that ask for more than their text says.
+const OBJECTS: &[&str] = &[
+    r#"{"rule": "a.com", "rpc": ["tools/list"]}"#,
+    r#"{"rule": "POST c.org", "rpc": ["*"]}"#,
+    r#"{"rule": "c.org", "graphql": ["query"]}"#,
+];
+const GRANTS: &[&str] = &[
+    r#"{"rule": "a.com", "maxBody": "1K", "websocket": true}"#,
+    r#"{"rule": "d.org:22", "opaque": true}"#,
+    r#"{"rule": "c.org", "rpc": ["tools/list"], "maxBody": "2K"}"#,
 ];
 const COMMANDS: &[&str] = &["ls", "git status", "git push *", "cargo test *", "rm *", "sudo"];
 const TOOLS: &[&str] = &[
@@ -106,6 +128,16 @@ fn list(choices: &'static [&'static str]) -> impl Strategy<Value = Option<String
     prop::option::of(some)
 }
 
+/// Rules as text and as objects in one list.
+fn rules(objects: &'static [&'static str]) -> impl Strategy<Value = Option<String>> {
+    let some = (subsequence(HOSTS, 0..=3), subsequence(objects, 0..=2)).prop_map(|(texts, objects)| {
+        let texts = texts.iter().map(|text| format!("\"{text}\""));
+        let all: Vec<String> = texts.chain(objects.iter().map(|o| (*o).to_owned())).collect();
+        format!("[{}]", all.join(", "))
+    });
+    prop::option::of(some)
+}
+
 fn section(name: &'static str, lists: Vec<(&'static str, Option<String>)>) -> String {
     let parts: Vec<String> = lists
         .into_iter()
@@ -121,8 +153,18 @@ fn document() -> impl Strategy<Value = String> {
     let ports = prop::option::of(select(vec!["[443]", "[443, 9]", "[]"]).prop_map(str::to_owned));
     let default = prop::option::of(select(vec!["\"deny\"", "\"ask\""]).prop_map(str::to_owned));
     let literal = prop::option::of(select(vec!["true", "false"]).prop_map(str::to_owned));
-    let net =
-        (list(HOSTS), list(HOSTS), list(HOSTS), ports, default, literal).prop_map(|(a, k, d, p, f, i)| {
+    let upstream = prop::option::of(Just("\"http://p.corp:80\"".to_owned()));
+    let net = (
+        rules(GRANTS),
+        rules(OBJECTS),
+        rules(OBJECTS),
+        ports,
+        default,
+        literal,
+        list(RANGES),
+        upstream,
+    )
+        .prop_map(|(a, k, d, p, f, i, r, u)| {
             section(
                 "net",
                 vec![
@@ -132,6 +174,8 @@ fn document() -> impl Strategy<Value = String> {
                     ("ports", p),
                     ("default", f),
                     ("ipLiterals", i),
+                    ("addresses", r),
+                    ("upstream", u),
                 ],
             )
         });
@@ -210,6 +254,47 @@ fn effective(layers: &[Layer]) -> Effective {
     merge(layers, &surroundings(), &options()).unwrap()
 }
 
+/// How far a connection gets: bytes that pass unseen are more than bytes that are looked at.
+fn reach(verdict: &ConnectVerdict) -> u8 {
+    match verdict {
+        ConnectVerdict::Deny(_) => 0,
+        ConnectVerdict::Ask(_) => 1,
+        ConnectVerdict::Inspect(_) => 2,
+        ConnectVerdict::Pass(_) => 3,
+    }
+}
+
+fn requests(host: &Host, port: u16) -> Vec<NetRequest<'_>> {
+    static OPERATIONS: std::sync::OnceLock<Vec<Option<Operation>>> = std::sync::OnceLock::new();
+    let operations = OPERATIONS.get_or_init(|| {
+        vec![
+            None,
+            Some(Operation::Rpc(vec!["tools/list".to_owned()])),
+            Some(Operation::GraphQl(vec!["query:A".to_owned()])),
+            Some(Operation::Unreadable),
+        ]
+    });
+    let mut all = Vec::new();
+    for operation in operations {
+        for (method, path, body_len, websocket) in [
+            ("GET", "/x/y", None, false),
+            ("POST", "/", Some(1500), false),
+            ("GET", "/", None, true),
+        ] {
+            all.push(NetRequest {
+                method,
+                host,
+                port,
+                path,
+                body_len,
+                operation: operation.as_ref(),
+                websocket,
+            });
+        }
+    }
+    all
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
@@ -230,7 +315,30 @@ proptest! {
             prop_assert!(value(&after) <= value(&before), "{}", kind);
         }
         prop_assert!(after.mode.value >= before.mode.value);
-        prop_assert!(!after.ip_literals || before.ip_literals);
+        prop_assert!(!after.net.ip_literals || before.net.ip_literals);
+        prop_assert_eq!(&after.net.upstream, &before.net.upstream);
+        prop_assert!(!after.net.learn || before.net.learn);
+        for range in &after.net.addresses {
+            prop_assert!(before.net.addresses.iter().any(|own| own.value.covers(&range.value)), "{}", range.value);
+        }
+        for (name, port) in [("a.com", 443), ("a.com", 0), ("b.a.com", 443), ("c.org", 443), ("c.org", 80), ("a.com", 8443), ("d.org", 22)] {
+            let host = Host::new(name).unwrap();
+            let (old, new) = (before.net.connect(&host, port), after.net.connect(&host, port));
+            prop_assert!(reach(&new) <= reach(&old), "{}:{} went from {:?} to {:?}", name, port, old, new);
+            prop_assert!(!new.decision().opaque || old.decision().opaque);
+            for request in requests(&host, port) {
+                let (old, new) = (before.net.request(&request), after.net.request(&request));
+                prop_assert!(new.outcome <= old.outcome, "{:?} went from {:?} to {:?}", request, old, new);
+                if new.outcome == Outcome::Allow {
+                    prop_assert!(new.max_body.unwrap_or(u64::MAX) <= old.max_body.unwrap_or(u64::MAX));
+                }
+                // What a connection is refused, no request inside it is allowed.
+                if port > 0 {
+                    let best = after.net.connect(&host, port).decision().outcome;
+                    prop_assert!(new.outcome <= best, "{:?} is allowed more than its connection: {:?}", request, new);
+                }
+            }
+        }
         for name in &after.env_pass {
             prop_assert!(before.env_pass.iter().any(|own| own.value == name.value));
         }
@@ -252,6 +360,16 @@ proptest! {
             let query = Query::parse(question, &surroundings()).unwrap();
             prop_assert_eq!(decide(&a, &query), decide(&b, &query), "{}", question);
         }
+    }
+
+    #[test]
+    fn a_table_reads_back_and_answers_the_same(layers in trusted(), extra in prop::option::of(project())) {
+        let mut layers = layers;
+        layers.extend(extra);
+        let table = effective(&layers).net;
+        let again: NetPolicy = serde_json::from_str(&serde_json::to_string(&table).unwrap()).unwrap();
+        prop_assert_eq!(&again, &table);
+        prop_assert_eq!(again.selftest(), Ok(()));
     }
 
     #[test]

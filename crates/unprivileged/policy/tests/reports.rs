@@ -11,7 +11,8 @@ use common::{merged, path, surroundings, with_default};
 fn dead_wide_and_unenforceable_rules_are_found_where_they_stand() {
     let user = r#"{"version": 1,
       "fs": {"read": ["~/.ssh", "/etc", "/srv", "/srv/a"], "hide": ["/nowhere/x", "/usr/*/y"]},
-      "net": {"allow": ["a.com", "*.b.com", "c.b.com", "group:npm"], "deny": ["a.com"]},
+      "net": {"allow": ["a.com", "*.b.com", "c.b.com", {"rule": "ssh.d.com:22", "opaque": true}], "deny": ["a.com"]},
+      "secrets": [{"name": "GH", "from": "x", "hosts": ["e.com", "x.b.com"]}],
       "exec": {"allow": ["make *", "ls *"]}}"#;
     let policy = merged(&with_default(&[(User, user)]));
     let found = lint(&policy);
@@ -23,8 +24,8 @@ fn dead_wide_and_unenforceable_rules_are_found_where_they_stand() {
         (FindingKind::Unenforceable, "fs.hide /usr/*/y"),
         (FindingKind::Shadowed, "net.allow a.com"),
         (FindingKind::Shadowed, "net.allow c.b.com"),
-        (FindingKind::Unenforceable, "net.allow *.b.com"),
-        (FindingKind::Unmatchable, "net.allow group:npm"),
+        (FindingKind::TooWide, "net.allow ssh.d.com:22 (opaque)"),
+        (FindingKind::Unmatchable, "secrets GH for e.com"),
         (FindingKind::Advisory, "exec.allow ls *"),
         (FindingKind::TooWide, "exec.allow make *"),
     ] {
@@ -47,17 +48,9 @@ fn dead_wide_and_unenforceable_rules_are_found_where_they_stand() {
 #[test]
 fn what_nothing_acts_on_yet_is_said_and_not_silently_accepted() {
     let user = r#"{"version": 1, "mode": "audit",
-      "budget": {"usd": 5, "turns": 50}, "approvals": {"timeout": "15m"}, "audit": {"redact": ["sk-*"]},
-      "secrets": [{"name": "GH_TOKEN", "from": "keyring:gh", "hosts": ["api.example.com"]}]}"#;
+      "budget": {"usd": 5, "turns": 50}, "approvals": {"reviewers": ["@me"]}, "audit": {"redact": ["sk-*"]}}"#;
     let found = lint(&merged(&with_default(&[(User, user)])));
-    for rule in [
-        "mode",
-        "budget.usd",
-        "budget.turns",
-        "approvals.timeout",
-        "audit.redact sk-*",
-        "secrets",
-    ] {
+    for rule in ["budget.turns", "approvals.reviewers", "audit.redact sk-*"] {
         assert!(
             found
                 .iter()

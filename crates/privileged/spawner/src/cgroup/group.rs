@@ -5,7 +5,6 @@ use bastle_contract::{
 };
 use rustix::event::Timespec;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// One directory per hierarchy that is used. Dropping it removes what is left.
@@ -145,24 +144,13 @@ impl Group {
         }
     }
 
-    /// The unified directory, for a child to be born in.
-    pub(crate) fn unified_descriptor(&self) -> Result<Option<OwnedFd>, Fault> {
-        let Some(directory) = self.unified() else {
-            return Ok(None);
-        };
-        let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
-        rustix::fs::open(&directory.path, flags, rustix::fs::Mode::empty())
-            .map(Some)
-            .map_err(|error| fault("open", &directory.path.display().to_string(), &error.to_string()))
-    }
-
     fn unified(&self) -> Option<&Directory> {
         self.directories.iter().find(|d| d.controller.is_none())
     }
 
-    /// Puts a process into the directories of the old hierarchies.
+    /// Puts a process into every directory.
     pub(crate) fn join(&self, pid: u32) -> Result<(), Fault> {
-        for directory in self.directories.iter().filter(|d| d.controller.is_some()) {
+        for directory in &self.directories {
             let path = directory.path.join("cgroup.procs");
             std::fs::write(&path, pid.to_string())
                 .map_err(|error| fault("join", &path.display().to_string(), &error.to_string()))?;
@@ -274,12 +262,12 @@ fn sweep(parent: &Path) {
     }
 }
 
-/// Whether that number is a living spawner's: a zombie has no command line, and a number that was used again another.
+/// Whether that number is a living spawner's, and not a zombie's or one that was used again.
 fn is_spawner(pid: &str) -> bool {
-    let own = std::fs::read("/proc/self/cmdline").unwrap_or_default();
-    let theirs = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let verb = |line: &[u8]| line.split(|byte| *byte == 0).nth(1).map(<[u8]>::to_vec);
-    verb(&theirs).is_some_and(|verb_there| Some(verb_there) == verb(&own))
+    let named = std::fs::read(format!("/proc/{pid}/comm"))
+        .is_ok_and(|name| name.trim_ascii_end() == crate::NAME.to_bytes());
+    // A zombie keeps its name and has no memory.
+    named && std::fs::read(format!("/proc/{pid}/statm")).is_ok_and(|pages| !pages.starts_with(b"0 "))
 }
 
 /// `rmdir`, again while members that are already dead still count: at most two seconds, normally not once.

@@ -4,10 +4,12 @@
 //! answer `ENOSYS` so that C libraries fall back) and a refusal, not a kill, for foreign architectures.
 mod program;
 mod rules;
+mod server;
 mod table;
 
 use bastle_contract::{LaunchPlan, LimitKind, LimitMechanism};
 use bastle_sys::seccomp::Instruction;
+use std::borrow::Cow;
 
 pub(crate) use rules::{Guarded, guarded, told};
 
@@ -40,12 +42,53 @@ impl FilterSpec {
     }
 }
 
+/// The filters of one run, assembled before its plan is there.
+pub(crate) struct Filters {
+    usual: (FilterSpec, Vec<Instruction>),
+    init: Vec<Instruction>,
+}
+
+impl Filters {
+    /// For the plan that most runs have: debuggers, no counting, no watchdog.
+    pub(crate) fn ahead() -> Self {
+        let spec = FilterSpec {
+            debuggers: true,
+            counting: false,
+            watched: false,
+            pinned: false,
+        };
+        Self {
+            usual: (spec, for_agent(spec)),
+            init: for_init(),
+        }
+    }
+
+    /// The filter of the agent and all its children.
+    pub(crate) fn agent(&self, spec: FilterSpec) -> Cow<'_, [Instruction]> {
+        if spec == self.usual.0 {
+            Cow::Borrowed(&self.usual.1)
+        } else {
+            Cow::Owned(for_agent(spec))
+        }
+    }
+
+    /// The filter of init itself.
+    pub(crate) fn init(&self) -> &[Instruction] {
+        &self.init
+    }
+}
+
 /// The filter of the agent and all its children.
 pub(crate) fn for_agent(spec: FilterSpec) -> Vec<Instruction> {
     program::assemble(&rules::for_agent(spec))
 }
 
 /// The filter of init itself, once the agent runs: the same without hand-over, and with the calls the guard needs.
-pub(crate) fn for_init() -> Vec<Instruction> {
+fn for_init() -> Vec<Instruction> {
     program::assemble(&rules::for_init())
+}
+
+/// The filter of egress.
+pub(crate) fn for_server() -> Vec<Instruction> {
+    program::assemble(&server::rules())
 }

@@ -1,7 +1,7 @@
 //! Probes of the constructed root, its masks, Landlock and the name guard.
 use super::{Baseline, Control, Probe, outcome};
 use bastle_contract::{Access, Guarantee, GuardedTree, LaunchPlan, MountKind, ProbeResult};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatVfsMountFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatVfsMountFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
@@ -10,14 +10,19 @@ use std::os::unix::fs::MetadataExt;
 const MASKS_TRIED: usize = 64;
 const NAME: &str = ".bastle-probe";
 
-pub(super) fn probe(plan: &LaunchPlan, baseline: &Baseline, results: &mut Vec<ProbeResult>) {
+/// What the mounts hold, for every process of the sandbox alike.
+pub(super) fn of_place(plan: &LaunchPlan, baseline: &Baseline, results: &mut Vec<ProbeResult>) {
     reads(plan, baseline, results);
-    let creates = writes(plan, results);
     masks(plan, results);
-    names(plan, &creates, results);
-    landlock(baseline, results);
     devices(results);
     proc(results);
+}
+
+/// What is tried from the agent's own place.
+pub(super) fn of_agent(plan: &LaunchPlan, baseline: &Baseline, results: &mut Vec<ProbeResult>) {
+    landlock(baseline, results);
+    let creates = writes(plan, results);
+    names(plan, &creates, results);
 }
 
 fn reads(plan: &LaunchPlan, baseline: &Baseline, results: &mut Vec<ProbeResult>) {
@@ -119,10 +124,12 @@ fn writes(plan: &LaunchPlan, results: &mut Vec<ProbeResult>) -> Control {
         )
         .judge(observed, &control),
     );
+    // Not by creating: that would be init's to do, and here this process itself is asked.
+    let touched = Control::new("the same in /tmp", touch("/tmp").is_ok());
     for place in [Some("/"), directory].into_iter().flatten() {
-        let attempt = format!("create a file in {place}");
+        let attempt = format!("set the times of {place}");
         results.push(
-            Probe::new(Guarantee::WritesConfined, attempt, "EROFS").judge(outcome(create(place)), &control),
+            Probe::new(Guarantee::WritesConfined, attempt, "EROFS").judge(outcome(touch(place)), &touched),
         );
     }
     control
@@ -138,6 +145,20 @@ fn create(directory: &str) -> Result<(), Errno> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
     rustix::fs::open(path.as_str(), flags, Mode::from_raw_mode(0o600))?;
     rustix::fs::unlink(path.as_str())
+}
+
+/// Sets a directory's times to what they are.
+fn touch(directory: &str) -> Result<(), Errno> {
+    let stat = rustix::fs::stat(directory)?;
+    let time = |seconds, nanoseconds: u64| Timespec {
+        tv_sec: seconds,
+        tv_nsec: nanoseconds as _,
+    };
+    let times = Timestamps {
+        last_access: time(stat.st_atime as _, stat.st_atime_nsec as _),
+        last_modification: time(stat.st_mtime as _, stat.st_mtime_nsec as _),
+    };
+    rustix::fs::utimensat(CWD, directory, &times, AtFlags::empty())
 }
 
 fn masks(plan: &LaunchPlan, results: &mut Vec<ProbeResult>) {
@@ -248,14 +269,12 @@ fn proc(results: &mut Vec<ProbeResult>) {
     let mut reachable = Vec::new();
     for name in crate::root::PROC_MASKED {
         let path = format!("/proc/{name}");
-        let exists =
-            rustix::fs::accessat(CWD, path.as_str(), rustix::fs::Access::EXISTS, AtFlags::empty()).is_ok();
         let open = rustix::fs::open(
             path.as_str(),
             OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK,
             Mode::empty(),
         );
-        if exists && open.err() != Some(Errno::ACCESS) {
+        if !matches!(open, Err(Errno::ACCESS | Errno::NOENT)) {
             reachable.push(path);
         }
     }

@@ -61,13 +61,6 @@ fn filter(baseline: &Baseline, results: &mut Vec<ProbeResult>) {
         &before,
     );
     attempt(
-        "mount",
-        "EPERM",
-        probe::by_number(libc::SYS_mount, [0; 3]),
-        &control,
-    );
-    attempt("bpf", "EPERM", probe::by_number(libc::SYS_bpf, [0; 3]), &control);
-    attempt(
         "clone3",
         "ENOSYS",
         probe::by_number(libc::SYS_clone3, [0; 3]),

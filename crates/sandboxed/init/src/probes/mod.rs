@@ -1,7 +1,9 @@
 //! Prove, then run: attempts that must fail, each beside a control that must succeed, made by the very process
-//! that becomes the agent. What was not proven is not claimed.
+//! that becomes the agent, or for what mounts and namespaces alone hold by init, which has the same ones and the same
+//! Landlock domain. What was not proven is not claimed.
 mod baseline;
 mod descriptors;
+mod egress;
 mod files;
 mod kernel;
 mod limits;
@@ -13,15 +15,27 @@ use std::os::fd::RawFd;
 
 pub(crate) use baseline::Baseline;
 
-/// Runs every probe. `own` is the one descriptor above 2 this process still has.
-pub(crate) fn run(handover: &Handover, baseline: &Baseline, own: RawFd) -> Vec<ProbeResult> {
+/// Probes of what init and the agent's process have in common: mounts, namespaces and Landlock. Init runs them while the other
+/// one puts its filter on.
+pub(crate) fn of_place(handover: &Handover, baseline: &Baseline) -> Vec<ProbeResult> {
+    let mut results = Vec::with_capacity(48);
+    files::of_place(&handover.plan, baseline, &mut results);
+    spaces::of_place(handover, &mut results);
+    results
+}
+
+/// Probes of the process that becomes the agent. `own` is the one descriptor above 2 it still has.
+pub(crate) fn of_agent(handover: &Handover, baseline: &Baseline, own: RawFd) -> Vec<ProbeResult> {
     let plan = &handover.plan;
     let mut results = Vec::with_capacity(40);
-    files::probe(plan, baseline, &mut results);
-    spaces::probe(handover, &mut results);
-    kernel::probe(plan, baseline, &mut results);
+    // First what init is not needed for: it is busy with the others.
     descriptors::probe(plan, own, &mut results);
     limits::probe(handover, baseline, &mut results);
+    spaces::identity(handover, &mut results);
+    kernel::probe(plan, baseline, &mut results);
+    files::of_agent(plan, baseline, &mut results);
+    // Last: egress starts beside the fence and has had the longest time by now.
+    egress::probe(&plan.network, &mut results);
     results
 }
 

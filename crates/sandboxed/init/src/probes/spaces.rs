@@ -5,7 +5,7 @@ use rustix::net::{AddressFamily, SocketAddrV4, SocketFlags, SocketType};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::MetadataExt;
 
-pub(super) fn probe(handover: &Handover, results: &mut Vec<ProbeResult>) {
+pub(super) fn of_place(handover: &Handover, results: &mut Vec<ProbeResult>) {
     let of = |name: &str| match name {
         "net" => Guarantee::NetConfined,
         "pid" => Guarantee::ProcessesHidden,
@@ -35,7 +35,6 @@ pub(super) fn probe(handover: &Handover, results: &mut Vec<ProbeResult>) {
     }
     network(results);
     processes(results);
-    identity(handover, results);
     cgroup_root(results);
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let control = Control::new("the host name can be read", !name.is_empty());
@@ -102,7 +101,8 @@ fn processes(results: &mut Vec<ProbeResult>) {
         })
         .unwrap_or_default();
     let control = Control::new("this process is listed", pids.contains(&own));
-    let stray: Vec<&i32> = pids.iter().filter(|pid| **pid != 1 && **pid != own).collect();
+    // The only other one so far is the child that will be the agent.
+    let stray: Vec<&i32> = pids.iter().filter(|pid| **pid != own && **pid != 2).collect();
     let observed = if stray.is_empty() {
         "none".to_owned()
     } else {
@@ -118,7 +118,7 @@ fn processes(results: &mut Vec<ProbeResult>) {
     );
 }
 
-fn identity(handover: &Handover, results: &mut Vec<ProbeResult>) {
+pub(super) fn identity(handover: &Handover, results: &mut Vec<ProbeResult>) {
     let identity = handover.identity;
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let map = map.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -22,22 +22,24 @@ pub(crate) use proc::{MASKED as PROC_MASKED, READ_ONLY as PROC_READ_ONLY};
 /// Bytes and inodes of the root tmpfs itself: made files, mount points and symlinks only.
 const ROOT_OPTIONS: &std::ffi::CStr = c"size=8m,nr_inodes=32k,mode=0755";
 
-/// Builds the root and makes it the only one. Afterwards no host path can be named.
-pub(crate) fn build(
-    plan: &LaunchPlan,
-    made: Vec<OwnedFd>,
-    attachments: Option<&OwnedFd>,
-) -> Result<(), Fault> {
+/// Where `/proc` and `/dev` of every root are.
+const PROC: &str = "/proc";
+const DEV: &str = "/dev";
+
+/// A root that has what every plan has, and nothing of the host but device nodes.
+pub(crate) struct Unfilled {
+    root: Root,
+    scratch: scratch::Scratch,
+}
+
+/// Makes the parts that no plan changes. The host's paths still resolve afterwards, but for the anchor's.
+pub(crate) fn begin() -> Result<Unfilled, Fault> {
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .step("private mounts", "/")?;
-    // All sources first: the new root is about to cover one of the host's directories.
-    let sources = if made.is_empty() {
-        open_sources(&plan.mounts)?
-    } else {
-        made
-    };
-    let devices = dev::open_nodes()?;
+    let nodes = dev::open_nodes()?;
     let anchor = anchor()?;
+    // Below the root: it goes with the host's tree when that is let go of, and has no name inside.
+    let scratch = scratch::Scratch::create(anchor)?;
     rustix::mount::mount(
         "bastle",
         anchor,
@@ -48,22 +50,36 @@ pub(crate) fn build(
     .step("constructed root", anchor)?;
     let root = Root::open(anchor)?;
     root.make_mask_sources()?;
-    let scratch = scratch::Scratch::create(
-        &root,
-        limit(plan, LimitKind::Disk),
-        limit(plan, LimitKind::Inodes),
-    )?;
+    root.owns_also(scratch.top())?;
+    let place = |path| AbsPath::new(path).step("constructed root", path);
+    dev::mount(&root, &scratch, &place(DEV)?, nodes)?;
+    proc::mount(&root, &place(PROC)?)?;
+    Ok(Unfilled { root, scratch })
+}
+
+/// Fills the root by the plan and makes it the only one. Afterwards no host path can be named.
+pub(crate) fn finish(
+    unfilled: Unfilled,
+    plan: &LaunchPlan,
+    made: Vec<OwnedFd>,
+    attachments: Option<&OwnedFd>,
+) -> Result<(), Fault> {
+    let Unfilled { root, scratch } = unfilled;
+    let sources = if made.is_empty() {
+        open_sources(&plan.mounts)?
+    } else {
+        made
+    };
+    scratch.limit(limit(plan, LimitKind::Disk), limit(plan, LimitKind::Inodes))?;
     fill(
         &root,
         &scratch,
         &plan.mounts,
         Material {
             sources,
-            devices,
             attachments,
         },
     )?;
-    scratch.close(&root)?;
     if crate::hooks::enforces("read-only-root") {
         set_attributes(root.mount(), Attributes::READ_ONLY, Depth::One).step("read-only root", "/")?;
     }
@@ -97,19 +113,19 @@ fn attributes(access: Access) -> Attributes {
     }
 }
 
-/// A directory to mount the new root on while it is built. Covered only in this namespace.
+/// A directory to mount the new root on while it is built. Covered only in this namespace; one that no plan binds
+/// from, because binds are opened after it is covered.
 fn anchor() -> Result<&'static str, Fault> {
-    ["/tmp", "/mnt", "/var", "/usr"]
+    ["/sys", "/boot"]
         .into_iter()
         .find(|path| std::fs::symlink_metadata(path).is_ok_and(|m| m.is_dir()))
-        .ok_or("none of /tmp, /mnt, /var, /usr is a directory")
+        .ok_or("neither /sys nor /boot is a directory")
         .step("constructed root", "anchor")
 }
 
 /// What the entries of the root are made of.
 struct Material<'a> {
     sources: Vec<OwnedFd>,
-    devices: Vec<OwnedFd>,
     attachments: Option<&'a OwnedFd>,
 }
 
@@ -120,7 +136,6 @@ fn fill(
     material: Material<'_>,
 ) -> Result<(), Fault> {
     let mut sources = material.sources.into_iter();
-    let mut devices = Some(material.devices);
     for Mount { at, kind } in mounts {
         match kind {
             MountKind::Bind {
@@ -132,14 +147,17 @@ fn fill(
                 bind(root, at, tree)?;
             }
             MountKind::Scratch { mode } => root.attach_dir(at, scratch.directory(*mode)?)?,
-            MountKind::Proc => proc::mount(root, at)?,
-            MountKind::Dev => {
-                let nodes = devices.take().ok_or("asked for twice").step("device nodes", at)?;
-                dev::mount(root, scratch, at, nodes)?;
+            // Made ahead, always there.
+            MountKind::Proc if at.as_str() == PROC => {}
+            MountKind::Dev if at.as_str() == DEV => {}
+            MountKind::Proc | MountKind::Dev => {
+                return Err(format!("only {PROC} and {DEV} can be")).step("constructed root", at);
             }
             MountKind::Symlink { target } => root.symlink(at, target)?,
             MountKind::File { contents } => root.file(at, contents.as_bytes())?,
-            MountKind::Attached { offset, length } => root.file(at, &attached(material.attachments, at, *offset, *length)?)?,
+            MountKind::Attached { offset, length } => {
+                root.file(at, &attached(material.attachments, at, *offset, *length)?)?
+            }
             MountKind::Mask => mask(root, at)?,
         }
     }

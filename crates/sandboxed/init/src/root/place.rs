@@ -248,11 +248,6 @@ pub(crate) fn open_host(path: impl AsRef<OsStr>) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(CWD, path.as_ref(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Removes an empty directory of the root.
-pub(crate) fn remove_directory(root: &Root, name: &str) -> Result<(), Errno> {
-    rustix::fs::unlinkat(&root.dir, name, AtFlags::REMOVEDIR)
-}
-
 /// Mount attributes need the type in scope for both callers.
 pub(crate) fn restrict(tree: &OwnedFd, attributes: Attributes) -> std::io::Result<()> {
     set_attributes(tree.as_fd(), attributes, Depth::Tree)

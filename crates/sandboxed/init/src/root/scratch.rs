@@ -1,11 +1,11 @@
 //! The run's private writable space: one tmpfs, so that its size is one number the kernel holds.
-use super::place::{Root, remove_directory};
+use super::place::{attach, open_host};
 use crate::step::Step;
-use bastle_contract::{AbsPath, Fault};
+use bastle_contract::Fault;
 use bastle_sys::mount::Attributes;
 use bastle_sys::tree;
 use rustix::fs::{Mode, OFlags};
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, UnmountFlags};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
 
@@ -13,22 +13,23 @@ use std::os::fd::OwnedFd;
 const DEFAULT_SIZE: u64 = 4 << 30;
 /// Files when the policy states no inode limit.
 const DEFAULT_INODES: u64 = 1 << 20;
-const NAME: &str = ".scratch";
 
 /// The scratch tmpfs while the root is built.
 pub(crate) struct Scratch {
     dir: OwnedFd,
+    /// The file system's own context: after mounting it takes new limits.
+    fs: OwnedFd,
     next: Cell<u32>,
 }
 
 impl Scratch {
-    /// Mounts it at a passing name: directories can be cloned only from an attached mount.
-    pub(crate) fn create(root: &Root, size: Option<u64>, inodes: Option<u64>) -> Result<Self, Fault> {
+    /// Mounts it at `anchor`: directories can be cloned only from an attached mount.
+    pub(crate) fn create(anchor: &str) -> Result<Self, Fault> {
         let what = "scratch tmpfs";
         let fs = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC).step(what, "fsopen")?;
         let options = [
-            ("size", size.unwrap_or(DEFAULT_SIZE).to_string()),
-            ("nr_inodes", inodes.unwrap_or(DEFAULT_INODES).to_string()),
+            ("size", DEFAULT_SIZE.to_string()),
+            ("nr_inodes", DEFAULT_INODES.to_string()),
             ("mode", "0755".to_owned()),
         ];
         for (key, value) in &options {
@@ -38,13 +39,27 @@ impl Scratch {
         let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
         let mount =
             rustix::mount::fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, attributes).step(what, "fsmount")?;
-        root.attach_dir(&place()?, mount)?;
-        let dir = root.existing(&place()?)?.ok_or("vanished").step(what, NAME)?;
-        root.owns_also(&dir)?;
+        let place = open_host(anchor).step(what, anchor)?;
+        attach(&mount, &place).step(what, anchor)?;
+        let dir = open_host(anchor).step(what, anchor)?;
         Ok(Self {
             dir,
+            fs,
             next: Cell::new(0),
         })
+    }
+
+    /// Holds it to the plan's limits, before anything but its directories is on it.
+    pub(crate) fn limit(&self, size: Option<u64>, inodes: Option<u64>) -> Result<(), Fault> {
+        let what = "scratch tmpfs";
+        let options = [("size", size), ("nr_inodes", inodes)];
+        for (key, value) in options.into_iter().filter_map(|(key, value)| Some((key, value?))) {
+            rustix::mount::fsconfig_set_string(&self.fs, key, value.to_string().as_str()).step(what, key)?;
+        }
+        if size.is_some() || inodes.is_some() {
+            rustix::mount::fsconfig_reconfigure(&self.fs).step(what, "limits")?;
+        }
+        Ok(())
     }
 
     /// A new directory of it as a detached mount.
@@ -64,14 +79,8 @@ impl Scratch {
         tree::detach(&dir, Attributes::default()).step("scratch directory", &name)
     }
 
-    /// Takes the passing name away; the clones keep the tmpfs alive.
-    pub(crate) fn close(self, root: &Root) -> Result<(), Fault> {
-        rustix::process::fchdir(root.mount()).step("scratch tmpfs", NAME)?;
-        rustix::mount::unmount(NAME, UnmountFlags::DETACH).step("scratch tmpfs", NAME)?;
-        remove_directory(root, NAME).step("scratch tmpfs", NAME)
+    /// Its topmost directory.
+    pub(crate) fn top(&self) -> &OwnedFd {
+        &self.dir
     }
-}
-
-fn place() -> Result<AbsPath, Fault> {
-    AbsPath::new(format!("/{NAME}")).step("scratch tmpfs", NAME)
 }

@@ -1,5 +1,8 @@
 //! A state directory with logs in it.
 use bastle_audit::{AuditEvent, AuditWriter, Exit, Report, Seal, verify};
+use bastle_contract::egress::{
+    BudgetKind, BudgetReached, BudgetStep, Face, NetClosed, NetDecision, NetVerdict,
+};
 use bastle_contract::{
     Argv, BackendKind, CapabilityStatement, Code, DenialKind, Denied, Digest, ExecSeen, Fault, Guarantee,
     IdMapping, LimitHit, LimitKind, ProbeResult, RunId, Usage, Verdict, Waiver,
@@ -99,7 +102,103 @@ pub(crate) fn every_event() -> Vec<AuditEvent> {
         },
     ];
     endings_and_denials(&mut events);
+    network(&mut events, digest("c"));
     events
+}
+
+/// A decision about one request.
+pub(crate) fn decision(face: Face, method: Option<&str>, verdict: NetVerdict) -> NetDecision {
+    NetDecision {
+        seq: 1,
+        id: if verdict == NetVerdict::Denied {
+            "d_8f2k".into()
+        } else {
+            String::new()
+        },
+        face,
+        method: method.map(str::to_owned),
+        host: "api.example.com".into(),
+        port: if face == Face::Dns { 0 } else { 443 },
+        path: method.map(|_| "/v1/x".to_owned()),
+        operation: None,
+        verdict,
+        code: (verdict == NetVerdict::Denied).then_some(Code::NetDenied),
+        rule: None,
+        reason: "no rule names it".into(),
+        address: (verdict == NetVerdict::Allowed).then(|| "192.0.2.7".parse().unwrap()),
+        secret: None,
+        count: 1,
+        held: false,
+        help: vec![],
+    }
+}
+
+fn network(events: &mut Vec<AuditEvent>, table: Digest) {
+    let faces = [
+        Face::Connect,
+        Face::Http,
+        Face::Https,
+        Face::Socks,
+        Face::Transparent,
+        Face::Dns,
+    ];
+    let verdicts = [
+        NetVerdict::Allowed,
+        NetVerdict::Denied,
+        NetVerdict::Asked,
+        NetVerdict::Learned,
+    ];
+    for face in faces {
+        for verdict in verdicts {
+            events.push(AuditEvent::Net(decision(face, None, verdict)));
+        }
+    }
+    for method in [
+        "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "push", "fetch",
+        "BREW",
+    ] {
+        events.push(AuditEvent::Net(decision(
+            Face::Https,
+            Some(method),
+            NetVerdict::Allowed,
+        )));
+    }
+    events.push(AuditEvent::NetClosed(NetClosed {
+        seq: 1,
+        bytes_out: 1,
+        bytes_in: u64::MAX,
+        status: Some(200),
+        model: None,
+    }));
+    for allow in [true, false] {
+        events.push(AuditEvent::NetAnswered {
+            seq: 1,
+            id: "d_8f2k".into(),
+            allow,
+            by: "person".into(),
+        });
+    }
+    events.push(AuditEvent::NetChanged {
+        change: "reload".into(),
+        table,
+        cut: 3,
+    });
+    for step in [BudgetStep::Warn, BudgetStep::Pause, BudgetStep::Stop] {
+        events.push(AuditEvent::Budget(BudgetReached {
+            kind: BudgetKind::Cost,
+            step,
+            used: 1,
+            limit: 2,
+        }));
+    }
+    events.push(AuditEvent::NetLost {
+        restart: 1,
+        why: "it closed its socket".into(),
+    });
+    events.push(AuditEvent::Wanted {
+        rule: "api.example.com".into(),
+        why: "tests".into(),
+    });
 }
 
 fn endings_and_denials(events: &mut Vec<AuditEvent>) {

@@ -49,7 +49,7 @@ fn check_one(what: &str, fact: &Value, value: &Value, profiles: &[&str], wrong: 
     let kind = fact["type"].as_str().unwrap();
     let fits = match kind {
         "json_t" => true,
-        "integer_t" | "long_t" | "timestamp_t" => value.is_u64(),
+        "integer_t" | "long_t" | "port_t" | "timestamp_t" => value.is_u64(),
         "boolean_t" => value.is_boolean(),
         text if text.ends_with("_t") => value.is_string(),
         object => match (schema()["objects"].get(object), value.as_object()) {
@@ -124,7 +124,7 @@ fn every_exported_record_has_what_its_class_requires_and_nothing_it_does_not_def
     assert_eq!(wrong, Vec::<String>::new());
     assert_eq!(
         classes,
-        BTreeSet::from([0, 1001, 1007, 6002, 6003]),
+        BTreeSet::from([0, 1001, 1007, 4001, 4002, 4003, 6002, 6003]),
         "every class in use was seen"
     );
 }
@@ -163,7 +163,9 @@ fn the_check_itself_notices_missing_unknown_and_wrong_attributes() {
 fn a_denial_is_exported_as_denied_and_blocked_by_the_effective_policy() {
     let denials: Vec<_> = exported()
         .into_iter()
-        .filter(|r| r["message"].as_str().unwrap().starts_with("denied"))
+        .filter(|r| {
+            r["message"].as_str().unwrap().starts_with("denied") && r["actor"].get("process").is_some()
+        })
         .collect();
     assert_eq!(denials.len(), 17);
     for record in denials {
@@ -173,5 +175,23 @@ fn a_denial_is_exported_as_denied_and_blocked_by_the_effective_policy() {
         );
         assert_eq!(record["policy"]["uid"], "a".repeat(64));
         assert_eq!(record["actor"]["process"]["pid"], 42);
+    }
+}
+
+#[test]
+fn a_denied_request_is_exported_as_blocked_with_its_host_and_without_a_query() {
+    let denials: Vec<_> = exported()
+        .into_iter()
+        .filter(|r| r["category_uid"] == 4 && r["message"].as_str().unwrap().starts_with("denied"))
+        .collect();
+    assert_eq!(denials.len(), 6, "one for each face");
+    for record in denials {
+        assert_eq!(
+            (&record["action_id"], &record["disposition_id"]),
+            (&2.into(), &2.into())
+        );
+        assert_eq!(record["dst_endpoint"]["hostname"], "api.example.com");
+        assert_eq!(record["status_code"], "BST-NET-001");
+        assert!(record["message"].as_str().unwrap().ends_with("(d_8f2k)"));
     }
 }

@@ -1,7 +1,7 @@
 //! The hidden verb that times launches by the spawner alone, for `cargo xtask bench`.
 use crate::context::{Context, Ended};
 use bastle_contract::{Argv, Code, Fault, Stdio};
-use bastle_control::{Launch, Launched, Place, Sources, Spawner};
+use bastle_control::{Attendance, Helpers, Launch, Launched, Place, Rules, Sources, Spawner};
 use serde_json::json;
 use std::collections::BTreeMap;
 
@@ -19,7 +19,8 @@ pub(crate) struct BenchSpawnerArgs {
 /// Launches and prints one line for each.
 pub(crate) fn run(args: BenchSpawnerArgs, cx: &Context) -> Ended {
     let place = Place::find(None)?;
-    let loaded = bastle_control::load(&place, &Sources::default())?;
+    let sources = Sources::default();
+    let mut loaded = bastle_control::load(&place, &sources)?;
     let argv = Argv::try_from(args.command)
         .map_err(|error| Fault::new(Code::UsageArgument, error.to_string(), ""))?;
     for _ in 0..args.count {
@@ -30,8 +31,14 @@ pub(crate) fn run(args: BenchSpawnerArgs, cx: &Context) -> Ended {
             stdio: Stdio::Pipes,
             waivers: Vec::new(),
             debuggers: true,
+            attendance: Attendance::Nobody,
         };
-        let ready = bastle_control::prepare(&place, &loaded, Spawner::start()?, launch)?;
+        let helpers = Helpers {
+            spawner: Spawner::start()?,
+            egress: None,
+        };
+        let rules = Rules::new(&place, &sources, &mut loaded)?;
+        let ready = bastle_control::prepare(&place, &loaded, rules, helpers, launch)?;
         let Launched { total, steps } = bastle_control::launch_once(ready)?;
         let steps: BTreeMap<String, u64> = steps.into_iter().collect();
         cx.print_json(&json!({ "total_us": total, "steps_us": steps }))?;

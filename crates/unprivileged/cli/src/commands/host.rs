@@ -17,6 +17,7 @@ pub(super) fn run(
     let Prepared {
         place,
         loaded,
+        rules: _,
         launch,
     } = prepared;
     // The one place where consent is made: the caller has seen the flag.

@@ -7,14 +7,18 @@ pub(crate) mod can_i;
 pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod egress;
 pub(crate) mod explain;
 pub(crate) mod host;
+pub(crate) mod learn;
+pub(crate) mod live;
 pub(crate) mod man;
 pub(crate) mod policy;
 pub(crate) mod run;
 pub(crate) mod run_args;
 pub(crate) mod run_voice;
 pub(crate) mod runs;
+pub(crate) mod secret;
 pub(crate) mod source;
 pub(crate) mod version;
 pub(crate) mod why;
@@ -31,8 +35,13 @@ pub(crate) fn format_of(command: &Command) -> Format {
         Command::Audit(args) => args.json(),
         Command::Explain(args) => args.json,
         Command::Version(args) => args.json,
-        // These three report by themselves; the others have no JSON.
-        Command::Run(_) | Command::Demo(_) | Command::Doctor(_) => false,
+        Command::Allow(args) => args.json,
+        Command::Deny(args) | Command::Revoke(args) => args.json,
+        Command::Ps(args) => args.json,
+        Command::Secret(args) => args.json(),
+        Command::Learn(args) => args.json(),
+        // The first three report by themselves; the others have no JSON.
+        Command::Run(_) | Command::Demo(_) | Command::Doctor(_) | Command::Egress(_) => false,
         Command::Completions(_) | Command::Man(_) | Command::BenchPolicy(_) | Command::BenchSpawner(_) => {
             false
         }

@@ -82,6 +82,14 @@ enum PolicyVerb {
         #[command(flatten)]
         common: Common,
     },
+    /// Let a living run read its policy again; its network rules are replaced as a whole
+    Reload {
+        /// The run (name, unique prefix, or @last for the only one)
+        run: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Print the JSON Schema of policy files
     Schema,
     /// List the built-in presets
@@ -136,7 +144,7 @@ impl PolicyArgs {
             | PolicyVerb::Diff { common, .. }
             | PolicyVerb::Score { common }
             | PolicyVerb::BlockedCommands { common } => common.json,
-            PolicyVerb::Presets { json } => *json,
+            PolicyVerb::Presets { json } | PolicyVerb::Reload { json, .. } => *json,
             PolicyVerb::Schema => false,
         }
     }
@@ -188,6 +196,9 @@ pub(crate) fn run(args: PolicyArgs, cx: &Context) -> Ended {
             Ok(u8::from(differs && exit_code))
         }
         PolicyVerb::Score { common } => compare::score(&common, cx),
+        PolicyVerb::Reload { run, json } => {
+            super::live::reload(&run, if json { Format::Json } else { Format::Human }, cx)
+        }
         PolicyVerb::Schema => {
             cx.print(bastle_policy::SCHEMA)?;
             Ok(0)

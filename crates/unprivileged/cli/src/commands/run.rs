@@ -4,7 +4,7 @@ use super::run_args::{Backend, RunArgs};
 use super::run_voice::{Loudness, RunVoice, denial_code};
 use crate::context::{Context, Format};
 use bastle_contract::{Code, ExitCode, Fault, HostFacts, LaunchPlan};
-use bastle_control::{Launch, Loaded, Place, Receipt, Spawner};
+use bastle_control::{Egress, Helpers, Launch, Loaded, Place, Receipt, Rules, Spawner, learn};
 use bastle_policy::Planned;
 use serde_json::{Value, json};
 use std::fs::File;
@@ -28,6 +28,7 @@ pub(crate) fn run(args: RunArgs, cx: &Context) -> u8 {
 pub(super) struct Prepared {
     pub(super) place: Place,
     pub(super) loaded: Loaded,
+    pub(super) rules: Rules,
     pub(super) launch: Launch,
 }
 
@@ -46,7 +47,13 @@ fn attempt(args: &RunArgs, cx: &Context) -> Result<u8, Vec<Fault>> {
         Backend::Native => {
             // First of all: it looks at the host while the policy is read here.
             let spawner = Spawner::start().map_err(one)?;
-            native(args, prepare(args)?, spawner, out, cx)
+            // A dry run executes nothing, and what is offline needs none.
+            let egress = if args.net.is_offline() || args.dry_run_policy {
+                None
+            } else {
+                Some(Egress::start().map_err(one)?)
+            };
+            native(args, prepare(args)?, Helpers { spawner, egress }, out, cx)
         }
     }
 }
@@ -62,18 +69,22 @@ fn prepare(args: &RunArgs) -> Result<Prepared, Vec<Fault>> {
         ))
     })?;
     let sources = args.sources(&here, &place.home)?;
-    let loaded = bastle_control::load(&place, &sources)?;
+    let mut loaded = bastle_control::load(&place, &sources)?;
+    let rules = Rules::new(&place, &sources, &mut loaded).map_err(one)?;
+    let stdio = args.stdio().map_err(one)?;
     let launch = Launch {
         run: args.run_id().map_err(one)?,
         argv: args.argv().map_err(one)?,
         env: args.variables().map_err(one)?,
-        stdio: args.stdio().map_err(one)?,
+        stdio,
         waivers: args.waivers().map_err(one)?,
         debuggers: !args.no_debuggers,
+        attendance: args.attendance(stdio),
     };
     Ok(Prepared {
         place,
         loaded,
+        rules,
         launch,
     })
 }
@@ -81,13 +92,14 @@ fn prepare(args: &RunArgs) -> Result<Prepared, Vec<Fault>> {
 fn native(
     args: &RunArgs,
     prepared: Prepared,
-    spawner: Spawner,
+    helpers: Helpers,
     out: Option<File>,
     cx: &Context,
 ) -> Result<u8, Vec<Fault>> {
     let Prepared {
         place,
         loaded,
+        rules,
         launch,
     } = prepared;
     let loudness = if args.quiet {
@@ -96,7 +108,8 @@ fn native(
         Loudness::Normal
     };
     let mut voice = RunVoice::new(cx.err, loudness, &place, &loaded);
-    let ready = bastle_control::prepare(&place, &loaded, spawner, launch).map_err(|fault| vec![fault])?;
+    let ready =
+        bastle_control::prepare(&place, &loaded, rules, helpers, launch).map_err(|fault| vec![fault])?;
     if args.dry_run_policy {
         return dry_run(args, &loaded, &ready.planned, cx);
     }
@@ -106,6 +119,15 @@ fn native(
     voice.receipt(&receipt);
     if let Some(fault) = &receipt.fault {
         cx.report(std::slice::from_ref(fault), Format::Human);
+    }
+    if let Some(Some(file)) = &args.net.learn {
+        let run = std::slice::from_ref(&plan.run);
+        let saved = learn::propose(&place.state, run, 1).and_then(|rules| learn::save(file, &rules));
+        cx.note(&super::learn::saved(
+            file,
+            saved.map_err(|fault| vec![fault])?,
+            cx,
+        ));
     }
     let code = final_code(args, &receipt);
     if let Some(out) = out {
@@ -218,6 +240,8 @@ pub(super) fn document(story: &Story<'_>, voice: Option<&RunVoice<'_>>) -> Value
         "usage": receipt.usage,
         "steps_us": receipt.steps,
         "denials": { "count": receipt.denials, "first": denied },
+        "net": receipt.net,
+        "net_denials": voice.map(|voice| voice.net_denied.as_slice()).unwrap_or_default(),
         "limits_hit": receipt.limits,
         "output_discarded": receipt.discarded,
         "audit": { "log": log_path(&place.state, plan.run.as_str()), "records": receipt.records, "sealed": true },

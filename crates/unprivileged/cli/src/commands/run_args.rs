@@ -3,12 +3,14 @@
 //! Flags that speak about policy become one `agent-permissions` document, so that a flag and a file are read,
 //! checked and explained by the same code. Every long flag has a variable `BASTLE_<FLAG>` (a flag that repeats
 //! takes one value from it), except those that give protection up: they are for the command line alone.
+mod network;
 mod variables;
 
 use bastle_contract::{AbsPath, Argv, Code, Fault, LimitKind, RunId, Stdio, Waiver};
 use bastle_control::Sources;
 use bastle_policy::SandboxMode;
 use clap::builder::FalseyValueParser;
+pub(crate) use network::NetArgs;
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
@@ -20,10 +22,13 @@ Examples:
   bastle run -- claude                       fence an agent in this project
   bastle run --preset dev -- cargo test      toolchains of the home directory readable
   bastle run --rw ../shared --timeout 30m -- make
+  bastle run --allow-net example.com -- curl https://example.com/
+  bastle run --secret GH_TOKEN=store:gh@api.github.com -- gh pr list
   bastle run --dry-run-policy -- claude      show the plan, execute nothing
 
 Exit codes: the command's own; 124 timeout; 125 bastle failed (also wrong use and bad policy);
-126 cannot be executed; 127 not found; 128+N killed by signal N; 77 denials with --fail-on-deny.")]
+126 cannot be executed; 127 not found; 128+N killed by signal N; 77 denials with --fail-on-deny;
+75 a budget is used up.")]
 pub(crate) struct RunArgs {
     /// Policy to start from; see `bastle policy presets`
     #[arg(
@@ -39,9 +44,6 @@ pub(crate) struct RunArgs {
     /// read-only | workspace-write | danger-full-access (refused: see --backend host)
     #[arg(long, value_name = "MODE", env = "BASTLE_SANDBOX", help_heading = "Policy")]
     pub(crate) sandbox: Option<String>,
-    /// Network: only `none` in this build
-    #[arg(long, value_name = "REACH", env = "BASTLE_NET", help_heading = "Policy")]
-    pub(crate) net: Option<String>,
     /// Path the agent may read (repeatable)
     #[arg(long, value_name = "PATH", env = "BASTLE_RO", help_heading = "Policy")]
     pub(crate) ro: Vec<PathBuf>,
@@ -79,6 +81,9 @@ pub(crate) struct RunArgs {
         help_heading = "Environment"
     )]
     pub(crate) env_file: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) net: NetArgs,
 
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
@@ -188,28 +193,25 @@ impl RunArgs {
             .map(|path| absolute(path, here, home))
             .collect::<Result<_, _>>();
         let document = self.document(here, home).map_err(|fault| vec![fault])?;
-        let flags = document
+        let mut flags = document
             .map(|text| bastle_policy::parse("command line", text.as_bytes()))
             .transpose()?;
+        if let Some(mode) = self.net.mode().map_err(|fault| vec![fault])? {
+            // No file can say this, so it has no text.
+            flags.get_or_insert_default().net.mode = Some(bastle_policy::At::nowhere(mode));
+        }
         Ok(Sources {
             preset,
             files: self.policy.clone(),
             flags,
             expand: self.allow_user_expansion,
             unprotect: unprotect.map_err(|fault| vec![fault])?,
+            learn: self.net.learn.is_some(),
         })
     }
 
     /// Values that this build does not have are refused by name, never ignored.
     fn check_words(&self) -> Result<(), Fault> {
-        match self.net.as_deref() {
-            None | Some("none") => {}
-            Some(other) => {
-                let what = format!("--net {other} is not available");
-                let why = "this build has no egress proxy: every run is offline";
-                return Err(Fault::new(Code::NetNone, what, why).help("leave --net out, or say --net none"));
-            }
-        }
         match self.workspace.as_deref() {
             None | Some("in-place") => Ok(()),
             Some(other) => {
@@ -275,7 +277,8 @@ impl RunArgs {
             fs.insert("hide".to_owned(), json!(hidden));
         }
         let limits = self.limits.document();
-        if fs.is_empty() && limits.is_empty() {
+        let network = self.net.sections()?;
+        if fs.is_empty() && limits.is_empty() && network.is_empty() {
             return Ok(None);
         }
         let mut document = Map::from_iter([("version".to_owned(), json!(1))]);
@@ -283,6 +286,9 @@ impl RunArgs {
             if !section.is_empty() {
                 document.insert(key.to_owned(), Value::Object(section));
             }
+        }
+        for (key, section) in network {
+            document.insert(key.to_owned(), section);
         }
         // One value per line, so that a message points at the flag's own value.
         serde_json::to_string_pretty(&Value::Object(document))

@@ -1,11 +1,14 @@
 //! What a person reads on standard error while a run lives. Text of events comes from the agent: shown escaped.
+mod network;
+
 use crate::render::{Letters, Paint, Style, bytes, duration_ms};
 use bastle_audit::sanitize;
+use bastle_contract::egress::{BudgetReached, NetDecision};
 use bastle_contract::{
-    CapabilityStatement, Code, DenialKind, Denied, LaunchPlan, LimitHit, LimitKind, LimitMechanism, Stdio,
-    Verdict,
+    CapabilityStatement, Code, DenialKind, Denied, Fault, LaunchPlan, LimitHit, LimitKind, LimitMechanism,
+    Stdio, Verdict,
 };
-use bastle_control::{Loaded, Place, Receipt, Voice};
+use bastle_control::{AfterLoss, Loaded, Place, Question, Receipt, Reply, Voice};
 use bastle_policy::LayerKind;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -34,6 +37,8 @@ pub(crate) struct RunVoice<'a> {
     pub(crate) statement: Option<CapabilityStatement>,
     /// Denials, for the JSON receipt: the first few.
     pub(crate) denied: Vec<(String, Denied)>,
+    /// Denied requests, for the JSON receipt: the first few.
+    pub(crate) net_denied: Vec<NetDecision>,
 }
 
 /// How loudly a voice speaks.
@@ -59,6 +64,7 @@ impl<'a> RunVoice<'a> {
             denials: 0,
             statement: None,
             denied: Vec::new(),
+            net_denied: Vec::new(),
         }
     }
 
@@ -71,6 +77,17 @@ impl<'a> RunVoice<'a> {
             .collect();
         // Nobody may be reading: a run does not end for that.
         drop(std::io::stderr().lock().write_all(text.as_bytes()));
+    }
+
+    /// One word that it goes on; the number stands in the receipt.
+    fn say_more(&self) {
+        if self.denials == TOLD + 1 {
+            self.say(&[format!(
+                "{} more denials follow; they are recorded, not shown: bastle audit show {}",
+                self.style.cross(),
+                self.run
+            )]);
+        }
     }
 
     /// The path of the run's audit log.
@@ -109,19 +126,65 @@ impl Voice for RunVoice<'_> {
         if self.quiet {
             return;
         }
-        match self.denials {
-            0..=TOLD => self.say(&denial_lines(self, id, denied)),
-            // One word that it goes on; the number stands in the receipt.
-            n if n == TOLD + 1 => {
-                let line = format!(
-                    "{} more denials follow; they are recorded, not shown: bastle audit show {}",
-                    self.style.cross(),
-                    self.run
-                );
-                self.say(&[line]);
-            }
-            _ => {}
+        if self.denials <= TOLD {
+            self.say(&denial_lines(self, id, denied));
+        } else {
+            self.say_more();
         }
+    }
+
+    fn net_denied(&mut self, decision: &NetDecision) {
+        self.tell_net_denied(decision);
+    }
+
+    fn question(&mut self, question: &Question<'_>) {
+        // A question is no chatter: without it the run stands still for no visible reason.
+        self.say(&network::question(self, question));
+    }
+
+    fn answered(&mut self, id: &str, answer: Reply, by: &str) {
+        self.say(&[network::answered(self, id, answer.word(), by)]);
+    }
+
+    fn budget(&mut self, reached: &BudgetReached) {
+        if !self.quiet {
+            self.say(&network::budget(self, reached));
+        }
+    }
+
+    fn changed(&mut self, change: &str, cut: u32) {
+        if !self.quiet {
+            self.tell_changed(change, cut);
+        }
+    }
+
+    fn unchanged(&mut self, fault: &Fault) {
+        self.tell_unchanged(fault);
+    }
+
+    fn wanted(&mut self, rule: &str, why: &str) {
+        if !self.quiet {
+            let mark = self.style.paint(Paint::Warn, "!");
+            let run = &self.run;
+            let rule = sanitize(rule);
+            self.say(&[
+                format!("{mark} the agent asks for {rule}: {}", sanitize(why)),
+                format!("  help: bastle allow {run} net {}", quoted(&rule)),
+            ]);
+        }
+    }
+
+    fn egress_lost(&mut self, why: &str, after: AfterLoss) {
+        let word = match after {
+            AfterLoss::Replaced => "nothing passes until another has taken its place",
+            AfterLoss::Ended => "the run is ended",
+        };
+        self.say(&[format!(
+            "{} the egress process is gone ({}): {word}    {}",
+            self.style.cross(),
+            sanitize(why),
+            Code::NetLost
+        )]);
     }
 
     fn limit(&mut self, hit: &LimitHit) {
@@ -160,9 +223,10 @@ fn first_lines(voice: &RunVoice<'_>, plan: &LaunchPlan, statement: &CapabilitySt
         .count();
     let mut lines = vec![
         format!(
-            "bastle {}  fence: {}   net: none   preset: {}",
+            "bastle {}  fence: {}   net: {}   preset: {}",
             env!("CARGO_PKG_VERSION"),
             sanitize(&statement.fence),
+            sanitize(&network::headline(plan, &effective.net)),
             sanitize(preset)
         ),
         format!(
@@ -199,7 +263,7 @@ fn first_lines(voice: &RunVoice<'_>, plan: &LaunchPlan, statement: &CapabilitySt
             sanitize(&place)
         ));
     }
-    if effective.mode.value != bastle_policy::Mode::Enforce {
+    if effective.mode.value != bastle_policy::Mode::Enforce && !effective.net.learn {
         lines.push(format!(
             "  {} mode {:?} has no effect in this build: everything is enforced",
             style.paint(Paint::Warn, "!"),
@@ -353,6 +417,7 @@ fn receipt_lines(style: Style, run: &str, receipt: &Receipt) -> Vec<String> {
         discarded,
         records,
         steps: _,
+        net,
     } = receipt;
     let mut parts = vec![
         format!("{run} finished {code} in {}", duration_ms(usage.wall_ms)),
@@ -362,6 +427,7 @@ fn receipt_lines(style: Style, run: &str, receipt: &Receipt) -> Vec<String> {
         parts.push(format!("peak {}", bytes(usage.peak_memory)));
     }
     parts.push(count(usage.created, "file created", "files created"));
+    parts.extend(net.iter().flat_map(network::receipt));
     parts.push(format!("{denials} denied"));
     parts.push(count(limits.len() as u64, "limit", "limits"));
     if *discarded > 0 {

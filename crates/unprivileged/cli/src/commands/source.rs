@@ -45,6 +45,7 @@ impl PolicySource {
             flags: None,
             expand: self.allow_user_expansion,
             unprotect: self.opened()?,
+            learn: false,
         };
         Ok(bastle_control::load(&place, &sources)?)
     }

@@ -1,4 +1,6 @@
 //! `bastle why`: the last denial, a recorded denial by its id, or the decision on a path, URL or command.
+mod network;
+
 use super::ask::{self, Kind};
 use super::run_voice::denial_code;
 use super::runs;
@@ -118,8 +120,10 @@ fn denial(args: &WhyArgs, id: Option<&str>, cx: &Context) -> Ended {
             .collect(),
     };
     for run in &runs {
-        if let Some(found) = search(&state, run, id)? {
-            return show(args, &found, cx);
+        match search(&state, run, id)? {
+            Some(Found::Attempt(found)) => return show(args, &found, cx),
+            Some(Found::Request(found)) => return network::show(args, run, &found, cx),
+            None => {}
         }
     }
     let what = match id {
@@ -132,8 +136,16 @@ fn denial(args: &WhyArgs, id: Option<&str>, cx: &Context) -> Ended {
         .into())
 }
 
+/// What was found in a log.
+enum Found {
+    /// An attempt that the kernel or init refused.
+    Attempt(Box<Recorded>),
+    /// A request that egress refused.
+    Request(Box<network::Recorded>),
+}
+
 /// The last denial of a run, or the one with this id.
-fn search(state: &Path, run: &RunId, id: Option<&str>) -> Result<Option<Recorded>, Failed> {
+fn search(state: &Path, run: &RunId, id: Option<&str>) -> Result<Option<Found>, Failed> {
     let mut policy = None;
     let mut found = None;
     let records = match bastle_audit::show(state, run) {
@@ -148,17 +160,23 @@ fn search(state: &Path, run: &RunId, id: Option<&str>) -> Result<Option<Recorded
         match record.payload() {
             Some(Payload::Event(AuditEvent::RunPlanned { policy: digest, .. })) => policy = Some(digest),
             Some(Payload::Event(AuditEvent::Denied(denied))) if id.is_none_or(|id| record.uid() == id) => {
-                found = Some((record, denied));
+                found = Some(Found::Attempt(Box::new(Recorded {
+                    run: run.clone(),
+                    record,
+                    denied,
+                    policy: policy.clone(),
+                })));
+            }
+            Some(Payload::Event(AuditEvent::Net(decision)))
+                if network::is_denial(&decision) && id.is_none_or(|id| decision.id == id) =>
+            {
+                let time_ms = record.time_ms();
+                found = Some(Found::Request(Box::new(network::Recorded { decision, time_ms })));
             }
             Some(_) | None => {}
         }
     }
-    Ok(found.map(|(record, denied)| Recorded {
-        run: run.clone(),
-        record,
-        denied,
-        policy,
-    }))
+    Ok(found)
 }
 
 /// What today's policy says about the denied attempt, if it is the policy that was held then.

@@ -162,6 +162,7 @@ fn close(outcome: Result<child::Ending, (u8, Fault)>, mut record: Record) -> Res
         discarded: ending.discarded,
         records,
         steps: Vec::new(),
+        net: None,
     })
 }
 

@@ -10,10 +10,14 @@ use std::time::{Duration, Instant};
 const GRACE: Duration = Duration::from_secs(10);
 /// The signal of ^C.
 const INTERRUPT: u8 = 2;
+/// The signal of a terminal that is gone, and of a request to read the rules again.
+const HANG_UP: u8 = 1;
 
 impl Relay<'_> {
     pub(super) fn obey(&mut self, wish: Wish) -> Result<(), Fault> {
         match wish {
+            // A terminal that is still there did not hang up: somebody wants the rules read again.
+            Wish::PassOn(HANG_UP) if self.net.is_some() && !self.hung_up() => self.reload(),
             Wish::PassOn(signal) => {
                 self.insisted += 1;
                 // Asked three times to end: the agent had its chance.
@@ -42,11 +46,7 @@ impl Relay<'_> {
 
     /// Freezes the tree, then this process; what continues it thaws the tree.
     fn suspend(&mut self) -> Result<(), Fault> {
-        if self.freezes() {
-            self.tell_spawner(&ToSpawner::Freeze);
-        } else {
-            self.tell_init(&ToInit::Freeze)
-        }
+        self.freeze();
         self.record.durable(&AuditEvent::Paused)?;
         self.terminal = None;
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)
@@ -54,11 +54,7 @@ impl Relay<'_> {
     }
 
     fn resume(&mut self) -> Result<(), Fault> {
-        if self.freezes() {
-            self.tell_spawner(&ToSpawner::Thaw);
-        } else {
-            self.tell_init(&ToInit::Thaw)
-        }
+        self.thaw();
         self.record.durable(&AuditEvent::Resumed)?;
         if let Stdio::Pty { .. } = self.plan.stdio {
             self.terminal = RawTerminal::enter().ok();
@@ -66,8 +62,37 @@ impl Relay<'_> {
         Ok(())
     }
 
+    /// Freezes the whole tree.
+    pub(super) fn freeze(&mut self) {
+        if self.freezes() {
+            self.tell_spawner(&ToSpawner::Freeze);
+        } else {
+            self.tell_init(&ToInit::Freeze);
+        }
+    }
+
+    /// Lets it go on.
+    pub(super) fn thaw(&mut self) {
+        if self.freezes() {
+            self.tell_spawner(&ToSpawner::Thaw);
+        } else {
+            self.tell_init(&ToInit::Thaw);
+        }
+    }
+
+    /// Whether the terminal this process was started at is gone.
+    fn hung_up(&self) -> bool {
+        self.had_terminal && !has_terminal()
+    }
+
     /// Whether the run has a cgroup, which freezes better than signals do.
     fn freezes(&self) -> bool {
         !self.record.cgroups.is_empty()
     }
+}
+
+/// Whether this process has a terminal.
+pub(super) fn has_terminal() -> bool {
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC;
+    rustix::fs::open("/dev/tty", flags, rustix::fs::Mode::empty()).is_ok()
 }

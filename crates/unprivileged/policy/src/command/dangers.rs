@@ -6,6 +6,7 @@ use super::options::{has_short, is_long};
 use super::redirect::{Place, write_danger};
 use super::word::{Certainty, UNKNOWN, Word};
 use super::{environment, sed_awk};
+use std::sync::OnceLock;
 
 /// A dangerous argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +19,7 @@ pub(super) struct Danger {
 
 /// Options of some programs that are dangerous: one line of the table.
 struct Guard {
+    programs: Vec<&'static str>,
     subs: &'static str,
     longs: &'static str,
     shorts: &'static str,
@@ -44,7 +46,7 @@ enum Purpose {
 
 const RUNS: &str = "it starts another program";
 
-/// See the head of the file for the format. Scanned line by line: only the lines of one program are read further.
+/// See the head of the file for the format. Read once per process.
 const GUARDS: &str = include_str!("guards.txt");
 
 const PLACES: &[PlaceOption] = &[
@@ -130,7 +132,7 @@ pub(super) fn dangers(words: &[Word], place: &Place) -> Vec<Danger> {
         guarded = true;
         let subs = || guard.subs.split(' ').filter(|s| !s.is_empty());
         if subs().next().is_none() || args.iter().any(|a| subs().any(|s| s == a.text)) {
-            guard_args(&guard, args, &mut found);
+            guard_args(guard, args, &mut found);
         }
     }
     for option in PLACES.iter().filter(|p| p.programs.contains(&name)) {
@@ -145,23 +147,27 @@ pub(super) fn dangers(words: &[Word], place: &Place) -> Vec<Danger> {
 }
 
 /// The lines of the table for one program.
-fn guards(name: &str) -> impl Iterator<Item = Guard> {
-    GUARDS
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .filter_map(move |line| {
-            let mut fields = line.split('|').map(str::trim);
-            if !fields.next()?.split(' ').any(|program| program == name) {
-                return None;
-            }
-            Some(Guard {
-                subs: fields.next()?,
-                longs: fields.next()?,
-                shorts: fields.next()?,
-                words: fields.next()?,
-                why: fields.next()?,
-            })
-        })
+fn guards(name: &str) -> impl Iterator<Item = &'static Guard> {
+    static TABLE: OnceLock<Vec<Guard>> = OnceLock::new();
+    let table = TABLE.get_or_init(|| {
+        let lines = GUARDS.lines().filter(|line| !line.starts_with('#'));
+        lines.filter_map(guard).collect()
+    });
+    table
+        .iter()
+        .filter(move |guard| guard.programs.iter().any(|program| *program == name))
+}
+
+fn guard(line: &'static str) -> Option<Guard> {
+    let mut fields = line.split('|').map(str::trim);
+    Some(Guard {
+        programs: fields.next()?.split(' ').collect(),
+        subs: fields.next()?,
+        longs: fields.next()?,
+        shorts: fields.next()?,
+        words: fields.next()?,
+        why: fields.next()?,
+    })
 }
 
 fn guard_args(guard: &Guard, args: &[Word], found: &mut Vec<Danger>) {

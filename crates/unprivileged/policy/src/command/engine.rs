@@ -11,7 +11,7 @@ use super::word::{self, Quoting, Word};
 use super::wrapper_tables::Own;
 use super::wrappers::{self, Inner};
 use super::{CommandOutcome, CommandRules, CommandVerdict, MAX_COMMANDS, MAX_DEPTH, MAX_LINE};
-use super::{dangers, environment, reading, width};
+use super::{dangers, environment, plain, reading, width};
 
 /// The longest part shown in a verdict.
 const MAX_SHOWN: usize = 400;
@@ -106,14 +106,14 @@ impl Judge<'_> {
             self.limit("shells are nested too deeply");
             return;
         }
-        let tree = match reading::read(text) {
-            Ok(tree) => tree,
+        let read = || reading::read(text).map(|tree| walk::walk(tree.root_node(), text));
+        let walked = match plain::read(text).map_or_else(read, Ok) {
+            Ok(walked) => walked,
             Err(why) => {
                 self.unclear(Weight::Heavy, text, why.0);
                 return;
             }
         };
-        let walked = walk::walk(tree.root_node(), text);
         if walked.arithmetic.evaluated && walked.arithmetic.quoted_substitution {
             self.unclear(
                 Weight::Heavy,

@@ -77,7 +77,12 @@ impl CommandRule {
         let Some(program) = program.known() else {
             return Match::No;
         };
-        let named = program == self.program || (!self.program.contains('/') && base(program) == self.program);
+        // Nearly every rule is about another program: the end of the name rules it out at the least cost.
+        let named = match program.strip_suffix(self.program.as_str()) {
+            Some("") => true,
+            Some(directory) => directory.ends_with('/') && !self.program.contains('/'),
+            None => false,
+        };
         if !named {
             return Match::No;
         }

@@ -24,6 +24,7 @@ mod leaves;
 mod listing;
 mod matching;
 mod options;
+mod plain;
 mod reading;
 mod redirect;
 mod rule;

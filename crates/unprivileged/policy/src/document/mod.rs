@@ -1,4 +1,5 @@
 //! One policy document: what a file says, with the place of every rule, before any layer is merged.
+mod network;
 mod print;
 mod read;
 mod sections;
@@ -6,10 +7,12 @@ mod values;
 
 use crate::host::HostPattern;
 use crate::json::Diagnostic;
+use crate::net::{Cidr, NetMode, SecretHeader, UpstreamProxy};
 use crate::netrule::NetRule;
 use crate::pathrule::PathRule;
 use bastle_contract::{EnvName, Fault};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 
 /// The JSON Schema of policy files, for editors.
 pub const SCHEMA: &str = include_str!("../../schema/agent-permissions.v1.schema.json");
@@ -138,7 +141,7 @@ pub struct FsSection {
 }
 
 /// What happens to a host that no rule names; the stricter is the lesser.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NetDefault {
     /// Refuse.
@@ -164,6 +167,14 @@ pub struct NetSection {
     pub ports: Option<Vec<At<u16>>>,
     /// Ports inside that are forwarded.
     pub listen: Option<Vec<At<u16>>>,
+    /// Special addresses that allowed names may resolve to.
+    pub addresses: Option<Vec<At<Cidr>>>,
+    /// Name servers instead of the host's.
+    pub resolvers: Option<Vec<At<SocketAddr>>>,
+    /// A proxy through which everything goes out.
+    pub upstream: Option<At<UpstreamProxy>>,
+    /// How much network there is. Only the command line says so: no file can.
+    pub mode: Option<At<NetMode>>,
 }
 
 /// `exec` and `tools`.
@@ -197,10 +208,16 @@ pub struct Secret {
     pub hosts: Vec<HostPattern>,
     /// Methods it is for; empty means all.
     pub methods: Vec<String>,
+    /// Paths it is for; empty means all.
+    pub paths: Vec<String>,
+    /// Ports it is for; empty means 443.
+    pub ports: Vec<u16>,
+    /// How it is sent.
+    pub header: SecretHeader,
 }
 
 /// A decision written in a policy; the stricter is the lesser.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Decided {
     /// Refuse.
@@ -229,7 +246,7 @@ pub struct GitSection {
 pub struct Limits(pub Vec<(bastle_contract::LimitKind, At<u64>)>);
 
 /// What follows when money or turns run out; the stricter is the lesser.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnExceed {
     /// End the run.
@@ -247,6 +264,14 @@ pub struct Budget {
     pub tokens: Option<At<u64>>,
     /// Turns.
     pub turns: Option<At<u64>>,
+    /// Bytes out.
+    pub bytes_out: Option<At<u64>>,
+    /// Bytes in.
+    pub bytes_in: Option<At<u64>>,
+    /// Requests.
+    pub requests: Option<At<u64>>,
+    /// Connections.
+    pub connections: Option<At<u64>>,
     /// What follows.
     pub on_exceed: Option<At<OnExceed>>,
 }

@@ -1,5 +1,7 @@
 //! From [`Document`] back to text that reads as the same document.
 use super::{At, CommandLists, Decided, Document, Mode, NetDefault, OnExceed, OnTimeout, Reference, Section};
+use crate::net::SecretHeader;
+use crate::netrule::NetRule;
 use crate::units::{show_duration, show_size};
 use bastle_contract::LimitKind;
 use serde_json::{Map, Value, json};
@@ -71,9 +73,10 @@ impl Document {
             "default",
             self.net.default.as_ref().map(|at| json!(default(at.value))),
         );
-        put(&mut net, "allow", self.net.allow.as_deref().map(texts));
-        put(&mut net, "ask", list(&self.net.ask, ToString::to_string));
-        put(&mut net, "deny", list(&self.net.deny, ToString::to_string));
+        put(&mut net, "allow", self.net.allow.as_deref().map(rules));
+        let stated = |list: &[At<NetRule>]| (!list.is_empty()).then(|| rules(list));
+        put(&mut net, "ask", stated(&self.net.ask));
+        put(&mut net, "deny", stated(&self.net.deny));
         put(
             &mut net,
             "ipLiterals",
@@ -81,6 +84,14 @@ impl Document {
         );
         put(&mut net, "ports", self.net.ports.as_ref().map(ports));
         put(&mut net, "listen", self.net.listen.as_ref().map(ports));
+        put(&mut net, "addresses", self.net.addresses.as_deref().map(texts));
+        put(&mut net, "resolvers", self.net.resolvers.as_deref().map(texts));
+        let upstream = self.net.upstream.as_ref();
+        put(
+            &mut net,
+            "upstream",
+            upstream.map(|at| json!(at.value.to_string())),
+        );
         filled(net)
     }
 
@@ -113,6 +124,22 @@ impl Document {
                 &mut secret,
                 "methods",
                 (!at.value.methods.is_empty()).then(|| json!(at.value.methods)),
+            );
+            put(
+                &mut secret,
+                "paths",
+                (!at.value.paths.is_empty()).then(|| json!(at.value.paths)),
+            );
+            put(
+                &mut secret,
+                "ports",
+                (!at.value.ports.is_empty()).then(|| json!(at.value.ports)),
+            );
+            let usual = at.value.header == SecretHeader::default();
+            put(
+                &mut secret,
+                "header",
+                (!usual).then(|| json!(at.value.header.to_string())),
             );
             Value::Object(secret)
         });
@@ -177,6 +204,22 @@ impl Document {
             "turns",
             self.budget.turns.as_ref().map(|at| json!(at.value)),
         );
+        for (key, bytes) in [
+            ("bytesOut", &self.budget.bytes_out),
+            ("bytesIn", &self.budget.bytes_in),
+        ] {
+            put(
+                &mut budget,
+                key,
+                bytes.as_ref().map(|at| json!(show_size(at.value))),
+            );
+        }
+        for (key, number) in [
+            ("requests", &self.budget.requests),
+            ("connections", &self.budget.connections),
+        ] {
+            put(&mut budget, key, number.as_ref().map(|at| json!(at.value)));
+        }
         put(
             &mut budget,
             "onExceed",
@@ -243,6 +286,11 @@ fn texts<T: ToString>(list: &[At<T>]) -> Value {
             .map(|at| Value::String(at.value.to_string()))
             .collect(),
     )
+}
+
+/// Rules as text, or as objects where they ask for more than text says.
+fn rules(list: &[At<NetRule>]) -> Value {
+    Value::Array(list.iter().map(|at| json!(at.value)).collect())
 }
 
 fn list<T>(list: &[At<T>], show: impl Fn(&T) -> String) -> Option<Value> {

@@ -1,9 +1,8 @@
 //! The sections of a document, key by key.
 use super::read::{MAX_ITEMS, Reader};
-use super::{At, CommandLists, EnvSection, FsSection, Group, NetDefault, NetSection, Reference, Section};
+use super::{At, CommandLists, EnvSection, FsSection, Group, Reference, Section};
 use crate::commands::List;
 use crate::json::{Member, Node, Span, Value};
-use crate::netrule::{NetRule, NetTarget};
 use crate::pathrule::{Globs, PathRule};
 use bastle_contract::{Code, EnvName};
 
@@ -81,53 +80,6 @@ impl Reader<'_> {
         fs
     }
 
-    pub(super) fn net_rules(&mut self, node: &Node) -> Vec<At<NetRule>> {
-        self.list(node, |reader, item, text| match NetRule::new(text) {
-            Ok(rule) => Some(rule),
-            Err(why) => {
-                reader.fault(item.span, format!("network rule {text:?}: {why}"));
-                None
-            }
-        })
-    }
-
-    pub(super) fn net_allow(&mut self, node: &Node) -> Vec<At<NetRule>> {
-        let rules = self.net_rules(node);
-        for rule in &rules {
-            let NetTarget::Host(pattern) = &rule.value.target else {
-                continue;
-            };
-            if pattern.host().is_forbidden() {
-                let message = format!(
-                    "{} names this machine or a metadata service and cannot be allowed",
-                    rule.value
-                );
-                self.fault(node.span, message);
-            }
-        }
-        rules
-    }
-
-    /// IP addresses in rules, when the document does not say `ipLiterals: true`.
-    pub(super) fn refuse_literals(&mut self, root: &Node) {
-        let lists = child(root, "net")
-            .into_iter()
-            .flat_map(|net| ["allow", "ask"].map(|list| child(net, list)));
-        let items: Vec<&Node> = lists.flatten().flat_map(elements).collect();
-        for item in items {
-            let Value::String(text) = &item.value else {
-                continue;
-            };
-            let literal = NetRule::new(text).is_ok_and(
-                |rule| matches!(&rule.target, NetTarget::Host(pattern) if pattern.host().is_literal()),
-            );
-            if literal {
-                let help = Some("set net.ipLiterals to true to name addresses".to_owned());
-                self.fault_with_help(item.span, format!("{text:?} is an IP address"), help);
-            }
-        }
-    }
-
     pub(super) fn ports(&mut self, node: &Node) -> Vec<At<u16>> {
         let items = self.items(node, MAX_ITEMS);
         let mut ports = Vec::new();
@@ -139,29 +91,6 @@ impl Reader<'_> {
             }
         }
         ports
-    }
-
-    pub(super) fn net(&mut self, node: &Node) -> NetSection {
-        let mut net = NetSection::default();
-        let known = ["default", "allow", "ask", "deny", "ipLiterals", "ports", "listen"];
-        for Member { key, value, .. } in self.members(node, &known) {
-            match key.as_str() {
-                "default" => {
-                    net.default = self.choice(value, &[("deny", NetDefault::Deny), ("ask", NetDefault::Ask)]);
-                }
-                "allow" => net.allow = Some(self.net_allow(value)),
-                "ask" => net.ask = self.net_rules(value),
-                "deny" => net.deny = self.net_rules(value),
-                "ipLiterals" => match value.value {
-                    Value::Bool(flag) => net.ip_literals = Some(self.at(value.span, flag)),
-                    _ => self.wrong(value, "true or false"),
-                },
-                "ports" => net.ports = Some(self.ports(value)),
-                "listen" => net.listen = Some(self.ports(value)),
-                _ => {}
-            }
-        }
-        net
     }
 
     pub(super) fn strings(&mut self, node: &Node) -> Vec<At<String>> {
@@ -239,20 +168,6 @@ impl Reader<'_> {
             }
         }
         env
-    }
-}
-
-fn child<'n>(node: &'n Node, key: &str) -> Option<&'n Node> {
-    match &node.value {
-        Value::Object(members) => members.iter().find(|m| m.key == key).map(|m| &m.value),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => None,
-    }
-}
-
-fn elements(node: &Node) -> &[Node] {
-    match &node.value {
-        Value::Array(items) => items,
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => &[],
     }
 }
 

@@ -6,8 +6,10 @@ use super::{
 };
 use crate::host::HostPattern;
 use crate::json::{Member, Node};
+use crate::net::SecretHeader;
 use crate::query::Query;
 use crate::units;
+use crate::urlpath::check_path;
 use bastle_contract::LimitKind;
 
 /// Most `tests`.
@@ -25,8 +27,11 @@ impl Reader<'_> {
     }
 
     pub(super) fn secret(&mut self, node: &Node) -> Option<Secret> {
-        let members = self.members(node, &["name", "from", "hosts", "methods"]);
-        let (mut name, mut from, mut hosts, mut methods) = (None, None, None, Vec::new());
+        const KNOWN: &[&str] = &["name", "from", "hosts", "methods", "paths", "ports", "header"];
+        let members = self.members(node, KNOWN);
+        let (mut name, mut from, mut hosts) = (None, None, None);
+        let (mut methods, mut paths, mut ports, mut header) =
+            (Vec::new(), Vec::new(), Vec::new(), SecretHeader::default());
         for Member { key, value, .. } in members {
             match key.as_str() {
                 "name" => {
@@ -46,6 +51,9 @@ impl Reader<'_> {
                     )
                 }
                 "methods" => methods = self.list(value, method).into_iter().map(|at| at.value).collect(),
+                "paths" => paths = self.list(value, path).into_iter().map(|at| at.value).collect(),
+                "ports" => ports = self.ports(value).into_iter().map(|at| at.value).collect(),
+                "header" => header = self.header(value)?,
                 _ => {}
             }
         }
@@ -55,6 +63,9 @@ impl Reader<'_> {
                 from,
                 hosts,
                 methods,
+                paths,
+                ports,
+                header,
             }),
             (name, from, hosts) => {
                 let missing = [
@@ -68,6 +79,16 @@ impl Reader<'_> {
                     .map(|(n, _)| *n)
                     .collect();
                 self.fault(node.span, format!("a secret needs {}", names.join(", ")));
+                None
+            }
+        }
+    }
+
+    fn header(&mut self, node: &Node) -> Option<SecretHeader> {
+        match SecretHeader::new(self.text(node)?) {
+            Ok(header) => Some(header),
+            Err(why) => {
+                self.fault(node.span, why);
                 None
             }
         }
@@ -159,8 +180,18 @@ impl Reader<'_> {
     }
 
     pub(super) fn budget(&mut self, node: &Node) -> Budget {
+        const KNOWN: &[&str] = &[
+            "usd",
+            "tokens",
+            "turns",
+            "bytesOut",
+            "bytesIn",
+            "requests",
+            "connections",
+            "onExceed",
+        ];
         let mut budget = Budget::default();
-        for Member { key, value, .. } in self.members(node, &["usd", "tokens", "turns", "onExceed"]) {
+        for Member { key, value, .. } in self.members(node, KNOWN) {
             match key.as_str() {
                 "usd" => match self.number(value) {
                     Some(usd) if usd >= 0.0 => budget.usd = Some(self.at(value.span, usd)),
@@ -169,6 +200,10 @@ impl Reader<'_> {
                 },
                 "tokens" => budget.tokens = self.whole(value),
                 "turns" => budget.turns = self.whole(value),
+                "bytesOut" => budget.bytes_out = self.unit(value, units::size, "\"1GiB\""),
+                "bytesIn" => budget.bytes_in = self.unit(value, units::size, "\"1GiB\""),
+                "requests" => budget.requests = self.whole(value),
+                "connections" => budget.connections = self.whole(value),
                 "onExceed" => {
                     budget.on_exceed =
                         self.choice(value, &[("pause", OnExceed::Pause), ("stop", OnExceed::Stop)]);
@@ -248,6 +283,17 @@ fn host_pattern(reader: &mut Reader<'_>, item: &Node, text: &str) -> Option<Host
         Ok(pattern) => Some(pattern),
         Err(why) => {
             reader.fault(item.span, why.to_string());
+            None
+        }
+    }
+}
+
+fn path(reader: &mut Reader<'_>, item: &Node, text: &str) -> Option<String> {
+    let absolute = text.starts_with('/');
+    match check_path(text) {
+        Ok(path) if absolute => Some(path),
+        Ok(_) | Err(_) => {
+            reader.fault(item.span, format!("{text:?} is not a plain path such as /v1/**"));
             None
         }
     }

@@ -3,13 +3,14 @@
 //! **Trust:** project documents are untrusted. Wherever one could grant, it is kept in a tier of its own that is
 //! combined by taking the stricter answer, so that no content of it can widen anything.
 mod files;
+mod network;
 mod rules;
 mod scalars;
 mod summary;
 
 use crate::commands::CommandTier;
 use crate::decide::{PRIVATE, within};
-use crate::document::{At, Group, Mode, NetDefault, Reference, Section};
+use crate::document::{At, Group, Mode, Reference, Section};
 use crate::effective::{Effective, ExpansionSummary, Inactive, Origin, Request, Sourced};
 use crate::layers::{Layer, LayerKind, Surroundings};
 use crate::presets::{self, GROUPS};
@@ -266,6 +267,7 @@ impl Merger<'_> {
         );
         let env_pass = self.env_pass();
         let (env_set, secrets) = self.trusted_only();
+        let budgets = self.budgets();
         let mut unprotect = options.unprotect.clone();
         self.lock_unprotect(&mut unprotect);
         let mut effective = Effective {
@@ -280,10 +282,8 @@ impl Merger<'_> {
             hide,
             protect,
             unprotect,
-            net_default: self.net_default(),
-            ip_literals: self.ip_literals(),
             listen: self.listen(),
-            net,
+            net: self.net_policy(net, &git, &secrets, &budgets)?,
             groups,
             exec,
             tools,
@@ -292,7 +292,7 @@ impl Merger<'_> {
             secrets,
             git,
             limits: self.limits(),
-            budgets: self.budgets(),
+            budgets,
             tests: self.tests(),
             not_granted: Vec::new(),
             inactive: Vec::new(),
@@ -336,36 +336,6 @@ impl Merger<'_> {
                 value: Mode::Enforce,
                 origin: built_in,
             })
-    }
-
-    fn net_default(&self) -> Sourced<NetDefault> {
-        let built_in = Origin {
-            layer: LayerKind::Floor,
-            file: "built-in".to_owned(),
-            line: 0,
-        };
-        let stated = |layer: &Layer| layer.document.net.default.as_ref().map(|at| sourced(layer, at));
-        let grants = self
-            .layers
-            .iter()
-            .filter(|layer| self.role(layer, Some(Section::Net)) == Role::Grants);
-        let narrows = self
-            .layers
-            .iter()
-            .filter(|layer| self.role(layer, Some(Section::Net)) == Role::Narrows);
-        let granted = grants.filter_map(stated).min();
-        let denied = narrows
-            .filter_map(stated)
-            .filter(|s| s.value == NetDefault::Deny)
-            .min();
-        match (granted, denied) {
-            (Some(granted), None) => granted,
-            (_, Some(denied)) => denied,
-            (None, None) => Sourced {
-                value: NetDefault::Deny,
-                origin: built_in,
-            },
-        }
     }
 
     fn groups(&self, net: &[crate::effective::NetRules]) -> Result<Vec<Sourced<Group>>, Fault> {

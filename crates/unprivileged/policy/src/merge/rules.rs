@@ -1,10 +1,9 @@
 //! Merging lists of rules: network, commands, tools, environment.
 use super::{Merger, Role, origin, push_tier, section_name, sourced, tidy};
 use crate::commands::CommandTier;
-use crate::document::{At, CommandLists, Decided, Document, Reference, Secret, Section, TestCase};
-use crate::effective::{GitRules, NetRules, Origin, Sourced};
+use crate::document::{At, CommandLists, Decided, Document, Secret, Section, TestCase};
+use crate::effective::{GitRules, Sourced};
 use crate::layers::{Layer, LayerKind};
-use crate::netrule::{NetRule, NetTarget};
 use bastle_contract::EnvName;
 
 /// Variables with their values.
@@ -25,96 +24,6 @@ const FORCED: &[&str] = &[
 ];
 
 impl Merger<'_> {
-    /// Network tiers: one that grants, and one per layer that narrows.
-    pub(super) fn net(&mut self) -> Vec<NetRules> {
-        let mut base = NetRules {
-            allow: Some(Vec::new()),
-            ..NetRules::default()
-        };
-        for layer in &self.layers_with(Some(Section::Net), Role::Grants) {
-            let stated = net_rules(layer);
-            base.allow
-                .get_or_insert_default()
-                .extend(stated.allow.unwrap_or_default());
-            base.ask.extend(stated.ask);
-            base.deny.extend(stated.deny);
-            if let Some(ports) = stated.ports {
-                base.ports.get_or_insert_default().extend(ports);
-            }
-        }
-        base.allow = base.allow.map(tidy);
-        base.ports = base.ports.map(tidy);
-        (base.ask, base.deny) = (tidy(base.ask), tidy(base.deny));
-        let mut tiers = vec![base];
-        for layer in &self.layers_with(Some(Section::Net), Role::Narrows) {
-            let stated = net_rules(layer);
-            for rule in stated.allow.iter().flatten().chain(&group_requests(layer)) {
-                let granted = tiers[0]
-                    .allow
-                    .iter()
-                    .flatten()
-                    .any(|own| own.value.covers(&rule.value));
-                if !granted {
-                    self.refuse(
-                        layer,
-                        Some(Section::Net),
-                        format!("net.allow {}", rule.value),
-                        rule.origin.line,
-                    );
-                }
-            }
-            if stated != NetRules::default() {
-                tiers.push(stated);
-            }
-        }
-        tiers[1..].sort_by_cached_key(|tier| format!("{tier:?}"));
-        tiers
-    }
-
-    /// Safer value: true needs an operator who says so and nobody who says no.
-    pub(super) fn ip_literals(&self) -> bool {
-        let mut stated = self.layers.iter().filter_map(|layer| {
-            let at = layer.document.net.ip_literals.as_ref()?;
-            Some((self.role(layer, Some(Section::Net)), at.value))
-        });
-        let all: Vec<(Role, bool)> = stated.by_ref().collect();
-        all.iter().any(|(role, value)| *role == Role::Grants && *value) && all.iter().all(|(_, value)| *value)
-    }
-
-    /// Ports that are forwarded into the sandbox.
-    pub(super) fn listen(&mut self) -> Vec<Sourced<u16>> {
-        let list = |layer: &Layer| -> Option<Vec<Sourced<u16>>> {
-            Some(
-                layer
-                    .document
-                    .net
-                    .listen
-                    .as_ref()?
-                    .iter()
-                    .map(|at| sourced(layer, at))
-                    .collect(),
-            )
-        };
-        let grants = self.layers_with(Some(Section::Net), Role::Grants);
-        let mut ports = tidy(grants.iter().filter_map(list).flatten().collect());
-        for layer in &self.layers_with(Some(Section::Net), Role::Narrows) {
-            let Some(stated) = list(layer) else { continue };
-            for port in stated
-                .iter()
-                .filter(|port| !ports.iter().any(|own| own.value == port.value))
-            {
-                self.refuse(
-                    layer,
-                    Some(Section::Net),
-                    format!("net.listen {}", port.value),
-                    port.origin.line,
-                );
-            }
-            ports.retain(|own| stated.iter().any(|port| port.value == own.value));
-        }
-        ports
-    }
-
     /// Command or tool tiers: one that grants, and one per layer that narrows.
     pub(super) fn commands(
         &mut self,
@@ -253,54 +162,6 @@ impl Merger<'_> {
             .flat_map(|layer| layer.document.tests.iter().map(|at| sourced(layer, at)));
         all.collect()
     }
-}
-
-fn net_rules(layer: &Layer) -> NetRules {
-    let net = &layer.document.net;
-    let list = |rules: &[At<NetRule>]| -> Vec<Sourced<NetRule>> {
-        rules.iter().map(|at| sourced(layer, at)).collect()
-    };
-    let mut allow = net.allow.as_deref().map(list);
-    // `extends: group:x` grants the group; in a layer that narrows it counts only beside its own list.
-    if layer.kind.is_trusted() || allow.is_some() {
-        let groups = group_requests(layer);
-        if !groups.is_empty() {
-            allow.get_or_insert_default().extend(groups);
-        }
-    }
-    NetRules {
-        allow,
-        ask: tidy(list(&net.ask)),
-        deny: tidy(list(&net.deny)),
-        ports: net
-            .ports
-            .as_ref()
-            .map(|ports| ports.iter().map(|at| sourced(layer, at)).collect()),
-    }
-}
-
-fn group_requests(layer: &Layer) -> Vec<Sourced<NetRule>> {
-    let groups = layer.document.extends.iter().filter_map(|at| match &at.value {
-        Reference::Group(group) => {
-            let target = NetTarget::Group(group.name.clone());
-            let value = NetRule {
-                methods: Vec::new(),
-                target,
-                port: None,
-                path: None,
-            };
-            Some(Sourced {
-                value,
-                origin: Origin {
-                    layer: layer.kind,
-                    file: layer.name.clone(),
-                    line: at.line,
-                },
-            })
-        }
-        Reference::Preset(..) => None,
-    });
-    groups.collect()
 }
 
 type Lists = (

@@ -15,7 +15,7 @@ pub(super) fn summarise(effective: &Effective, layers: &[Layer], expansion: Expa
             .iter()
             .filter(|(_, reach)| is_project(reach.origin.layer))
             .count();
-        let hosts = effective.net[0]
+        let hosts = effective.net.tiers[0]
             .allow
             .iter()
             .flatten()
@@ -47,11 +47,11 @@ pub(super) fn summarise(effective: &Effective, layers: &[Layer], expansion: Expa
         .chain(&effective.protect)
         .filter(|rule| is_project(rule.origin.layer))
         .count();
-    let hosts: usize = effective.net[1..]
+    let hosts: usize = effective.net.tiers[1..]
         .iter()
         .map(|tier| tier.ask.len() + tier.deny.len())
         .sum::<usize>()
-        + effective.net[0]
+        + effective.net.tiers[0]
             .allow
             .iter()
             .flatten()
@@ -81,7 +81,7 @@ pub(super) fn summarise(effective: &Effective, layers: &[Layer], expansion: Expa
 
 /// Whether a granted network rule is no longer granted in full.
 fn cut_off(effective: &Effective, rule: &crate::effective::Sourced<crate::netrule::NetRule>) -> bool {
-    effective.net[1..]
+    effective.net.tiers[1..]
         .iter()
         .filter_map(|tier| tier.allow.as_ref())
         .any(|list| !list.iter().any(|own| own.value.covers(&rule.value)))

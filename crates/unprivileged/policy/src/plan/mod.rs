@@ -2,6 +2,7 @@
 //!
 //! **Trust:** paths and facts come from the host as control found them. A symlink that the agent may have made is
 //! never followed out of what the policy grants; the spawner opens every path again without following links.
+mod egress;
 mod environment;
 mod facts;
 mod guard;
@@ -9,12 +10,14 @@ mod limits;
 mod mounts;
 mod render;
 
+pub use egress::EgressMaterial;
 pub use facts::{FsFacts, Needs, PathFact, PathKind, TreeNeed, needs};
 pub(crate) use limits::show as show_limit;
 pub use render::{Rendered, render_dry_run};
 
 use crate::effective::{Effective, Origin};
 use crate::layers::LayerKind;
+use crate::net::NetMode;
 use crate::request::{Grant, LaunchRequest};
 use bastle_contract::{
     BackendKind, Code, Fault, Guarantee, HostFacts, LaunchPlan, LimitKind, LimitMechanism, Mechanism, Network,
@@ -246,14 +249,25 @@ fn advisory(effective: &Effective, listing: &mut Vec<PlanLine>) {
             }
         }
     }
-    for rule in effective.net.iter().flat_map(|tier| tier.allow.iter().flatten()) {
+    for rule in effective
+        .net
+        .tiers
+        .iter()
+        .flat_map(|tier| tier.allow.iter().flatten())
+    {
         listing.push(PlanLine {
             section: "net.allow".to_owned(),
             rule: rule.value.to_string(),
             origin: rule.origin.clone(),
-            mechanism: Mechanism::Netns,
+            mechanism: match effective.net.mode {
+                NetMode::None | NetMode::Offline => Mechanism::Netns,
+                NetMode::Allowlist | NetMode::Open => Mechanism::Proxy,
+            },
             probe: Some(Guarantee::NetConfined),
-            note: "no egress in this build: nothing gets out".to_owned(),
+            note: match effective.net.mode {
+                NetMode::None | NetMode::Offline => "no network in this run: nothing gets out".to_owned(),
+                NetMode::Allowlist | NetMode::Open => String::new(),
+            },
         });
     }
     listing.push(PlanLine {

@@ -1,0 +1,201 @@
+//! `bastle allow`, `deny`, `revoke`, `ps` and `policy reload`: talking to a run that lives.
+use super::source::state_dir;
+use crate::context::{Context, Ended, Failed, Format};
+use crate::render::{Paint, Table, bytes, clean};
+use bastle_contract::{Code, Fault, RunId};
+use bastle_control::live::{self, Command, Scope};
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// Arguments of `allow`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  bastle allow calm-otter d_8f2k                 answer a question, or allow what was denied
+  bastle allow calm-otter net api.example.com    a host, until the run ends
+  bastle allow @last net 'GET api.example.com/v1/**' --once
+
+Exit codes: 0 done, 1 refused, 3 no such run.")]
+pub(crate) struct AllowArgs {
+    /// The run (name, unique prefix, or @last for the only one)
+    run: String,
+    /// Id of a question or denial, or `net` and a rule
+    #[arg(required = true, num_args = 1..=2, value_name = "ID | net RULE")]
+    target: Vec<String>,
+    /// For the first request it lets through
+    #[arg(long, conflicts_with = "session")]
+    once: bool,
+    /// Until the run ends (default for rules; a question is answered once)
+    #[arg(long)]
+    session: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `deny` and `revoke`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DenyArgs {
+    /// The run (name, unique prefix, or @last for the only one)
+    run: String,
+    /// Id of a question or denial, or `net` and a rule
+    #[arg(required = true, num_args = 1..=2, value_name = "ID | net RULE")]
+    target: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `ps`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PsArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl AllowArgs {
+    fn format(&self) -> Format {
+        if self.json { Format::Json } else { Format::Human }
+    }
+}
+
+impl DenyArgs {
+    fn format(&self) -> Format {
+        if self.json { Format::Json } else { Format::Human }
+    }
+}
+
+/// Allows.
+pub(crate) fn allow(args: &AllowArgs, cx: &Context) -> Ended {
+    let target = target(&args.target)?;
+    let scope = match (args.once, args.session) {
+        (true, _) => Scope::Once,
+        (false, true) => Scope::Session,
+        (false, false) => usual_scope(&args.run, &target)?,
+    };
+    say(&args.run, &Command::Allow { target, scope }, args.format(), cx)
+}
+
+/// A question is about one request; a rule, or a denial that is over, is about the rest of the run.
+fn usual_scope(run: &str, id: &str) -> Result<Scope, Failed> {
+    let state = state_dir()?;
+    let run = find(&state, run)?;
+    let status = live::ask(&state, &run, &Command::Status {})?;
+    let open = status["questions"]
+        .as_array()
+        .is_some_and(|open| open.iter().any(|question| question == id));
+    Ok(if open { Scope::Once } else { Scope::Session })
+}
+
+/// Refuses.
+pub(crate) fn deny(args: &DenyArgs, cx: &Context) -> Ended {
+    let target = target(&args.target)?;
+    say(&args.run, &Command::Deny { target }, args.format(), cx)
+}
+
+/// Takes a rule back.
+pub(crate) fn revoke(args: &DenyArgs, cx: &Context) -> Ended {
+    let target = target(&args.target)?;
+    say(&args.run, &Command::Revoke { target }, args.format(), cx)
+}
+
+/// Reads a run's policy again.
+pub(crate) fn reload(run: &str, format: Format, cx: &Context) -> Ended {
+    say(run, &Command::Reload {}, format, cx)
+}
+
+fn target(words: &[String]) -> Result<String, Failed> {
+    match words {
+        [kind, rule] if kind == "net" => Ok(rule.clone()),
+        [only] if only != "net" => Ok(only.clone()),
+        _ => Err(Fault::new(
+            Code::UsageArgument,
+            "name an id, or `net` and a rule",
+            "only network rules of a living run can be changed",
+        )
+        .help("bastle allow RUN net api.example.com")
+        .into()),
+    }
+}
+
+fn say(run: &str, command: &Command, format: Format, cx: &Context) -> Ended {
+    let state = state_dir()?;
+    let run = find(&state, run)?;
+    let result = live::ask(&state, &run, command)?;
+    if format == Format::Json {
+        cx.print_json(&json!({ "schema": "bastle.live/v1", "run": run, "result": result }))?;
+        return Ok(0);
+    }
+    let text = match (result["changed"].as_str(), result["answered"].as_str()) {
+        (Some(change), _) => {
+            let cut = result["cut"].as_u64().unwrap_or(0);
+            format!("{run}: {} is in force; {cut} connections were cut", clean(change))
+        }
+        (None, Some(id)) => format!("{run}: {} is answered", clean(id)),
+        (None, None) => format!("{run}: done"),
+    };
+    cx.print(&format!("{} {text}\n", cx.out.tick()))?;
+    Ok(0)
+}
+
+/// The living run that a person means.
+fn find(state: &Path, name: &str) -> Result<RunId, Fault> {
+    let living = live::living(state);
+    if let Some(exact) = living.iter().find(|run| run.as_str() == name) {
+        return Ok(exact.clone());
+    }
+    let fits = |run: &&RunId| name == "@last" || run.as_str().starts_with(name);
+    let mut fitting = living.iter().filter(fits);
+    match (fitting.next(), fitting.next()) {
+        (Some(only), None) => Ok(only.clone()),
+        (Some(first), Some(second)) => Err(Fault::new(
+            Code::UsageArgument,
+            format!("{} names more than one living run", clean(name)),
+            format!("{first} and {second}"),
+        )
+        .help("bastle ps")),
+        (None, _) => Err(Fault::new(
+            Code::AuditMissing,
+            format!("no living run is called {}", clean(name)),
+            "runs without a network cannot be talked to",
+        )
+        .help("bastle ps")),
+    }
+}
+
+/// Lists living runs.
+pub(crate) fn ps(args: &PsArgs, cx: &Context) -> Ended {
+    let state = state_dir()?;
+    let statuses: Vec<Value> = live::living(&state)
+        .iter()
+        .filter_map(|run| live::ask(&state, run, &Command::Status {}).ok())
+        .collect();
+    if args.json {
+        cx.print_json(&json!({ "schema": "bastle.ps/v1", "runs": statuses }))?;
+        return Ok(0);
+    }
+    let mut table = Table::new(&["NAME", "REQUESTS", "DENIED", "OUT", "IN", "NEEDS", "COMMAND"]);
+    for status in &statuses {
+        let number = |key: &str| status["net"][key].as_u64().unwrap_or(0);
+        let words = |value: &Value| -> String {
+            let words = value.as_array().into_iter().flatten().filter_map(Value::as_str);
+            words.collect::<Vec<_>>().join(" ")
+        };
+        table.row([
+            (status["run"].as_str().unwrap_or_default(), Paint::Bold),
+            (&number("requests").to_string(), Paint::Plain),
+            (&number("denied").to_string(), Paint::Plain),
+            (&bytes(number("bytes_out")), Paint::Plain),
+            (&bytes(number("bytes_in")), Paint::Plain),
+            (&words(&status["questions"]), Paint::Warn),
+            (&words(&status["argv"]), Paint::Plain),
+        ]);
+    }
+    if table.is_empty() {
+        cx.note("no run with a network lives");
+        return Ok(0);
+    }
+    cx.print(&table.render(cx.out))?;
+    Ok(0)
+}

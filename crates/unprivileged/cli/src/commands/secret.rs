@@ -1,0 +1,146 @@
+//! `bastle secret`: the encrypted store of values that agents never see. No verb prints a value.
+use super::source::state_dir;
+use crate::context::{Context, Ended, Format};
+use crate::render::{Paint, Table, timestamp};
+use bastle_contract::{Code, Fault};
+use bastle_control::Store;
+use serde_json::json;
+use std::io::{IsTerminal, Read};
+
+/// Arguments of `secret`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  gh auth token | bastle secret set gh --from-stdin
+  bastle secret set gh --from-env GH_TOKEN
+  bastle secret ls
+  bastle run --secret GH_TOKEN=store:gh@api.github.com -- gh pr list
+
+Values are sealed with AES-256-GCM. The key comes from BASTLE_SECRET_PASSPHRASE, or from a file beside
+the store that only you can read. Exit codes: 0 ok, 1 failed, 2 usage, 3 no such secret.")]
+pub(crate) struct SecretArgs {
+    #[command(subcommand)]
+    verb: SecretVerb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum SecretVerb {
+    /// Keep a value; it is read from standard input (one line) or from a variable, never from the command line
+    Set {
+        /// Name, for `store:NAME`
+        name: String,
+        /// Read it from standard input (default where that is no terminal)
+        #[arg(long, conflicts_with = "from_env")]
+        from_stdin: bool,
+        /// Read it from this variable
+        #[arg(long, value_name = "VARIABLE")]
+        from_env: Option<String>,
+    },
+    /// List names, never values
+    Ls {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove a value
+    Rm {
+        /// Its name
+        name: String,
+    },
+}
+
+impl SecretArgs {
+    pub(crate) fn json(&self) -> bool {
+        matches!(self.verb, SecretVerb::Ls { json: true })
+    }
+}
+
+/// Sets, lists or removes.
+pub(crate) fn run(args: SecretArgs, cx: &Context) -> Ended {
+    let mut store = Store::open(&state_dir()?)?;
+    match args.verb {
+        SecretVerb::Set {
+            name,
+            from_stdin,
+            from_env,
+        } => {
+            let value = match from_env {
+                Some(variable) => zeroize::Zeroizing::new(std::env::var(&variable).map_err(|_| {
+                    Fault::new(
+                        Code::UsageArgument,
+                        format!("the variable {variable} is not set"),
+                        "",
+                    )
+                })?),
+                None => typed(if from_stdin { Typed::Wished } else { Typed::Guessed })?,
+            };
+            store.set(&name, &value)?;
+            cx.note(&format!(
+                "{} {name} is kept; use it as store:{name}",
+                cx.err.tick()
+            ));
+            Ok(0)
+        }
+        SecretVerb::Ls { json } => list(&store, if json { Format::Json } else { Format::Human }, cx),
+        SecretVerb::Rm { name } => {
+            if store.remove(&name)? {
+                cx.note(&format!("{} {name} is removed", cx.err.tick()));
+                Ok(0)
+            } else {
+                let fault = Fault::new(Code::AuditMissing, format!("there is no secret {name}"), "");
+                Err(fault.help("bastle secret ls").into())
+            }
+        }
+    }
+}
+
+/// Why standard input is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Typed {
+    /// Somebody said so.
+    Wished,
+    /// Nothing else was named.
+    Guessed,
+}
+
+/// One line of standard input.
+fn typed(typed: Typed) -> Result<zeroize::Zeroizing<String>, Fault> {
+    let stdin = std::io::stdin();
+    if stdin.is_terminal() && typed == Typed::Guessed {
+        return Err(Fault::new(
+            Code::UsageArgument,
+            "standard input is a terminal, which would show the value",
+            "",
+        )
+        .help("bastle secret set NAME --from-stdin < FILE, or --from-env VARIABLE"));
+    }
+    // With room for all of it: growing would leave copies behind.
+    let mut text = zeroize::Zeroizing::new(String::with_capacity(64 * 1024));
+    stdin
+        .lock()
+        .take(32 * 1024)
+        .read_to_string(&mut text)
+        .map_err(|error| Fault::new(Code::UsageArgument, "cannot read the value", error.to_string()))?;
+    Ok(text)
+}
+
+fn list(store: &Store, format: Format, cx: &Context) -> Ended {
+    let secrets = store.list();
+    if format == Format::Json {
+        cx.print_json(&json!({ "schema": "bastle.secrets/v1", "secrets": secrets }))?;
+        return Ok(0);
+    }
+    let mut table = Table::new(&["NAME", "SET"]);
+    for secret in &secrets {
+        table.row([
+            (&secret.name, Paint::Bold),
+            (&timestamp(secret.set_ms), Paint::Plain),
+        ]);
+    }
+    if table.is_empty() {
+        cx.note("the store is empty: bastle secret set NAME");
+        return Ok(0);
+    }
+    cx.print(&table.render(cx.out))?;
+    Ok(0)
+}

@@ -1,0 +1,186 @@
+//! The egress process as a child of this one, over a socket pair. It is fenced before it reads a byte of the agent;
+//! secrets and rules reach it in sealed memory.
+use super::Attendance;
+use crate::memfd::sealed;
+use bastle_contract::egress::{Faces, FromEgress, MAX_EGRESS_DOCUMENT, SecretValue, ToEgress};
+use bastle_contract::{Code, Fault, RunId, WIRE_VERSION, socket};
+use bastle_policy::NetPolicy;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use zeroize::Zeroizing;
+
+/// The hidden verb under which the binary is egress.
+pub const EGRESS_VERB: &str = "__egress";
+/// How long egress may take for its last words.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// Where the host's roots of trust are, if not in the usual place: all of the environment that egress gets.
+const TRUST: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
+
+/// An egress process.
+pub struct Egress {
+    child: Child,
+    socket: OwnedFd,
+}
+
+/// What egress made for the run.
+pub(crate) struct Ready {
+    /// Certificate of the run's own authority.
+    pub(crate) authority: Option<String>,
+    /// What it wants back should it have to be started again; opaque to control.
+    pub(crate) kept: Vec<OwnedFd>,
+}
+
+impl Egress {
+    /// Starts it: a fresh image of this binary with an empty environment and one descriptor. Asks nothing yet.
+    pub fn start() -> Result<Self, Fault> {
+        let fault = |why: String| Fault::new(Code::NetLost, "cannot start the egress process", why);
+        let (ours, theirs) = socket::pair().map_err(|error| fault(error.to_string()))?;
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .arg(EGRESS_VERB)
+            .env_clear()
+            .stdin(theirs)
+            .stdout(Stdio::null())
+            .current_dir("/");
+        for name in TRUST {
+            if let Some(value) = std::env::var_os(name) {
+                command.env(name, value);
+            }
+        }
+        // A group of its own: ^C at a terminal goes to the whole group, and what ends a run is decided here.
+        command.process_group(0);
+        let child = command.spawn().map_err(|error| fault(error.to_string()))?;
+        Ok(Self { child, socket: ours })
+    }
+
+    /// Waits for its greeting and hands it the rules and the secrets.
+    pub(crate) fn configure(
+        &self,
+        run: &RunId,
+        attendance: Attendance,
+        table: &NetPolicy,
+        secrets: &[SecretValue],
+        kept: &[OwnedFd],
+    ) -> Result<Ready, Fault> {
+        match self.receive()? {
+            (
+                FromEgress::Hello {
+                    version: WIRE_VERSION,
+                },
+                _,
+            ) => {}
+            (FromEgress::Refused(fault), _) => return Err(fault),
+            (other, _) => return Err(lost(format!("unexpected greeting {other:?}"))),
+        }
+        let (rules, values) = (document(table)?, document(&secrets)?);
+        let mut descriptors = vec![rules.as_fd(), values.as_fd()];
+        descriptors.extend(kept.iter().map(AsFd::as_fd));
+        let frame = ToEgress::Configure {
+            version: WIRE_VERSION,
+            run: run.clone(),
+            attended: attendance != Attendance::Nobody,
+        };
+        self.send_with(&frame, &descriptors)?;
+        match self.receive()? {
+            (FromEgress::Ready { authority }, kept) => Ok(Ready { authority, kept }),
+            (FromEgress::Refused(fault), _) => Err(fault),
+            (other, _) => Err(lost(format!("unexpected answer {other:?}"))),
+        }
+    }
+
+    /// Hands it the run's listeners.
+    pub(crate) fn serve(&self, faces: Faces, listeners: &[OwnedFd]) -> Result<(), Fault> {
+        let descriptors: Vec<_> = listeners.iter().map(AsFd::as_fd).collect();
+        self.send_with(&ToEgress::Serve { faces }, &descriptors)
+    }
+
+    /// Hands it a new table; the answer comes as a frame.
+    pub(crate) fn reload(&self, table: &NetPolicy) -> Result<(), Fault> {
+        self.send_with(&ToEgress::Reload, &[document(table)?.as_fd()])
+    }
+
+    /// Hands it new values of secrets.
+    pub(crate) fn secrets(&self, secrets: &[SecretValue]) -> Result<(), Fault> {
+        self.send_with(&ToEgress::Secrets, &[document(&secrets)?.as_fd()])
+    }
+
+    pub(crate) fn send(&self, frame: &ToEgress) -> Result<(), Fault> {
+        self.send_with(frame, &[])
+    }
+
+    fn send_with(&self, frame: &ToEgress, descriptors: &[BorrowedFd<'_>]) -> Result<(), Fault> {
+        socket::send(&self.socket, frame, descriptors).map_err(|error| lost(error.to_string()))
+    }
+
+    /// Its next word and what came with it.
+    pub(crate) fn receive(&self) -> Result<(FromEgress, Vec<OwnedFd>), Fault> {
+        match socket::receive(&self.socket) {
+            Ok(Some(received)) => Ok(received),
+            Ok(None) => Err(lost("it closed its socket".to_owned())),
+            Err(error) => Err(lost(error.to_string())),
+        }
+    }
+
+    /// Whether a word waits to be read.
+    pub(crate) fn speaks(&self, within: Duration) -> bool {
+        let timeout = Timespec {
+            tv_sec: i64::try_from(within.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(within.subsec_nanos()),
+        };
+        let mut waiting = [PollFd::new(&self.socket, PollFlags::IN)];
+        rustix::event::poll(&mut waiting, Some(&timeout)).is_ok_and(|ready| ready > 0)
+    }
+
+    /// For waiting.
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Tells it that the run is over and gives its last words to `hear`.
+    pub(crate) fn farewell(
+        &self,
+        mut hear: impl FnMut(FromEgress) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        // One that is gone has nothing left to say.
+        if rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write).is_err() {
+            return Ok(());
+        }
+        let until = Instant::now() + FAREWELL;
+        while self.speaks(until.saturating_duration_since(Instant::now())) {
+            match socket::receive(&self.socket) {
+                Ok(Some((frame, _))) => hear(frame)?,
+                Ok(None) | Err(_) => break,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Egress {
+    fn drop(&mut self) {
+        // It holds nothing that needs an orderly end, and nothing of it may outlive the run.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// A document in sealed memory; the copy here is wiped.
+fn document<T: serde::Serialize>(value: &T) -> Result<OwnedFd, Fault> {
+    let fault = |why: String| Fault::new(Code::NetLost, "cannot configure the egress process", why);
+    let bytes = Zeroizing::new(serde_json::to_vec(value).map_err(|error| fault(error.to_string()))?);
+    if bytes.len() > MAX_EGRESS_DOCUMENT {
+        let why = format!(
+            "a document has {} bytes, at most {MAX_EGRESS_DOCUMENT} are accepted",
+            bytes.len()
+        );
+        return Err(fault(why).help("write fewer network rules"));
+    }
+    sealed("bastle-egress", &bytes).map_err(|error| fault(error.to_string()))
+}
+
+fn lost(why: String) -> Fault {
+    Fault::new(Code::NetLost, "lost the egress process", why)
+}

@@ -1,0 +1,163 @@
+//! The network rules of one run while it lives: as they were read, with what a person granted or took back since.
+use super::groups::{self, Resolved};
+use super::surroundings::{self, Known};
+use crate::load::{Loaded, Sources, load, merge_layers};
+use crate::place::Place;
+use bastle_contract::{Code, Digest, Fault};
+use bastle_policy::{Layer, LayerKind, NetMode, NetPolicy};
+
+/// Most rules a person can add to a living run: more are a policy file.
+const MOST_RULES: usize = 256;
+
+/// The sources of a run's rules.
+#[derive(Clone)]
+pub struct Rules {
+    place: Place,
+    sources: Sources,
+    layers: Vec<Layer>,
+    allow: Vec<String>,
+    deny: Vec<String>,
+    /// Of this host, as it was at the start: an agent must not change it by waiting for a reload.
+    known: Known,
+    groups: Resolved,
+}
+
+impl Rules {
+    /// The rules of a policy that was read; its groups become rules about hosts.
+    pub fn new(place: &Place, sources: &Sources, loaded: &mut Loaded) -> Result<Self, Fault> {
+        let mut groups = Resolved::new();
+        if reaches(loaded.effective.net.mode) {
+            groups::resolve(&mut loaded.effective, &mut groups, place)?;
+        }
+        Ok(Self {
+            place: place.clone(),
+            sources: sources.clone(),
+            layers: loaded.layers.clone(),
+            allow: Vec::new(),
+            deny: Vec::new(),
+            known: surroundings::look(place),
+            groups,
+        })
+    }
+
+    /// The table that follows from them now.
+    pub fn table(&mut self) -> Result<NetPolicy, Vec<Fault>> {
+        let mut layers = self.layers.clone();
+        if let Some(session) = self.session()? {
+            // Before the project's own files, which only narrow.
+            let at = layers
+                .iter()
+                .position(|layer| matches!(layer.kind, LayerKind::Project | LayerKind::ProjectLocal))
+                .unwrap_or(layers.len());
+            layers.insert(at, session);
+        }
+        let mut effective = merge_layers(&self.place, &self.sources, &layers)?;
+        groups::resolve(&mut effective, &mut self.groups, &self.place).map_err(|fault| vec![fault])?;
+        let mut table = effective.net;
+        self.known.fill(&mut table);
+        table.selftest().map_err(|why| {
+            vec![Fault::new(
+                Code::PolicyTest,
+                "the network rules do not hold what they must",
+                why,
+            )]
+        })?;
+        Ok(table)
+    }
+
+    /// Reads the same sources again. On any error everything stays as it was.
+    pub(crate) fn reread(&mut self) -> Result<NetPolicy, Vec<Fault>> {
+        let before = std::mem::take(&mut self.layers);
+        let read = load(&self.place, &self.sources).map(|loaded| loaded.layers);
+        let table = read.and_then(|layers| {
+            self.layers = layers;
+            self.table()
+        });
+        if table.is_err() {
+            self.layers = before;
+        }
+        table
+    }
+
+    /// Adds a rule of the session, or takes the opposite one back.
+    pub(crate) fn grant(&mut self, rule: &str) -> Result<NetPolicy, Vec<Fault>> {
+        self.change(|rules| {
+            rules.deny.retain(|known| known != rule);
+            rules.allow.push(rule.to_owned());
+        })
+    }
+
+    /// Refuses a rule's hosts from now on, whoever allowed them.
+    pub(crate) fn refuse(&mut self, rule: &str) -> Result<NetPolicy, Vec<Fault>> {
+        self.change(|rules| {
+            rules.allow.retain(|known| known != rule);
+            rules.deny.push(rule.to_owned());
+        })
+    }
+
+    /// Takes a rule of the session back.
+    pub(crate) fn withdraw(&mut self, rule: &str) -> Result<NetPolicy, Vec<Fault>> {
+        self.change(|rules| {
+            rules.allow.retain(|known| known != rule);
+            rules.deny.retain(|known| known != rule);
+        })
+    }
+
+    /// What a person added since the start.
+    pub(crate) fn added(&self) -> (&[String], &[String]) {
+        (&self.allow, &self.deny)
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut Self)) -> Result<NetPolicy, Vec<Fault>> {
+        let before = (self.allow.clone(), self.deny.clone());
+        change(self);
+        self.allow.dedup();
+        self.deny.dedup();
+        let table = if self.allow.len() + self.deny.len() > MOST_RULES {
+            Err(vec![
+                Fault::new(
+                    Code::UsageArgument,
+                    format!("a run takes at most {MOST_RULES} rules while it lives"),
+                    "",
+                )
+                .help("write them to a policy file, then bastle policy reload RUN"),
+            ])
+        } else {
+            self.table()
+        };
+        if table.is_err() {
+            (self.allow, self.deny) = before;
+        }
+        table
+    }
+
+    /// The rules of the session as a layer.
+    fn session(&self) -> Result<Option<Layer>, Vec<Fault>> {
+        if self.allow.is_empty() && self.deny.is_empty() {
+            return Ok(None);
+        }
+        let name = "this session";
+        let text = serde_json::json!({ "version": 1, "net": { "allow": self.allow, "deny": self.deny } });
+        let document = bastle_policy::parse(name, text.to_string().as_bytes())?;
+        Ok(Some(Layer {
+            kind: LayerKind::Flags,
+            name: name.to_owned(),
+            document,
+        }))
+    }
+}
+
+/// Whether anything can go out at all.
+pub(crate) fn reaches(mode: NetMode) -> bool {
+    match mode {
+        NetMode::None | NetMode::Offline => false,
+        NetMode::Allowlist | NetMode::Open => true,
+    }
+}
+
+/// The digest of a table, for the record.
+pub fn digest(table: &NetPolicy) -> Result<Digest, Fault> {
+    let fault = |why: String| Fault::new(Code::NetLost, "cannot digest the network rules", why);
+    let bytes = serde_json::to_vec(table).map_err(|error| fault(error.to_string()))?;
+    Digest::try_from(blake3::hash(&bytes).to_hex().to_string()).map_err(|error| fault(error.to_string()))
+}

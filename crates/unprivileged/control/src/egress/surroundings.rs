@@ -1,0 +1,170 @@
+//! What the network rules need to know of this host: name servers, fixed names, the workspace's remotes.
+//!
+//! **Trust:** `/etc` is the host's own. The workspace's git configuration is the agent's to write: what stands there
+//! names repositories that rules speak of, and never widens a rule.
+use crate::place::Place;
+use bastle_policy::{Host, HostPattern, NetPolicy, Remote};
+use std::io::Read;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+/// Largest file that is read: resolver and hosts files of people are far smaller.
+const MOST: u64 = 256 * 1024;
+/// Most name servers that are used, as the C library does.
+const MOST_SERVERS: usize = 3;
+/// Most fixed names that are passed on.
+const MOST_NAMES: usize = 1024;
+/// Most remotes of a workspace.
+const MOST_REMOTES: usize = 32;
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    resolvers: Vec<SocketAddr>,
+    hosts: Vec<(Host, IpAddr)>,
+    remotes: Vec<Remote>,
+}
+
+/// Looks around.
+pub(super) fn look(place: &Place) -> Known {
+    Known {
+        resolvers: name_servers(&text(Path::new("/etc/resolv.conf"))),
+        hosts: fixed_names(&text(Path::new("/etc/hosts"))),
+        remotes: remotes(&text(&place.workspace.as_path().join(".git/config"))),
+    }
+}
+
+impl Known {
+    /// Fills in what no layer names.
+    pub(super) fn fill(&self, table: &mut NetPolicy) {
+        if table.resolvers.is_empty() {
+            table.resolvers.clone_from(&self.resolvers);
+        }
+        if table.hosts.is_empty() {
+            table.hosts.clone_from(&self.hosts);
+        }
+        for remote in &self.remotes {
+            if let Ok(pattern) = HostPattern::new(remote.host.as_str())
+                && !table.git_hosts.contains(&pattern)
+            {
+                table.git_hosts.push(pattern);
+            }
+            if !table.remotes.contains(remote) {
+                table.remotes.push(remote.clone());
+            }
+        }
+    }
+}
+
+/// The text of a file, empty where it cannot be read: then there is nothing to fill in.
+fn text(path: &Path) -> String {
+    let mut bytes = Vec::new();
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::open(path, flags, rustix::fs::Mode::empty()) else {
+        return String::new();
+    };
+    let file = std::fs::File::from(file);
+    if !file.metadata().is_ok_and(|meta| meta.is_file()) {
+        return String::new();
+    }
+    match file.take(MOST).read_to_end(&mut bytes) {
+        Ok(_) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(_) => String::new(),
+    }
+}
+
+fn name_servers(text: &str) -> Vec<SocketAddr> {
+    let server = |line: &str| {
+        let mut words = line.split_whitespace();
+        let address = words
+            .next()
+            .filter(|word| *word == "nameserver")
+            .and_then(|_| words.next())?;
+        let address: IpAddr = address.split('%').next()?.parse().ok()?;
+        Some(SocketAddr::new(address, 53))
+    };
+    text.lines().filter_map(server).take(MOST_SERVERS).collect()
+}
+
+/// Names of the hosts file. Those of this machine itself are left out: no rule opens them.
+fn fixed_names(text: &str) -> Vec<(Host, IpAddr)> {
+    let mut names = Vec::new();
+    for line in text.lines() {
+        let line = line.split('#').next().unwrap_or_default();
+        let mut words = line.split_whitespace();
+        let Some(address) = words.next().and_then(|word| word.parse::<IpAddr>().ok()) else {
+            continue;
+        };
+        let hosts = words.filter_map(|word| Host::new(word).ok());
+        names.extend(
+            hosts
+                .filter(|host| !host.is_forbidden())
+                .map(|host| (host, address)),
+        );
+    }
+    names.truncate(MOST_NAMES);
+    names
+}
+
+/// Every HTTP remote.
+fn remotes(config: &str) -> Vec<Remote> {
+    let mut found = Vec::new();
+    let mut section = None;
+    for line in config.lines().map(str::trim) {
+        if let Some(header) = line.strip_prefix('[') {
+            section = header
+                .strip_prefix("remote \"")
+                .and_then(|rest| rest.strip_suffix("\"]"))
+                .map(str::to_owned);
+            continue;
+        }
+        let (Some(name), Some((key, value))) = (&section, line.split_once('=')) else {
+            continue;
+        };
+        if !matches!(key.trim(), "url" | "pushurl") || found.len() >= MOST_REMOTES {
+            continue;
+        }
+        if let Some((host, path)) = repository(value.trim()) {
+            found.push(Remote {
+                name: name.clone(),
+                host,
+                path,
+            });
+        }
+    }
+    found
+}
+
+/// Host and path of a repository's address; others than HTTP do not pass egress as HTTP.
+fn repository(url: &str) -> Option<(Host, String)> {
+    let rest = url
+        .strip_prefix("https://")
+        .or_else(|| url.strip_prefix("http://"))?;
+    let (authority, path) = rest.split_once('/')?;
+    let host = authority.rsplit('@').next()?.split(':').next()?;
+    let path = path.trim_end_matches('/').trim_end_matches(".git");
+    Some((Host::new(host).ok()?, path.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_names_and_remotes_are_read_and_nonsense_is_left_out() {
+        let servers =
+            name_servers("# x\nnameserver 192.0.2.1\nsearch a\nnameserver fe80::1%eth0\nnameserver x\n");
+        assert_eq!(servers.len(), 2);
+        let names = fixed_names("127.0.0.1 localhost\n192.0.2.9 build.example build # c\nx y\n");
+        assert!(names.iter().any(|(host, _)| host.as_str() == "build.example"));
+        assert!(names.iter().all(|(host, _)| host.as_str() != "localhost"));
+        let text = "[core]\n url = https://no.example/x\n[remote \"origin\"]\n\turl = https://user:pw@git.example:8443/a/b.git\n[remote \"ssh\"]\nurl = git@git.example:a/b\n";
+        let found = remotes(text);
+        assert_eq!(found.len(), 1);
+        let Remote { name, host, path } = &found[0];
+        assert_eq!(
+            (name.as_str(), host.as_str(), path.as_str()),
+            ("origin", "git.example", "a/b")
+        );
+    }
+}

@@ -1,0 +1,263 @@
+//! Commands from another terminal: rules and answers for a living run.
+use super::Relay;
+use super::net::{Change, Once};
+use crate::egress::{Rules, table_digest};
+use crate::live::{Command, Scope};
+use crate::voice::Reply;
+use bastle_audit::AuditEvent;
+use bastle_contract::egress::{Face, NetDecision};
+use bastle_contract::{Code, Fault};
+use bastle_policy::{NetPolicy, NetRule, NetTarget};
+use serde_json::{Value, json};
+
+impl Relay<'_> {
+    /// Takes what came over the run's socket.
+    pub(super) fn hear_live(&mut self) -> Result<(), Fault> {
+        let commands = self
+            .live
+            .as_mut()
+            .map(crate::live::Live::hear)
+            .unwrap_or_default();
+        for (peer, command) in commands {
+            if let Some(answer) = self.carry_out(peer, command)? {
+                self.reply(peer, &answer);
+            }
+        }
+        Ok(())
+    }
+
+    fn reply(&mut self, peer: u64, answer: &Result<Value, Vec<Fault>>) {
+        if let Some(live) = &mut self.live {
+            live.answer(peer, answer);
+        }
+    }
+
+    /// The answer, or nothing where egress has the last word.
+    fn carry_out(&mut self, peer: u64, command: Command) -> Result<Option<Result<Value, Vec<Fault>>>, Fault> {
+        match command {
+            Command::Status {} => Ok(Some(Ok(self.status()))),
+            Command::Reload {} => self.change(Some(peer), "reload".to_owned(), Rules::reread),
+            Command::Allow { target, scope } => {
+                if self.answer_by_id(&target, Reply::Yes, scope)? {
+                    return Ok(Some(Ok(json!({ "answered": target }))));
+                }
+                let rule = match self.rule_for(&target) {
+                    Ok(rule) => rule,
+                    Err(fault) => return Ok(Some(Err(vec![fault]))),
+                };
+                if scope == Scope::Once
+                    && let Some(net) = &mut self.net
+                {
+                    net.once.push(Once {
+                        rule: rule.text.clone(),
+                        host: rule.host,
+                        seq: None,
+                    });
+                }
+                let text = rule.text;
+                self.change(Some(peer), format!("allow {text}"), |rules| rules.grant(&text))
+            }
+            Command::Deny { target } => {
+                if self.answer_by_id(&target, Reply::No, Scope::Once)? {
+                    return Ok(Some(Ok(json!({ "answered": target }))));
+                }
+                match self.rule_for(&target) {
+                    Ok(rule) => {
+                        let text = rule.text;
+                        self.change(Some(peer), format!("deny {text}"), |rules| rules.refuse(&text))
+                    }
+                    Err(fault) => Ok(Some(Err(vec![fault]))),
+                }
+            }
+            Command::Revoke { target } => self.change(Some(peer), format!("revoke {target}"), |rules| {
+                rules.withdraw(&target)
+            }),
+        }
+    }
+
+    /// Reads the policy again on a signal.
+    pub(super) fn reload(&mut self) -> Result<(), Fault> {
+        if let Some(Err(faults)) = self.change(None, "reload".to_owned(), Rules::reread)? {
+            for fault in &faults {
+                self.voice.unchanged(fault);
+            }
+        }
+        Ok(())
+    }
+
+    fn change(
+        &mut self,
+        peer: Option<u64>,
+        text: String,
+        change: impl FnOnce(&mut Rules) -> Result<NetPolicy, Vec<Fault>>,
+    ) -> Result<Option<Result<Value, Vec<Fault>>>, Fault> {
+        let Some(net) = &mut self.net else {
+            let fault = Fault::new(
+                Code::NetNone,
+                "this run has no network",
+                "it was started with --net none",
+            )
+            .help("start it again without --net none");
+            return Ok(Some(Err(vec![fault])));
+        };
+        let before = net.rules.clone();
+        match change(&mut net.rules) {
+            Ok(table) => {
+                self.send_change(Change {
+                    text,
+                    table,
+                    before,
+                    peer,
+                })?;
+                Ok(None)
+            }
+            Err(faults) => {
+                self.record.append(&AuditEvent::Note {
+                    topic: "network rules not replaced".to_owned(),
+                    text: faults.first().map(ToString::to_string).unwrap_or_default(),
+                })?;
+                Ok(Some(Err(faults)))
+            }
+        }
+    }
+
+    /// Hands a table to egress; the change is told and recorded when it is in force.
+    pub(super) fn send_change(&mut self, change: Change) -> Result<(), Fault> {
+        let Some(net) = &mut self.net else {
+            return Ok(());
+        };
+        let sent = match &net.egress {
+            Some(egress) => egress.reload(&change.table),
+            None => Ok(()),
+        };
+        net.changes.push_back(change);
+        match sent {
+            // A process that is gone is replaced where it is heard; the change waits for the next one.
+            Ok(()) => Ok(()),
+            Err(fault) if fault.why.contains("at most") => self.not_reloaded(fault),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// The oldest change is in force.
+    pub(super) fn reloaded(&mut self, cut: u32) -> Result<(), Fault> {
+        let Some(net) = &mut self.net else {
+            return Ok(());
+        };
+        let Some(change) = net.changes.pop_front() else {
+            return Ok(());
+        };
+        self.record.durable(&AuditEvent::NetChanged {
+            change: change.text.clone(),
+            table: table_digest(&change.table)?,
+            cut,
+        })?;
+        net.setup.table = change.table;
+        self.voice.changed(&change.text, cut);
+        if let Some(peer) = change.peer {
+            self.reply(peer, &Ok(json!({ "changed": change.text, "cut": cut })));
+        }
+        Ok(())
+    }
+
+    /// The oldest change was refused; everything stays as it was.
+    pub(super) fn not_reloaded(&mut self, fault: Fault) -> Result<(), Fault> {
+        let Some(net) = &mut self.net else {
+            return Ok(());
+        };
+        let Some(change) = net.changes.pop_front() else {
+            return Ok(());
+        };
+        net.rules = change.before;
+        self.record.append(&AuditEvent::Note {
+            topic: "network rules not replaced".to_owned(),
+            text: fault.to_string(),
+        })?;
+        self.voice.unchanged(&fault);
+        if let Some(peer) = change.peer {
+            self.reply(peer, &Err(vec![fault]));
+        }
+        Ok(())
+    }
+
+    /// What a rule for once let through is over: the rule is taken back.
+    pub(super) fn once_over(&mut self, seq: u64) {
+        let Some(net) = &mut self.net else { return };
+        let Some(at) = net.once.iter().position(|once| once.seq == Some(seq)) else {
+            return;
+        };
+        let once = net.once.swap_remove(at);
+        let text = format!("revoke {}", once.rule);
+        // It was a rule a moment ago: taking it back cannot fail for the rule's sake, and is told if it does.
+        if let Ok(Some(Err(faults))) = self.change(None, text, |rules| rules.withdraw(&once.rule)) {
+            for fault in &faults {
+                self.voice.unchanged(fault);
+            }
+        }
+    }
+
+    /// The rule that a person means: as written, or the host of a denial by its id.
+    fn rule_for(&self, target: &str) -> Result<Meant, Fault> {
+        let denial = self
+            .net
+            .iter()
+            .flat_map(|net| &net.recent)
+            .find(|denial| denial.id == target);
+        let text = match denial {
+            Some(denial) => narrowest(denial),
+            None => target.to_owned(),
+        };
+        let unknown = |why: String| {
+            Fault::new(
+                Code::UsageArgument,
+                format!("{target:?} is no rule and no id of this run"),
+                why,
+            )
+            .help("bastle allow RUN net HOST, or the id of a denial such as d_8f2k")
+        };
+        let rule = NetRule::new(&text).map_err(unknown)?;
+        let host = match &rule.target {
+            NetTarget::Host(pattern) => pattern.host().as_str().to_owned(),
+            NetTarget::Group(_) => String::new(),
+        };
+        Ok(Meant { text, host })
+    }
+
+    fn status(&self) -> Value {
+        let Some(net) = &self.net else {
+            return json!({ "run": self.plan.run, "net": null });
+        };
+        let (allow, deny) = net.rules.added();
+        let questions: Vec<&str> = net.questions.iter().map(|asked| asked.id.as_str()).collect();
+        json!({
+            "run": self.plan.run,
+            "argv": self.plan.argv,
+            "net": net.totals,
+            "questions": questions,
+            "allowed": allow,
+            "denied": deny,
+        })
+    }
+}
+
+struct Meant {
+    text: String,
+    host: String,
+}
+
+/// The narrowest rule that lets what was denied through.
+fn narrowest(denial: &NetDecision) -> String {
+    let place = match denial.port {
+        0 | 80 | 443 => denial.host.clone(),
+        port => format!("{}:{port}", denial.host),
+    };
+    let readable = matches!(denial.face, Face::Http | Face::Https);
+    match (&denial.method, &denial.path) {
+        (Some(method), Some(path)) if readable => {
+            let rule = format!("{method} {place}{path}");
+            // A path that a rule cannot spell leaves the host.
+            if NetRule::new(&rule).is_ok() { rule } else { place }
+        }
+        _ => place,
+    }
+}

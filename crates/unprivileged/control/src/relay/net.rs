@@ -1,0 +1,363 @@
+//! The network side of a living run: decisions to the record and the person, and a new egress process where one died.
+//!
+//! **Trust:** of what egress says only the shape is trusted; hosts, methods and paths come from the agent.
+use super::Relay;
+use super::questions::Asked;
+use crate::egress::{Egress, NetTotals, Outlet, Rules, Setup};
+use crate::record::Keep;
+use crate::voice::AfterLoss;
+use bastle_audit::AuditEvent;
+use bastle_contract::egress::{BudgetStep, CANARY_NAME, FromEgress, NetDecision, NetVerdict, ToEgress};
+use bastle_contract::{Code, ExitCode, Fault, Network};
+use bastle_policy::NetPolicy;
+use std::collections::VecDeque;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// How often a lost egress process is replaced.
+const MOST_RESTARTS: u32 = 3;
+/// Frames that are taken at once and recorded with one sync.
+const MOST_AT_ONCE: usize = 256;
+/// Denials whose ids a person can still answer.
+const MOST_RECENT: usize = 256;
+/// Rules the agent asked for that are told.
+const MOST_WANTED: u32 = 20;
+
+/// The state of a run's network.
+pub(crate) struct Net {
+    pub(super) egress: Option<Egress>,
+    pub(super) setup: Setup,
+    pub(super) rules: Rules,
+    listeners: Vec<OwnedFd>,
+    pub(super) questions: VecDeque<Asked>,
+    /// What a person allowed for the rest of the run.
+    pub(super) remembered: Vec<super::questions::Subject>,
+    /// The last denials, for commands that name one by its id.
+    pub(super) recent: VecDeque<NetDecision>,
+    pub(super) changes: VecDeque<Change>,
+    pub(super) once: Vec<Once>,
+    wanted: u32,
+    pub(super) totals: NetTotals,
+}
+
+/// A change of the rules on its way.
+pub(super) struct Change {
+    pub(super) text: String,
+    pub(super) table: NetPolicy,
+    /// What the rules were, should egress refuse.
+    pub(super) before: Rules,
+    /// Who waits for the answer.
+    pub(super) peer: Option<u64>,
+}
+
+/// A rule that holds for the first thing it lets through.
+pub(super) struct Once {
+    pub(super) rule: String,
+    pub(super) host: String,
+    /// What it let through.
+    pub(super) seq: Option<u64>,
+}
+
+impl Net {
+    pub(crate) fn new(outlet: Outlet) -> Self {
+        let Outlet { egress, setup, rules } = outlet;
+        Self {
+            egress: Some(egress),
+            setup,
+            rules,
+            listeners: Vec::new(),
+            questions: VecDeque::new(),
+            remembered: Vec::new(),
+            recent: VecDeque::new(),
+            changes: VecDeque::new(),
+            once: Vec::new(),
+            wanted: 0,
+            totals: NetTotals::default(),
+        }
+    }
+
+    /// For waiting.
+    pub(super) fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.egress.as_ref().map(Egress::socket)
+    }
+
+    /// When the oldest question's time is over.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.questions.front().and_then(|asked| asked.until)
+    }
+
+    /// One that is gone is noticed where it is heard.
+    pub(super) fn tell(&self, frame: &ToEgress) {
+        if let Some(egress) = &self.egress {
+            drop(egress.send(frame));
+        }
+    }
+}
+
+impl Relay<'_> {
+    /// The listeners exist: they go to egress, and a copy stays for the one that may have to take its place.
+    pub(super) fn faces(&mut self, listeners: Vec<OwnedFd>) -> Result<(), Fault> {
+        let (Some(net), Network::Egress(faces)) = (&mut self.net, &self.plan.network) else {
+            return Ok(());
+        };
+        if listeners.len() != 4 + faces.transparent.len() {
+            let why = format!("{} descriptors came", listeners.len());
+            self.give_up(
+                125,
+                Fault::new(
+                    Code::FenceStep,
+                    "the network faces are not those of the plan",
+                    why,
+                ),
+            );
+            return Ok(());
+        }
+        net.listeners = listeners;
+        match &net.egress {
+            Some(egress) => egress.serve(faces.clone(), &net.listeners),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes what egress has to say; one sync covers everything that waits for the record.
+    pub(super) fn hear_egress(&mut self) -> Result<(), Fault> {
+        let mut held = None;
+        let mut lost = None;
+        for _ in 0..MOST_AT_ONCE {
+            let Some(egress) = self.net.as_ref().and_then(|net| net.egress.as_ref()) else {
+                break;
+            };
+            if !egress.speaks(Duration::ZERO) {
+                break;
+            }
+            match egress.receive() {
+                Ok((frame, _)) => held = held.max(self.net_frame(frame)?),
+                Err(fault) => {
+                    lost = Some(fault);
+                    break;
+                }
+            }
+        }
+        match held {
+            Some(upto) => {
+                self.record.sync()?;
+                self.tell_egress(&ToEgress::Recorded { upto });
+            }
+            None => self.record.flush()?,
+        }
+        match lost {
+            Some(fault) => self.egress_lost(fault),
+            None => Ok(()),
+        }
+    }
+
+    fn tell_egress(&self, frame: &ToEgress) {
+        if let Some(net) = &self.net {
+            net.tell(frame);
+        }
+    }
+
+    /// The last words of egress, when the run is over.
+    pub(super) fn farewell(&mut self) -> Result<Option<NetTotals>, Fault> {
+        let egress = self.net.as_mut().and_then(|net| {
+            net.listeners.clear();
+            net.egress.take()
+        });
+        if let Some(egress) = egress {
+            egress.farewell(|frame| self.net_frame(frame).map(|_| ()))?;
+            self.record.flush()?;
+        }
+        Ok(self.net.take().map(|net| net.totals))
+    }
+
+    /// Takes one frame; gives back the number of a decision whose effect waits for the record.
+    fn net_frame(&mut self, frame: FromEgress) -> Result<Option<u64>, Fault> {
+        match frame {
+            FromEgress::Decided(decision) => self.decided(decision),
+            FromEgress::Ask { ask, decision } => self.ask(ask, decision).map(|()| None),
+            FromEgress::Closed(closed) => {
+                self.record
+                    .net(&AuditEvent::NetClosed(closed.clone()), Keep::WhileFew)?;
+                if let Some(net) = &mut self.net {
+                    net.totals.closed(&closed);
+                }
+                self.once_over(closed.seq);
+                Ok(None)
+            }
+            FromEgress::Budget(reached) => {
+                self.record.durable(&AuditEvent::Budget(reached.clone()))?;
+                self.voice.budget(&reached);
+                match reached.step {
+                    BudgetStep::Warn => {}
+                    BudgetStep::Pause => self.ask_budget(reached)?,
+                    BudgetStep::Stop => self.out_of_budget(),
+                }
+                Ok(None)
+            }
+            FromEgress::NeedSecret { name } => self.fetch_secret(&name).map(|()| None),
+            FromEgress::Wanted { rule, why } => self.wanted(rule, why).map(|()| None),
+            FromEgress::Reloaded { cut } => self.reloaded(cut).map(|()| None),
+            FromEgress::Refused(fault) => self.not_reloaded(fault).map(|()| None),
+            // Said once, before the run; whoever says it again says nothing.
+            FromEgress::Hello { .. } | FromEgress::Ready { .. } => Ok(None),
+        }
+    }
+
+    fn decided(&mut self, decision: NetDecision) -> Result<Option<u64>, Fault> {
+        let held = decision.held.then_some(decision.seq);
+        let keep = if decision.held {
+            Keep::Always
+        } else {
+            Keep::WhileFew
+        };
+        self.record.net(&AuditEvent::Net(decision.clone()), keep)?;
+        // The fence's own probe asks for this name to see that it is refused.
+        if decision.host == CANARY_NAME {
+            return Ok(held);
+        }
+        let Some(net) = &mut self.net else {
+            return Ok(held);
+        };
+        net.totals.decided(&decision);
+        match decision.verdict {
+            NetVerdict::Denied => {
+                // A server that does not answer was not refused by anybody here.
+                if !matches!(decision.code, Some(Code::NetResolve | Code::NetUpstream)) {
+                    self.record.denials += u64::from(decision.count.max(1));
+                }
+                let known = net.recent.iter().any(|denial| denial.id == decision.id);
+                if !known {
+                    net.recent.push_back(decision.clone());
+                    if net.recent.len() > MOST_RECENT {
+                        net.recent.pop_front();
+                    }
+                    self.voice.net_denied(&decision);
+                }
+            }
+            NetVerdict::Allowed => {
+                let spent = net.once.iter_mut();
+                for once in spent
+                    .filter(|once| once.seq.is_none() && once.host == decision.host && decision.port != 0)
+                {
+                    once.seq = Some(decision.seq);
+                }
+            }
+            NetVerdict::Asked | NetVerdict::Learned => {}
+        }
+        Ok(held)
+    }
+
+    fn wanted(&mut self, rule: String, why: String) -> Result<(), Fault> {
+        self.record.net(
+            &AuditEvent::Wanted {
+                rule: rule.clone(),
+                why: why.clone(),
+            },
+            Keep::WhileFew,
+        )?;
+        if let Some(net) = &mut self.net {
+            net.wanted += 1;
+            if net.wanted <= MOST_WANTED {
+                self.voice.wanted(&rule, &why);
+            }
+        }
+        Ok(())
+    }
+
+    /// A value has expired: it is fetched again from where it came.
+    fn fetch_secret(&mut self, name: &str) -> Result<(), Fault> {
+        let Some(net) = &mut self.net else {
+            return Ok(());
+        };
+        let fetched = net.setup.secrets.refresh(name).and_then(|()| match &net.egress {
+            Some(egress) => egress.secrets(net.setup.secrets.values()),
+            None => Ok(()),
+        });
+        match fetched {
+            Ok(()) => Ok(()),
+            // The request that needs it is refused by egress; the run goes on.
+            Err(fault) => {
+                self.voice.unchanged(&fault);
+                self.record.append(&AuditEvent::Note {
+                    topic: "secret".to_owned(),
+                    text: fault.to_string(),
+                })
+            }
+        }
+    }
+
+    pub(super) fn out_of_budget(&mut self) {
+        let fault = Fault::new(
+            Code::NetBudget,
+            "a budget of this run is used up",
+            "nothing more goes out, and the run was ended",
+        )
+        .help("raise it in budget of a trusted policy layer, or with --max-cost, --max-tokens");
+        self.give_up(ExitCode::Budget as u8, fault);
+    }
+
+    /// Nothing passes without egress: another takes its place with the same listeners, or the run ends.
+    fn egress_lost(&mut self, fault: Fault) -> Result<(), Fault> {
+        let Some(net) = &mut self.net else {
+            return Ok(());
+        };
+        net.egress = None;
+        if self.ended || self.ending.fault.is_some() {
+            return Ok(());
+        }
+        net.totals.lost += 1;
+        let restart = net.totals.lost;
+        let again = restart <= MOST_RESTARTS;
+        self.record.durable(&AuditEvent::NetLost {
+            restart,
+            why: fault.why.clone(),
+        })?;
+        self.forget_questions()?;
+        let after = if again {
+            AfterLoss::Replaced
+        } else {
+            AfterLoss::Ended
+        };
+        self.voice.egress_lost(&fault.why, after);
+        if !again {
+            self.give_up(
+                ExitCode::Failed as u8,
+                fault.help("start the run again; bastle audit show has its last words"),
+            );
+            return Ok(());
+        }
+        if let Err(fault) = self.restart_egress() {
+            self.give_up(ExitCode::Failed as u8, fault);
+        }
+        Ok(())
+    }
+
+    fn restart_egress(&mut self) -> Result<(), Fault> {
+        let Some(net) = &mut self.net else {
+            return Ok(());
+        };
+        let egress = Egress::start()?;
+        // What was spent stays spent.
+        let whole = net.setup.table.budget.clone();
+        net.setup.table.budget = net.totals.rest(&whole);
+        let ready = net.setup.configure(&egress);
+        net.setup.table.budget = whole;
+        if ready?.authority != net.setup.authority {
+            return Err(Fault::new(
+                Code::NetLost,
+                "the egress process came back with another certificate authority",
+                "clients inside trust the one that is gone, so requests that are looked into would fail",
+            )
+            .help("start the run again"));
+        }
+        if !net.listeners.is_empty() {
+            egress.serve(net.setup.faces.clone(), &net.listeners)?;
+        }
+        net.egress = Some(egress);
+        for change in std::mem::take(&mut net.changes) {
+            // The new process has the old table: a change that was on its way starts again.
+            self.send_change(change)?;
+        }
+        Ok(())
+    }
+}

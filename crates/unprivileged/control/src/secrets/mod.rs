@@ -1,0 +1,150 @@
+//! Secrets of a run: where their values come from, and the placeholders that the agent sees instead.
+//!
+//! **Trust:** references stand in trusted layers only. Values live here and in egress, are wiped when dropped, and
+//! have no textual form: nothing in this module can print one.
+mod helper;
+mod phantom;
+mod reference;
+mod store;
+
+pub(crate) use helper::printed;
+pub use store::{Store, Stored};
+
+use crate::place::Place;
+use bastle_contract::egress::SecretValue;
+use bastle_contract::{Code, EnvName, Fault};
+use bastle_policy::Effective;
+use reference::Reference;
+use std::path::PathBuf;
+use zeroize::{Zeroize, Zeroizing};
+
+/// Longest value: tokens with claims inside are a few KiB.
+pub(crate) const MOST_VALUE: usize = 16 * 1024;
+
+/// A value on its way, wiped when dropped.
+pub(crate) struct Fetched {
+    pub(crate) value: Zeroizing<String>,
+    /// Seconds since 1970.
+    pub(crate) expires: Option<u64>,
+}
+
+/// The secrets of one run.
+#[derive(Default)]
+pub(crate) struct Secrets {
+    values: Vec<SecretValue>,
+    references: Vec<(EnvName, Reference)>,
+    state: PathBuf,
+}
+
+impl Secrets {
+    /// Fetches every secret of the policy. One that cannot be had stops the launch: an agent that was promised a
+    /// credential would fail later, for no visible reason.
+    pub(crate) fn fetch(effective: &Effective, place: &Place) -> Result<Self, Fault> {
+        let mut secrets = Self::default();
+        secrets.state.clone_from(&place.state);
+        for entry in &effective.secrets {
+            let secret = &entry.value;
+            let reference = Reference::parse(&secret.from, &place.home)
+                .map_err(|why| fault(&secret.name, why).help(FORMS))?;
+            let fetched = reference
+                .fetch(&secrets.state)
+                .map_err(|why| fault(&secret.name, why).help("bastle secret ls"))?;
+            secrets.values.push(SecretValue {
+                name: secret.name.as_str().to_owned(),
+                phantom: phantom::make(&fetched.value)?,
+                value: fetched.value.to_string(),
+                expires: fetched.expires,
+            });
+            secrets.references.push((secret.name.clone(), reference));
+        }
+        Ok(secrets)
+    }
+
+    /// Fetches one again: its value has expired.
+    pub(crate) fn refresh(&mut self, name: &str) -> Result<(), Fault> {
+        let known = self.references.iter().find(|(known, _)| known.as_str() == name);
+        let Some((name, reference)) = known else {
+            return Err(Fault::new(
+                Code::SecretStore,
+                format!("this run has no secret {name:?}"),
+                "secrets are read at the start of a run",
+            )
+            .help("start the run again"));
+        };
+        let fetched = reference.fetch(&self.state).map_err(|why| fault(name, why))?;
+        for value in self.values.iter_mut().filter(|value| value.name == name.as_str()) {
+            value.value.zeroize();
+            value.value = fetched.value.to_string();
+            value.expires = fetched.expires;
+        }
+        Ok(())
+    }
+
+    /// For egress alone.
+    pub(crate) fn values(&self) -> &[SecretValue] {
+        &self.values
+    }
+
+    /// For the agent: variables and what they hold.
+    pub(crate) fn placeholders(&self) -> Vec<(EnvName, String)> {
+        let named = self.references.iter().zip(&self.values);
+        named
+            .map(|((name, _), value)| (name.clone(), value.phantom.clone()))
+            .collect()
+    }
+}
+
+impl Drop for Secrets {
+    fn drop(&mut self) {
+        for value in &mut self.values {
+            value.value.zeroize();
+        }
+    }
+}
+
+const FORMS: &str = "write file:PATH, env:NAME, exec:COMMAND ARGUMENT..., keyring:NAME or store:NAME (bastle secret set NAME)";
+
+fn fault(name: &EnvName, why: String) -> Fault {
+    Fault::new(
+        Code::SecretStore,
+        format!("the secret {} cannot be had", name.as_str()),
+        why,
+    )
+}
+
+/// A value as a header can carry it: one line of text without control characters.
+pub(crate) fn checked(value: &str) -> Result<&str, String> {
+    let value = value.strip_suffix('\n').unwrap_or(value);
+    let value = value.strip_suffix('\r').unwrap_or(value);
+    if value.is_empty() {
+        return Err("it is empty".to_owned());
+    }
+    if value.len() > MOST_VALUE {
+        return Err(format!("it is longer than {MOST_VALUE} bytes"));
+    }
+    if value.chars().any(char::is_control) {
+        return Err("it has control characters or more than one line".to_owned());
+    }
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_that_could_break_a_header_is_refused() {
+        for bad in [
+            "",
+            "\n",
+            "a\nb",
+            "a\r\nX-Evil: 1",
+            "a\0b",
+            &"x".repeat(MOST_VALUE + 1),
+        ] {
+            assert!(checked(bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(checked("tok en\n").unwrap(), "tok en");
+        assert_eq!(checked("token\r\n").unwrap(), "token");
+    }
+}

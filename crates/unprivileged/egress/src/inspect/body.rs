@@ -1,0 +1,312 @@
+//! Bodies on their way: counted, bounded, looked through for phantoms on the way out and for values on the way back.
+//!
+//! **Trust:** carries the bytes of both sides. Holds one piece at a time, and what was read to judge the request.
+use super::ledger::Ledger;
+use super::pool::Return;
+use crate::budget::Flow;
+use crate::scrub::{Needles, Scrubber};
+use crate::state::State;
+use bastle_contract::egress::BudgetKind;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+use tokio::sync::{Notify, mpsc};
+
+/// Why a body ended before its end.
+pub(super) type BodyError = Box<dyn std::error::Error + Send + Sync>;
+/// Any body.
+pub(super) type AnyBody = UnsyncBoxBody<Bytes, BodyError>;
+
+/// A body of our own.
+pub(super) fn whole(bytes: impl Into<Bytes>) -> AnyBody {
+    Full::new(bytes.into())
+        .map_err(|never| match never {})
+        .boxed_unsync()
+}
+
+/// A piece of a body that is read elsewhere. A body that stops without `End` was cut off, and says so.
+pub(super) enum Piece {
+    Data(Bytes),
+    End,
+}
+
+/// A body that another task reads from its connection.
+pub(super) struct Fed {
+    pieces: mpsc::Receiver<Piece>,
+    left: Option<u64>,
+    wanted: Arc<Notify>,
+    state: FedState,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FedState {
+    Untouched,
+    Reading,
+    Ended,
+}
+
+impl Fed {
+    /// A body of this length, if it is known, the way to fill it, and a signal for when somebody wants it.
+    pub(super) fn new(length: Option<u64>) -> (Self, mpsc::Sender<Piece>, Arc<Notify>) {
+        let (fill, pieces) = mpsc::channel(1);
+        let wanted = Arc::new(Notify::new());
+        let body = Self {
+            pieces,
+            left: length,
+            wanted: Arc::clone(&wanted),
+            state: if length == Some(0) {
+                FedState::Ended
+            } else {
+                FedState::Untouched
+            },
+        };
+        (body, fill, wanted)
+    }
+}
+
+impl Body for Fed {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self.state {
+            FedState::Ended => return Poll::Ready(None),
+            FedState::Untouched => {
+                self.state = FedState::Reading;
+                self.wanted.notify_one();
+            }
+            FedState::Reading => {}
+        }
+        Poll::Ready(match ready!(self.pieces.poll_recv(context)) {
+            Some(Piece::Data(bytes)) => {
+                self.left = self.left.map(|left| left.saturating_sub(bytes.len() as u64));
+                Some(Ok(Frame::data(bytes)))
+            }
+            Some(Piece::End) => {
+                self.state = FedState::Ended;
+                None
+            }
+            None => Some(Err("the request body was cut off".into())),
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.state == FedState::Ended
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.left.map_or_else(SizeHint::new, SizeHint::with_exact)
+    }
+}
+
+/// What passed, and what stopped it.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) sent: AtomicU64,
+    pub(super) received: AtomicU64,
+    pub(super) stopped: OnceLock<Stopped>,
+}
+
+/// Why we ended a body ourselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stopped {
+    TooLarge,
+    Phantom,
+    Budget,
+    /// The client did not finish it, or not as it announced.
+    Cut,
+}
+
+/// A request body on its way out.
+pub(super) struct Sent {
+    pub(super) read: VecDeque<Bytes>,
+    pub(super) rest: Option<AnyBody>,
+    pub(super) length: Option<u64>,
+    pub(super) most: Option<u64>,
+    pub(super) scan: Option<Scrubber>,
+    pub(super) tally: Arc<Tally>,
+    pub(super) state: Arc<State>,
+}
+
+impl Sent {
+    fn pass(&mut self, bytes: Bytes) -> Result<Frame<Bytes>, BodyError> {
+        let stop = |why: Stopped, text: &'static str| {
+            // The first reason is the one that is told.
+            self.tally.stopped.get_or_init(|| why);
+            Err::<Frame<Bytes>, BodyError>(text.into())
+        };
+        let amount = bytes.len() as u64;
+        let sent = self.tally.sent.fetch_add(amount, Ordering::Relaxed) + amount;
+        if self.most.is_some_and(|most| sent > most) {
+            return stop(Stopped::TooLarge, "the body is larger than the rule allows");
+        }
+        if let Some(scan) = &mut self.scan {
+            drop(scan.feed(&bytes));
+            if scan.hits() > 0 {
+                return stop(
+                    Stopped::Phantom,
+                    "the body holds the placeholder of a secret for another host",
+                );
+            }
+        }
+        match self.state.budget.spend(BudgetKind::BytesOut, amount) {
+            Flow::Go | Flow::Wait => Ok(Frame::data(bytes)),
+            Flow::Stop => stop(Stopped::Budget, "a budget is used up"),
+        }
+    }
+}
+
+impl Body for Sent {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Some(bytes) = self.read.pop_front() {
+            return Poll::Ready(Some(self.pass(bytes)));
+        }
+        loop {
+            let Some(rest) = self.rest.as_mut() else {
+                return Poll::Ready(None);
+            };
+            match ready!(Pin::new(rest).poll_frame(context)) {
+                // Trailers are dropped: nobody upstream may take one for a header.
+                Some(Ok(frame)) => {
+                    if let Ok(bytes) = frame.into_data() {
+                        return Poll::Ready(Some(self.pass(bytes)));
+                    }
+                }
+                Some(Err(error)) => {
+                    self.tally.stopped.get_or_init(|| Stopped::Cut);
+                    return Poll::Ready(Some(Err(error)));
+                }
+                None => {
+                    self.rest = None;
+                    return Poll::Ready(None);
+                }
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.read.is_empty() && self.rest.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.length.map_or_else(SizeHint::new, SizeHint::with_exact)
+    }
+}
+
+/// A response body on its way back.
+pub(super) struct Received {
+    pub(super) inner: Incoming,
+    pub(super) scrub: Option<Scrubber>,
+    pub(super) needles: Arc<Needles>,
+    pub(super) ledger: Ledger,
+    pub(super) give_back: Option<Return>,
+    pub(super) ended: bool,
+}
+
+impl Received {
+    fn take(&mut self, bytes: Bytes) -> Result<Option<Bytes>, BodyError> {
+        self.ledger.received(&bytes)?;
+        Ok(match &mut self.scrub {
+            None => Some(bytes),
+            Some(scrub) => {
+                let clean = scrub.feed(&bytes);
+                (!clean.is_empty()).then(|| clean.into())
+            }
+        })
+    }
+
+    fn finish(&mut self) -> Option<Bytes> {
+        self.ended = true;
+        if let Some(give_back) = self.give_back.take() {
+            give_back.now();
+        }
+        let held = self.scrub.as_mut().map(Scrubber::finish).unwrap_or_default();
+        (!held.is_empty()).then(|| held.into())
+    }
+}
+
+impl Body for Received {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        while !self.ended {
+            match ready!(Pin::new(&mut self.inner).poll_frame(context)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(bytes) => match self.take(bytes) {
+                        Ok(None) => {}
+                        Ok(Some(clean)) => return Poll::Ready(Some(Ok(Frame::data(clean)))),
+                        Err(error) => return Poll::Ready(Some(Err(error))),
+                    },
+                    Err(frame) => {
+                        if let Ok(mut trailers) = frame.into_trailers() {
+                            scrub_headers(&self.needles, &mut trailers);
+                            return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+                        }
+                    }
+                },
+                Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
+                None => {
+                    if let Some(held) = self.finish() {
+                        return Poll::Ready(Some(Ok(Frame::data(held))));
+                    }
+                }
+            }
+        }
+        Poll::Ready(None)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ended || (self.scrub.is_none() && self.inner.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        if self.scrub.is_some() {
+            SizeHint::new()
+        } else {
+            self.inner.size_hint()
+        }
+    }
+}
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        if self.inner.is_end_stream()
+            && let Some(give_back) = self.give_back.take()
+        {
+            give_back.now();
+        }
+    }
+}
+
+/// Takes values out of headers and trailers.
+pub(super) fn scrub_headers(needles: &Needles, headers: &mut HeaderMap) {
+    if needles.is_empty() {
+        return;
+    }
+    for value in headers.values_mut() {
+        if let Some(clean) = needles.scrub(value.as_bytes()) {
+            *value = HeaderValue::from_bytes(&clean).unwrap_or_else(|_| HeaderValue::from_static("scrubbed"));
+        }
+    }
+}

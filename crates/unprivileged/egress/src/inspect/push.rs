@@ -1,0 +1,161 @@
+//! Judges a push reference by reference, and tells git in its own words what was refused.
+//!
+//! **Trust:** the commands and the pack come from the agent. Nothing of a push goes out before every reference in it
+//! is allowed: a push is one request, and half of one cannot be sent.
+use super::body::BodyError;
+use super::judge::Inbound;
+use super::operation::{Begun, is_plain};
+use super::reply::{Reply, denied, git_report};
+use super::{Session, Site};
+use crate::denial::{Asked, Denial, Grounds};
+use crate::git::{self, Head, History, Push, Update};
+use crate::state::Generation;
+use bastle_contract::Code;
+use bastle_policy::{Decision, Force, GitPush, Outcome, PushKind};
+use std::time::Duration;
+
+/// How much of a refused push is thrown away so that git is still there to read the answer. Larger ones are cut off
+/// and git says that the connection ended.
+const MAX_DRAINED: usize = 256 * 1024 * 1024;
+/// How long that may take.
+const DRAIN: Duration = Duration::from_secs(30);
+
+/// Judges every reference. The list is empty for git's probe.
+pub(super) async fn judge(
+    session: &Session,
+    site: &Site,
+    generation: &Generation,
+    inbound: &Inbound,
+    repository: &str,
+    body: &mut Begun,
+) -> Result<Vec<(Asked, Decision)>, Box<Reply>> {
+    let whole = Asked::request(&site.via, "push", &inbound.path);
+    let refuse = async |reason: String| {
+        let denial = session.state.refuse(&whole, Code::NetGit, reason).await;
+        Box::new(denied(&denial))
+    };
+    if inbound.method != http::Method::POST || !is_plain(&inbound.headers) {
+        return Err(refuse("a push that is compressed or no POST cannot be judged".to_owned()).await);
+    }
+    let push = match head(body).await {
+        Ok(Ok(push)) => push,
+        Ok(Err(reason)) => return Err(refuse(reason.to_owned()).await),
+        Err(error) => return Err(refuse(error.to_string()).await),
+    };
+    let history = match history(&push, body).await {
+        Ok(history) => history,
+        Err(error) => return Err(refuse(error.to_string()).await),
+    };
+    let mut allowed = Vec::new();
+    let mut denials: Vec<(String, Denial)> = Vec::new();
+    for update in &push.updates {
+        let (kind, force) = kind_of(update, &history);
+        let asked = whole
+            .clone()
+            .operation(&format!("{} {}", word(kind, force), update.reference));
+        let decision = generation.policy.push(&GitPush {
+            host: &site.via.host,
+            port: site.via.port,
+            repository,
+            reference: &update.reference,
+            kind,
+            force,
+        });
+        let denial = match decision.outcome {
+            Outcome::Allow => None,
+            // Once a reference is refused the push is, and nobody needs to be asked about the rest.
+            Outcome::Ask if !denials.is_empty() => continue,
+            Outcome::Ask => session.state.ask(&asked, &decision).await.err(),
+            Outcome::Deny => Some(session.state.deny(&asked, &Grounds::from(&decision)).await),
+        };
+        match denial {
+            None => allowed.push((asked, decision)),
+            Some(denial) => denials.push((update.reference.clone(), denial)),
+        }
+    }
+    match denials.first() {
+        None => Ok(allowed),
+        Some((_, first)) => {
+            drain(body).await;
+            Err(Box::new(report(&push, &denials, first)))
+        }
+    }
+}
+
+/// Reads the commands.
+async fn head(body: &mut Begun) -> Result<Result<Push, &'static str>, BodyError> {
+    loop {
+        match git::read(&body.joined()) {
+            Head::Whole(push) => return Ok(Ok(push)),
+            Head::Refused(reason) => return Ok(Err(reason)),
+            Head::More => {
+                if !body.more().await? {
+                    return Ok(Err("the push ends before its commands do"));
+                }
+            }
+        }
+    }
+}
+
+/// Reads the beginning of the pack, where a reference moves and its commits can say how.
+async fn history(push: &Push, body: &mut Begun) -> Result<History, BodyError> {
+    let moved = push
+        .updates
+        .iter()
+        .find(|update| update.old.is_some() && update.new.is_some());
+    let Some(digits) = moved.and_then(|update| update.new.as_ref()).map(String::len) else {
+        return Ok(History::default());
+    };
+    let most = push.length.saturating_add(git::MAX_PACK);
+    body.read_to(most).await?;
+    let (all, from) = (body.joined(), push.length);
+    // Inflating takes a while, and other connections must not wait for it.
+    let reading = tokio::task::spawn_blocking(move || {
+        let end = all.len().min(most);
+        History::read(all.get(from..end).unwrap_or_default(), digits)
+    });
+    Ok(reading.await?)
+}
+
+fn kind_of(update: &Update, history: &History) -> (PushKind, Force) {
+    match (&update.old, &update.new) {
+        (None, _) => (PushKind::Create, Force::No),
+        (Some(_), None) => (PushKind::Delete, Force::Unknown),
+        (Some(old), Some(new)) if history.proves_fast_forward(old, new) => (PushKind::Update, Force::No),
+        (Some(_), Some(_)) => (PushKind::Update, Force::Unknown),
+    }
+}
+
+fn word(kind: PushKind, force: Force) -> &'static str {
+    match (kind, force) {
+        (PushKind::Create, _) => "create",
+        (PushKind::Delete, _) => "delete",
+        (PushKind::Update, Force::No) => "update",
+        (PushKind::Update, Force::Yes) => "force",
+        (PushKind::Update, Force::Unknown) => "update-or-force",
+    }
+}
+
+/// Git reads no answer before it has sent everything.
+async fn drain(body: &mut Begun) {
+    let reading = async {
+        while body.length < MAX_DRAINED && body.more().await.unwrap_or(false) {
+            // What is refused is not kept.
+            body.read.clear();
+        }
+    };
+    // Late or not, the answer follows.
+    drop(tokio::time::timeout(DRAIN, reading).await);
+}
+
+fn report(push: &Push, denials: &[(String, Denial)], first: &Denial) -> Reply {
+    let reasons: Vec<(String, String)> = denials
+        .iter()
+        .map(|(reference, denial)| (reference.clone(), denial.line()))
+        .collect();
+    let message = format!("{}\nbastle: nothing was pushed", first.line());
+    match git::refused(push, &reasons, &message) {
+        Some(report) => git_report(report, first),
+        None => denied(first),
+    }
+}

@@ -1,0 +1,301 @@
+//! The egress process of one run: configured by control, serving the run's listeners, ending with control.
+//!
+//! **Trust:** control is trusted. When its socket closes, everything here ends at once, so nothing passes unrecorded.
+use crate::accept::{Handshakes, accept_loop};
+use crate::budget::Attendance;
+use crate::dns;
+use crate::limits::{DENIAL_PAUSE, SWEEP};
+use crate::link::{Link, is_gone, read_document};
+use crate::record::Outbox;
+use crate::state::State;
+use crate::{proxy, socks, transparent};
+use bastle_contract::egress::{Faces, FromEgress, SecretValue, ToEgress};
+use bastle_contract::{Code, Fault, WIRE_VERSION};
+use bastle_policy::NetPolicy;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::net::{TcpListener, UdpSocket};
+
+/// Threads that serve connections. Passing bytes happens in the kernel; two keep one slow handshake from holding up
+/// the rest.
+const WORKERS: usize = 2;
+
+/// Runs the egress process on its socket to control until that closes. The result is the exit code.
+#[must_use]
+pub fn serve(control: OwnedFd) -> u8 {
+    let outcome = runtime().and_then(|runtime| {
+        let outcome = runtime.block_on(run(control));
+        // Connections are not waited for: control is gone, so none may go on.
+        runtime.shutdown_background();
+        outcome
+    });
+    match outcome {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("bastle egress: {error}");
+            1
+        }
+    }
+}
+
+/// The runtime of this crate.
+pub(crate) fn runtime() -> io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .thread_name("egress")
+        .enable_io()
+        .enable_time()
+        .build()
+}
+
+async fn run(control: OwnedFd) -> io::Result<()> {
+    let link = Arc::new(Link::new(control)?);
+    link.send(&FromEgress::Hello {
+        version: WIRE_VERSION,
+    })
+    .await?;
+    let Some((state, outbox)) = configured(&link).await? else {
+        return Ok(());
+    };
+    let ready = FromEgress::Ready {
+        authority: state
+            .authority
+            .as_ref()
+            .map(|authority| authority.pem().to_owned()),
+    };
+    link.send(&ready).await?;
+    let writer = tokio::spawn(write_out(Arc::clone(&link), outbox));
+    start_housekeeping(&state);
+    tokio::select! {
+        written = writer => written.map_err(io::Error::other)?,
+        read = follow(&link, &state) => read,
+    }
+}
+
+/// Waits for a configuration that can be followed.
+async fn configured(link: &Link) -> io::Result<Option<(Arc<State>, Outbox)>> {
+    loop {
+        let Some((frame, descriptors)) = link.receive().await? else {
+            return Ok(None);
+        };
+        let ToEgress::Configure {
+            version,
+            run,
+            attended,
+        } = frame
+        else {
+            return Err(io::Error::other("control spoke before it configured"));
+        };
+        if version != WIRE_VERSION {
+            return Err(io::Error::other(format!(
+                "control speaks version {version}, not {WIRE_VERSION}"
+            )));
+        }
+        let attendance = if attended {
+            Attendance::Attended
+        } else {
+            Attendance::Unattended
+        };
+        let made = documents(&descriptors)
+            .and_then(|(policy, secrets)| State::new(run, attendance, policy, secrets));
+        match made {
+            Ok(made) => return Ok(Some(made)),
+            Err(fault) => link.send(&FromEgress::Refused(fault)).await?,
+        }
+    }
+}
+
+fn documents(descriptors: &[OwnedFd]) -> Result<(NetPolicy, Vec<SecretValue>), Fault> {
+    let [table, secrets] = descriptors else {
+        return Err(unreadable(
+            "table and secrets",
+            &io::Error::other("two documents are needed"),
+        ));
+    };
+    let table = read_document(table).map_err(|error| unreadable("table", &error))?;
+    let secrets = read_document(secrets).map_err(|error| unreadable("secrets", &error))?;
+    Ok((table, secrets))
+}
+
+fn unreadable(what: &str, error: &io::Error) -> Fault {
+    // The text of a JSON error quotes the document: of secrets it would show one.
+    let why = if what == "table" {
+        error.to_string()
+    } else {
+        error.kind().to_string()
+    };
+    Fault::new(
+        Code::PolicyUnreadable,
+        format!("egress cannot read its {what}"),
+        why,
+    )
+}
+
+/// Sends what is to be told, in order, until control is gone.
+async fn write_out(link: Arc<Link>, mut outbox: Outbox) -> io::Result<()> {
+    while let Some(frame) = outbox.next().await {
+        match link.send(&frame).await {
+            Ok(()) => {}
+            Err(error) if is_gone(&error) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Follows control until it is gone.
+async fn follow(link: &Link, state: &Arc<State>) -> io::Result<()> {
+    while let Some((frame, descriptors)) = link.receive().await? {
+        let reply = match frame {
+            ToEgress::Configure { .. } => {
+                return Err(io::Error::other("control configured twice"));
+            }
+            ToEgress::Serve { faces } => match serve_faces(state, &faces, descriptors) {
+                Ok(()) => continue,
+                Err(error) => {
+                    let what = "egress cannot serve the run's listeners";
+                    FromEgress::Refused(Fault::new(Code::FenceStep, what, error.to_string()))
+                }
+            },
+            ToEgress::Reload => match reload(state, &descriptors) {
+                Ok(cut) => FromEgress::Reloaded { cut },
+                Err(fault) => FromEgress::Refused(fault),
+            },
+            ToEgress::Secrets => match replace_secrets(state, &descriptors) {
+                Ok(()) => continue,
+                Err(fault) => FromEgress::Refused(fault),
+            },
+            ToEgress::Answer { ask, allow } => {
+                state.recorder.answer(ask, allow);
+                continue;
+            }
+            ToEgress::Recorded { upto } => {
+                state.recorder.recorded(upto);
+                continue;
+            }
+            ToEgress::Extend => {
+                state.budget.extend();
+                continue;
+            }
+        };
+        state.recorder.tell_now(reply).map_err(io::Error::other)?;
+    }
+    Ok(())
+}
+
+fn reload(state: &State, descriptors: &[OwnedFd]) -> Result<u32, Fault> {
+    let [table] = descriptors else {
+        return Err(unreadable("table", &io::Error::other("one document is needed")));
+    };
+    state.reload(read_document(table).map_err(|error| unreadable("table", &error))?)
+}
+
+fn replace_secrets(state: &State, descriptors: &[OwnedFd]) -> Result<(), Fault> {
+    let [secrets] = descriptors else {
+        return Err(unreadable("secrets", &io::Error::other("one document is needed")));
+    };
+    state
+        .secrets
+        .update(read_document(secrets).map_err(|error| unreadable("secrets", &error))?);
+    Ok(())
+}
+
+/// Starts serving every listener of a run, or none.
+fn serve_faces(state: &Arc<State>, faces: &Faces, descriptors: Vec<OwnedFd>) -> io::Result<()> {
+    if descriptors.len() != 4 + faces.transparent.len() {
+        return Err(io::Error::other("the number of listeners is wrong"));
+    }
+    let mut descriptors = descriptors.into_iter();
+    let mut next = || {
+        descriptors
+            .next()
+            .ok_or_else(|| io::Error::other("a listener is missing"))
+    };
+    let http = tcp_listener(next()?)?;
+    let socks = tcp_listener(next()?)?;
+    let dns_udp = udp_socket(next()?)?;
+    let dns_tcp = tcp_listener(next()?)?;
+    let transparent = faces
+        .transparent
+        .iter()
+        .map(|_| tcp_listener(next()?))
+        .collect::<io::Result<Vec<_>>>()?;
+    let handshakes = Handshakes::new();
+    serve_http(state, http, &handshakes);
+    serve_socks(state, socks, &handshakes);
+    tokio::spawn(dns::serve_udp(Arc::clone(state), dns_udp));
+    let shared = Arc::clone(state);
+    tokio::spawn(accept_loop(
+        dns_tcp,
+        handshakes.clone(),
+        move |stream, handshake| dns::serve_tcp(Arc::clone(&shared), stream, handshake),
+    ));
+    for listener in transparent {
+        let shared = Arc::clone(state);
+        tokio::spawn(accept_loop(
+            listener,
+            handshakes.clone(),
+            move |stream, handshake| transparent::serve(Arc::clone(&shared), stream, handshake),
+        ));
+    }
+    Ok(())
+}
+
+/// Serves a listener of the HTTP proxy.
+pub(crate) fn serve_http(state: &Arc<State>, listener: TcpListener, handshakes: &Handshakes) {
+    let state = Arc::clone(state);
+    tokio::spawn(accept_loop(
+        listener,
+        handshakes.clone(),
+        move |stream, handshake| proxy::serve(Arc::clone(&state), stream, handshake),
+    ));
+}
+
+/// Serves a listener of the SOCKS proxy.
+pub(crate) fn serve_socks(state: &Arc<State>, listener: TcpListener, handshakes: &Handshakes) {
+    let state = Arc::clone(state);
+    tokio::spawn(accept_loop(
+        listener,
+        handshakes.clone(),
+        move |stream, handshake| socks::serve(Arc::clone(&state), stream, handshake),
+    ));
+}
+
+fn tcp_listener(descriptor: OwnedFd) -> io::Result<TcpListener> {
+    let listener = std::net::TcpListener::from(descriptor);
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
+}
+
+fn udp_socket(descriptor: OwnedFd) -> io::Result<UdpSocket> {
+    let socket = std::net::UdpSocket::from(descriptor);
+    socket.set_nonblocking(true)?;
+    UdpSocket::from_std(socket)
+}
+
+/// Reports repeated denials and closes idle tunnels, for as long as the run lives.
+pub(crate) fn start_housekeeping(state: &Arc<State>) {
+    let shared = Arc::clone(state);
+    tokio::spawn(async move {
+        loop {
+            shared.denials.pending.notified().await;
+            while shared.denials.has_pending() {
+                tokio::time::sleep(DENIAL_PAUSE).await;
+                for report in shared.denials.due(Instant::now()) {
+                    if shared.recorder.decided(report).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    });
+    let shared = Arc::clone(state);
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(SWEEP).await;
+            shared.tunnels.sweep();
+        }
+    });
+}

@@ -1,0 +1,292 @@
+//! Egress by itself, in front of other sandboxes: listens where it is told, keeps its own audit log.
+//!
+//! **Trust:** one identity for everybody who reaches the listeners; whoever starts it binds them accordingly. The
+//! table and the secrets come from the caller.
+use crate::accept::Handshakes;
+use crate::budget::Attendance;
+use crate::record::Outbox;
+use crate::serve::{runtime, serve_http, serve_socks, start_housekeeping};
+use crate::state::State;
+use bastle_audit::{AuditError, AuditEvent, AuditWriter, Committer, Handle as AuditHandle, sanitize};
+use bastle_contract::egress::{FromEgress, NetDecision, NetVerdict, SecretValue};
+use bastle_contract::{Code, Digest, Fault, RunId};
+use bastle_policy::NetPolicy;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+/// How long connections are given to end when it is stopped.
+const SHUTDOWN: Duration = Duration::from_secs(2);
+
+/// What `bastle egress` is started with.
+pub struct Standalone {
+    /// Name of its audit log.
+    pub run: RunId,
+    /// State directory below which the log is kept.
+    pub state: PathBuf,
+    /// The table.
+    pub policy: NetPolicy,
+    /// Values for its secrets.
+    pub secrets: Vec<SecretValue>,
+    /// Where the HTTP proxy listens.
+    pub http: Vec<SocketAddr>,
+    /// Where the SOCKS proxy listens.
+    pub socks: Vec<SocketAddr>,
+    /// Whether allowed requests are printed beside denied ones.
+    pub verbosity: Verbosity,
+    /// What the caller wants later: see [`commands`].
+    pub commands: Commands,
+}
+
+/// How much is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verbosity {
+    /// Denials only.
+    Denials,
+    /// Every decision.
+    Everything,
+}
+
+/// What the caller wants of a running egress.
+enum Command {
+    Reload(Box<NetPolicy>, Digest),
+    Stop,
+}
+
+/// The receiving end of [`Control`].
+pub struct Commands(mpsc::Receiver<Command>);
+
+/// Reloads and stops a running egress, from any thread.
+#[derive(Clone)]
+pub struct Control(mpsc::Sender<Command>);
+
+/// Both ends.
+#[must_use]
+pub fn commands() -> (Control, Commands) {
+    let (sender, receiver) = mpsc::channel(8);
+    (Control(sender), Commands(receiver))
+}
+
+impl Control {
+    /// Replaces the table; `digest` names it in the log. What came of it is printed. `false` when egress has ended.
+    #[must_use]
+    pub fn reload(&self, policy: NetPolicy, digest: Digest) -> bool {
+        self.0
+            .blocking_send(Command::Reload(Box::new(policy), digest))
+            .is_ok()
+    }
+
+    /// Ends it. `false` when it has ended already.
+    #[must_use]
+    pub fn stop(&self) -> bool {
+        self.0.blocking_send(Command::Stop).is_ok()
+    }
+}
+
+/// Serves until it is stopped.
+pub fn standalone(config: Standalone) -> Result<(), Fault> {
+    let Standalone {
+        run,
+        state,
+        policy,
+        secrets,
+        http,
+        socks,
+        verbosity,
+        mut commands,
+    } = config;
+    let started = |what: &str, error: &dyn std::fmt::Display| {
+        Fault::new(
+            Code::NetUpstream,
+            format!("egress cannot start: {what}"),
+            error.to_string(),
+        )
+    };
+    let audit = AuditWriter::create(&state, &run)
+        .and_then(Committer::spawn)
+        .map_err(audit_fault)?;
+    let (shared, outbox) = State::new(run, Attendance::Unattended, policy, secrets)?;
+    let runtime = runtime().map_err(|error| started("no threads", &error))?;
+    let recording = record_in_thread(
+        Arc::clone(&shared),
+        outbox,
+        audit.clone(),
+        verbosity,
+        runtime.handle(),
+    )
+    .map_err(|error| started("no threads", &error))?;
+    runtime.block_on(async {
+        let handshakes = Handshakes::new();
+        for address in http {
+            let listener = TcpListener::bind(address)
+                .await
+                .map_err(|error| started(&address.to_string(), &error))?;
+            serve_http(&shared, listener, &handshakes);
+        }
+        for address in socks {
+            let listener = TcpListener::bind(address)
+                .await
+                .map_err(|error| started(&address.to_string(), &error))?;
+            serve_socks(&shared, listener, &handshakes);
+        }
+        start_housekeeping(&shared);
+        while let Some(Command::Reload(policy, digest)) = commands.0.recv().await {
+            reload(&shared, &audit, *policy, digest)?;
+        }
+        for report in shared.denials.drain() {
+            // The thread that records has said why, if it takes no more.
+            drop(shared.recorder.decided(report).await);
+        }
+        Ok::<(), Fault>(())
+    })?;
+    drop(shared);
+    // Everything that can still report must be gone before the log is sealed.
+    runtime.shutdown_timeout(SHUTDOWN);
+    if recording.join().is_err() {
+        return Err(Fault::new(Code::AuditWrite, "the audit thread failed", ""));
+    }
+    audit.seal().map(drop).map_err(audit_fault)
+}
+
+fn audit_fault(error: AuditError) -> Fault {
+    Fault::new(
+        Code::AuditWrite,
+        "the audit log of egress cannot be written",
+        error.to_string(),
+    )
+}
+
+/// A bad table keeps the old one and says so; only a failing record stops everything.
+fn reload(state: &State, audit: &AuditHandle, policy: NetPolicy, table: Digest) -> Result<(), Fault> {
+    let event = match state.reload(policy) {
+        Ok(cut) => {
+            eprintln!("bastle egress: the new rules are in force, {cut} connections cut");
+            AuditEvent::NetChanged {
+                change: "reload".to_owned(),
+                table,
+                cut,
+            }
+        }
+        Err(fault) => {
+            eprintln!("bastle egress: the old rules stay: {fault}");
+            AuditEvent::Refused(fault)
+        }
+    };
+    audit.append(&event).map(drop).map_err(audit_fault)
+}
+
+/// A thread of its own: waiting for the disk must not hold up those who serve connections.
+fn record_in_thread(
+    state: Arc<State>,
+    mut outbox: Outbox,
+    audit: AuditHandle,
+    verbosity: Verbosity,
+    runtime: &tokio::runtime::Handle,
+) -> std::io::Result<std::thread::JoinHandle<()>> {
+    let runtime = runtime.clone();
+    // The thread must not keep the recorder alive, or the outbox would never end.
+    let recorder = Arc::downgrade(&state.recorder);
+    drop(state);
+    std::thread::Builder::new()
+        .name("records".to_owned())
+        .spawn(move || {
+            while let Some(frame) = runtime.block_on(outbox.next()) {
+                let mut frames = vec![frame];
+                frames.extend(std::iter::from_fn(|| outbox.ready()).take(256));
+                match record(&audit, &frames, verbosity) {
+                    Ok(upto) => {
+                        if let (Some(recorder), Some(upto)) = (recorder.upgrade(), upto) {
+                            recorder.recorded(upto);
+                        }
+                    }
+                    Err(error) => {
+                        // Dropping the outbox refuses everything from now on: no record, no effect.
+                        eprintln!("bastle egress: nothing passes any more: {error}");
+                        return;
+                    }
+                }
+            }
+        })
+}
+
+/// Writes a batch; the number up to which decisions are on disk, if somebody waits for one of them.
+fn record(
+    audit: &AuditHandle,
+    frames: &[FromEgress],
+    verbosity: Verbosity,
+) -> Result<Option<u64>, AuditError> {
+    let mut held = None;
+    for frame in frames {
+        let event = match frame {
+            FromEgress::Decided(decision) | FromEgress::Ask { decision, .. } => {
+                print(decision, verbosity);
+                if decision.held {
+                    held = Some(decision.seq);
+                }
+                AuditEvent::Net(decision.clone())
+            }
+            FromEgress::Closed(closed) => AuditEvent::NetClosed(closed.clone()),
+            FromEgress::Budget(reached) => AuditEvent::Budget(reached.clone()),
+            FromEgress::Wanted { rule, why } => AuditEvent::Wanted {
+                rule: rule.clone(),
+                why: why.clone(),
+            },
+            FromEgress::NeedSecret { name } => {
+                eprintln!(
+                    "bastle egress: the secret {} is missing or has expired",
+                    sanitize(name)
+                );
+                continue;
+            }
+            FromEgress::Hello { .. } | FromEgress::Ready { .. } | FromEgress::Reloaded { .. } => continue,
+            FromEgress::Refused(fault) => AuditEvent::Refused(fault.clone()),
+        };
+        audit.append(&event)?;
+    }
+    if held.is_some() {
+        audit.commit()?;
+    }
+    Ok(held)
+}
+
+fn print(decision: &NetDecision, verbosity: Verbosity) {
+    let NetDecision {
+        id,
+        method,
+        host,
+        port,
+        path,
+        reason,
+        count,
+        ..
+    } = decision;
+    let what = format!(
+        "{}{host}:{port}{}",
+        method
+            .as_ref()
+            .map(|method| format!("{method} "))
+            .unwrap_or_default(),
+        path.as_deref().unwrap_or_default(),
+    );
+    match (decision.verdict, verbosity) {
+        (NetVerdict::Denied, _) => {
+            let code = decision.code.map(|code| code.to_string()).unwrap_or_default();
+            let times = if *count > 1 {
+                format!(" ×{count}")
+            } else {
+                String::new()
+            };
+            eprintln!("✗ denied net  {what}{times}  {code} · {id}\n   ╰─ {reason}");
+            for help in &decision.help {
+                eprintln!("  help: {help}");
+            }
+        }
+        (NetVerdict::Allowed | NetVerdict::Learned | NetVerdict::Asked, Verbosity::Everything) => {
+            eprintln!("✓ net  {what}");
+        }
+        (NetVerdict::Allowed | NetVerdict::Learned | NetVerdict::Asked, Verbosity::Denials) => {}
+    }
+}

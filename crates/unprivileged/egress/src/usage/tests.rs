@@ -1,0 +1,123 @@
+//! What is read from model responses, whole and in pieces.
+use super::*;
+use proptest::prelude::*;
+
+fn read(kind: &str, body: &str, step: usize) -> ModelUse {
+    let mut reader = UsageReader::new(Some(kind));
+    for piece in body.as_bytes().chunks(step) {
+        reader.feed(piece);
+    }
+    reader.finish(&Prices::built_in(), 400)
+}
+
+const STREAM_A: &str = "event: message_start\r\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"model\":\"claude-sonnet-4-5\",\"content\":[],\"usage\":{\"input_tokens\":100,\"cache_creation_input_tokens\":20,\"cache_read_input_tokens\":30,\"output_tokens\":1}}}\r\n\r\nevent: content_block_delta\r\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"say \\\"usage\\\":{\\\"output_tokens\\\":999999}\"}}\r\n\r\nevent: message_delta\r\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":50}}\r\n\r\n";
+
+#[test]
+fn a_stream_that_starts_with_a_message_is_counted_once_however_it_is_cut() {
+    for step in 1..60 {
+        let used = read("text/event-stream; charset=utf-8", STREAM_A, step);
+        let expected = ModelUse {
+            model: "claude-sonnet-4-5".to_owned(),
+            input: 100,
+            output: 50,
+            cache_read: 30,
+            cache_write: 20,
+            // 100×3 + 50×15 + 30×0.3 + 20×3.75
+            cost_micro_usd: Some(1134),
+        };
+        assert_eq!(used, expected, "step {step}");
+    }
+}
+
+#[test]
+fn chat_chunks_and_the_responses_api_subtract_cached_input() {
+    let chat = "data: {\"model\":\"gpt-4o-2024\",\"choices\":[{\"delta\":{\"content\":\"x\"}}],\"usage\":null}\n\ndata: {\"model\":\"gpt-4o-2024\",\"choices\":[],\"usage\":{\"prompt_tokens\":1000,\"completion_tokens\":10,\"prompt_tokens_details\":{\"cached_tokens\":400}}}\n\ndata: [DONE]\n\n";
+    let used = read("text/event-stream", chat, 7);
+    assert_eq!((used.input, used.cache_read, used.output), (600, 400, 10));
+    assert_eq!(used.cost_micro_usd, Some(600 * 5 / 2 + 400 * 5 / 4 + 100));
+    let responses = "data: {\"type\":\"response.output_text.delta\",\"delta\":\"hi\"}\n\ndata: {\"type\":\"response.completed\",\"response\":{\"model\":\"o3\",\"output\":[{\"usage\":{\"input_tokens\":7777777}}],\"usage\":{\"input_tokens\":10,\"input_tokens_details\":{\"cached_tokens\":4},\"output_tokens\":5}}}\n\n";
+    let used = read("text/event-stream", responses, 5);
+    assert_eq!(
+        (used.model.as_str(), used.input, used.cache_read, used.output),
+        ("o3", 6, 4, 5)
+    );
+}
+
+#[test]
+fn a_whole_document_is_read_without_keeping_it() {
+    let filler = "x".repeat(3_000_000);
+    let body = format!(
+        "{{\"id\":\"a\",\"content\":[{{\"text\":\"{filler}\",\"usage\":{{\"input_tokens\":9}}}}],\"model\":\"unknown-1\",\"usage\":{{\"input_tokens\":3,\"output_tokens\":4}}}}"
+    );
+    let mut reader = UsageReader::new(Some("application/json"));
+    for piece in body.as_bytes().chunks(65_536) {
+        reader.feed(piece);
+        assert!(format!("{reader:?}").len() < 4096, "the body is kept");
+    }
+    let used = reader.finish(&Prices::built_in(), 0);
+    assert_eq!((used.input, used.output, used.cost_micro_usd), (3, 4, None));
+}
+
+#[test]
+fn text_of_the_model_that_looks_like_usage_is_not_counted() {
+    let body = "{\"model\":\"m\",\"text\":\"\\\"usage\\\":{\\\"input_tokens\\\":5}\",\"usage\":{\"input_tokens\":1,\"output_tokens\":2}}";
+    let used = read("application/json", body, 3);
+    assert_eq!((used.input, used.output), (1, 2));
+}
+
+#[test]
+fn a_stream_without_usage_does_not_escape_the_budget() {
+    let body = "data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n".repeat(30);
+    let used = read("text/event-stream", &body, 11);
+    assert_eq!((used.input, used.output), (100, 30));
+    let odd = read("application/octet-stream", "aaaaaaaa", 3);
+    assert_eq!((odd.input, odd.output), (100, 2));
+}
+
+#[test]
+fn an_endless_usage_object_or_model_name_is_dropped() {
+    let body = format!(
+        "{{\"model\":\"{}\",\"usage\":{{\"a\":\"{}",
+        "m".repeat(10_000),
+        "u".repeat(1_000_000)
+    );
+    let mut reader = UsageReader::new(Some("application/json"));
+    reader.feed(body.as_bytes());
+    assert!(format!("{reader:?}").len() < 2048);
+    assert_eq!(reader.finish(&Prices::built_in(), 0).model, "");
+}
+
+#[test]
+fn the_price_table_is_readable_and_a_longer_pattern_wins() {
+    let prices = Prices::built_in();
+    assert!(prices.len() > 10);
+    let cost = |model: &str| {
+        prices.cost(&ModelUse {
+            model: model.to_owned(),
+            input: 1_000_000,
+            ..ModelUse::default()
+        })
+    };
+    assert_eq!(cost("claude-opus-4-1"), Some(15_000_000));
+    assert_eq!(cost("vendor/claude-opus-4-5"), Some(5_000_000));
+    assert_eq!(cost("gpt-4o-mini"), Some(150_000));
+    assert_eq!(cost("no-such-model"), None);
+}
+
+#[test]
+fn only_paths_at_which_models_answer_are_estimated() {
+    assert!(is_model_path("/v1/messages") && is_model_path("/openai/v1/chat/completions/"));
+    assert!(!is_model_path("/v1/models") && !is_model_path("/v1/messages/count_tokens"));
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_panic_or_grow_the_reader(bytes in proptest::collection::vec(any::<u8>(), 0..2048)) {
+        fuzz_usage(&bytes);
+    }
+
+    #[test]
+    fn cutting_a_stream_differently_changes_nothing(cut in 1usize..400) {
+        prop_assert_eq!(read("text/event-stream", STREAM_A, cut), read("text/event-stream", STREAM_A, 100_000));
+    }
+}

@@ -1,0 +1,39 @@
+//! Egress from outside: the real binary, real clients inside the fence, real servers on loopback, as root and as an
+//! ordinary user.
+//!
+//! Every denial has a twin that is allowed, so that a test cannot pass because nothing works; what reached a server is
+//! read in that server's own log. `servers/` is the outside world, `clients/` what attackers inside write by hand.
+//!
+//! | file | what must not happen |
+//! |---|---|
+//! | `routes` | a way out beside ours: sockets, variables unset, own name servers, other protocols, the host's loopback |
+//! | `clients` | a tool that works or fails by its ignorance of proxies instead of by the rules |
+//! | `names` | a name spelled so that rule and dial differ; a pattern that matches more than it says |
+//! | `addresses` | an allowed name that leads to a forbidden address, now or at the next answer |
+//! | `wire` | requests that two parsers read differently; heads and lines without end |
+//! | `tunnels` | other names, ports or protocols inside an allowed tunnel |
+//! | `requests` | methods, paths, upgrades, redirects or operations beyond the rule |
+//! | `secrets` | a credential that is seen inside, sent elsewhere, or comes back |
+//! | `pushes` | a push to another branch, repository or by force |
+//! | `live` | a rule that stays after it was taken away; a dead proxy that lets something pass; growth without bound |
+//! | `records` | a request that is not in the audit log, twice in it, or there with its secrets |
+//! | `standing` | the proxy by itself, and chained to a company's proxy |
+// Helpers of tests stop the test that called them.
+#![allow(clippy::expect_used, clippy::panic)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod addresses;
+mod clients;
+mod live;
+mod names;
+mod pushes;
+mod records;
+mod requests;
+mod routes;
+mod secrets;
+mod standing;
+mod tunnels;
+mod wire;
+mod world;
