@@ -2,6 +2,8 @@
 //! exists and before any zone's code runs.
 #![forbid(unsafe_code)]
 
+use bastle_cli::{StandaloneRequest, StandaloneWish};
+use bastle_contract::{Code, Fault};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
@@ -20,6 +22,7 @@ fn main() -> ExitCode {
     {
         bastle_cli::offer_spawner(early.socket, early.pidfd);
     }
+    bastle_cli::offer_standalone(standalone);
     ExitCode::from(bastle_cli::main())
 }
 
@@ -39,6 +42,53 @@ fn egress() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// `bastle egress`: the proxy alone, in front of other sandboxes, with a thread that hears what its operator wants.
+fn standalone(request: StandaloneRequest) -> Result<(), Fault> {
+    let StandaloneRequest {
+        run,
+        state,
+        table,
+        secrets,
+        http,
+        socks,
+        mut wishes,
+    } = request;
+    let (control, commands) = bastle_egress::commands();
+    bastle_egress::preload_roots();
+    let hearing = move || {
+        loop {
+            let heard = match wishes.wait() {
+                StandaloneWish::Reload(table, digest) => control.reload(*table, digest),
+                StandaloneWish::Refused(faults) => {
+                    for fault in faults {
+                        eprintln!("bastle: {fault}; the old rules stay");
+                    }
+                    true
+                }
+                StandaloneWish::Stop => control.stop(),
+            };
+            // The proxy is gone: there is nobody left to tell.
+            if !heard {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new()
+        .name("wishes".to_owned())
+        .spawn(hearing)
+        .map_err(|error| Fault::new(Code::FenceStep, "cannot start a thread", error.to_string()))?;
+    bastle_egress::standalone(bastle_egress::Standalone {
+        run,
+        state,
+        policy: table,
+        secrets,
+        http,
+        socks,
+        verbosity: bastle_egress::Verbosity::Denials,
+        commands,
+    })
 }
 
 fn spawner() -> ExitCode {

@@ -141,7 +141,7 @@ pub(super) const CRATES: &[CrateRule] = &[
     CrateRule {
         name: "bastle",
         folder: "",
-        arrows: &["cli", "egress", "spawner", "init"],
+        arrows: &["contract", "cli", "egress", "spawner", "init"],
         test_arrows: &["contract", "audit", "policy", "sys"],
         outside: &[],
     },

@@ -27,7 +27,9 @@ impl Handshakes {
     /// A place, once one is free.
     pub(crate) async fn take(&self) -> Handshake {
         match Arc::clone(&self.0).acquire_owned().await {
-            Ok(permit) => Handshake { _permit: Some(permit) },
+            Ok(permit) => Handshake {
+                _permit: Some(permit),
+            },
             // The semaphore is never closed; without a permit the connection is served all the same.
             Err(_) => Handshake { _permit: None },
         }

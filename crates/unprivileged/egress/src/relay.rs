@@ -228,3 +228,60 @@ fn retry(call: impl Fn() -> Result<usize, Errno>) -> io::Result<usize> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{egress, table};
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (client, listener.accept().await.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn without_descriptors_for_a_pipe_bytes_still_arrive_whole() {
+        let egress = egress(table("{}", &[])).await;
+        let ((mut source, from), (to, mut sink)) = (pair().await, pair().await);
+        let moved = AtomicU64::new(0);
+        let lane = Lane {
+            state: &egress.state,
+            from: &from,
+            to: &to,
+            moved: &moved,
+            kind: BudgetKind::BytesOut,
+        };
+        let payload: Vec<u8> = (0..3_000_000_u32).map(|n| n.to_le_bytes()[0]).collect();
+        let expected = payload.clone();
+        let sending = tokio::spawn(async move {
+            source.write_all(&payload).await.unwrap();
+        });
+        let reading = tokio::spawn(async move {
+            let mut got = vec![0; 3_000_000];
+            sink.read_exact(&mut got).await.unwrap();
+            got
+        });
+        loop {
+            from.readable().await.unwrap();
+            if lane.copy_once().await.unwrap() {
+                break;
+            }
+        }
+        sending.await.unwrap();
+        assert!(reading.await.unwrap() == expected);
+        assert_eq!(moved.load(Ordering::Relaxed), 3_000_000);
+    }
+
+    #[tokio::test]
+    async fn pipes_come_back_empty_and_only_a_few_are_kept() {
+        let pipes = Pipes::new();
+        let many: Vec<Pipe> = (0..MAX_IDLE_PIPES + 5).map(|_| pipes.take().unwrap()).collect();
+        for pipe in many {
+            pipes.give_back(pipe);
+        }
+        assert_eq!(pipes.resting.lock().unwrap().len(), MAX_IDLE_PIPES);
+    }
+}

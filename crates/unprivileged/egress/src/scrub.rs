@@ -61,6 +61,16 @@ impl Needles {
         self.list.is_empty()
     }
 
+    /// Whether any of them stands in `text`.
+    pub(crate) fn found_in(&self, text: &[u8]) -> bool {
+        (0..text.len()).any(|at| {
+            let rest = text.get(at..).unwrap_or_default();
+            let first = rest.first().copied().map_or(0, usize::from);
+            self.starts.get(first).copied().unwrap_or_default()
+                && matches!(self.look(rest, End::Last), Look::Found(_))
+        })
+    }
+
     /// Scrubs a whole text, such as a header value; `None`: it was clean.
     pub(crate) fn scrub(&self, text: &[u8]) -> Option<Vec<u8>> {
         let mut clean = Vec::with_capacity(text.len());

@@ -136,12 +136,12 @@ impl Table {
     /// Names of the secrets whose phantom stands in `text`, as it is or in a usual encoding.
     pub(crate) fn named_in(&self, text: &[u8]) -> Vec<&str> {
         // Almost always nothing is found, and one pass over the text says so.
-        if self.phantoms.scrub(text).is_none() {
+        if !self.phantoms.found_in(text) {
             return Vec::new();
         }
         let stands = |secret: &&Secret| {
             let one = [(secret.phantom.as_str(), "")];
-            Needles::new(one.into_iter()).scrub(text).is_some()
+            Needles::new(one.into_iter()).found_in(text)
         };
         self.list
             .iter()

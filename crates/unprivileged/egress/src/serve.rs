@@ -12,6 +12,7 @@ use crate::{proxy, socks, transparent};
 use bastle_contract::egress::{Faces, FromEgress, SecretValue, ToEgress};
 use bastle_contract::{Code, Fault, WIRE_VERSION};
 use bastle_policy::NetPolicy;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ const WORKERS: usize = 2;
 /// Runs the egress process on its socket to control until that closes. The result is the exit code.
 #[must_use]
 pub fn serve(control: OwnedFd) -> u8 {
+    raise_file_limit();
     let outcome = runtime().and_then(|runtime| {
         let outcome = runtime.block_on(run(control));
         // Connections are not waited for: control is gone, so none may go on.
@@ -38,6 +40,17 @@ pub fn serve(control: OwnedFd) -> u8 {
             1
         }
     }
+}
+
+/// A tunnel has two descriptors, and two more for each direction in which bytes move: a thousand do not fit into the
+/// usual soft limit. Where it cannot be raised, accepting waits until descriptors come back.
+pub(crate) fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    drop(setrlimit(Resource::Nofile, raised));
 }
 
 /// The runtime of this crate.

@@ -5,7 +5,7 @@
 use crate::accept::Handshakes;
 use crate::budget::Attendance;
 use crate::record::Outbox;
-use crate::serve::{runtime, serve_http, serve_socks, start_housekeeping};
+use crate::serve::{raise_file_limit, runtime, serve_http, serve_socks, start_housekeeping};
 use crate::state::State;
 use bastle_audit::{AuditError, AuditEvent, AuditWriter, Committer, Handle as AuditHandle, sanitize};
 use bastle_contract::egress::{FromEgress, NetDecision, NetVerdict, SecretValue};
@@ -105,6 +105,7 @@ pub fn standalone(config: Standalone) -> Result<(), Fault> {
             error.to_string(),
         )
     };
+    raise_file_limit();
     let audit = AuditWriter::create(&state, &run)
         .and_then(Committer::spawn)
         .map_err(audit_fault)?;

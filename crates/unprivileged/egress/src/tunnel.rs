@@ -74,7 +74,10 @@ impl Tunnels {
 
     /// A place, if one is free.
     pub(crate) fn place(&self) -> Option<Place> {
-        Arc::clone(&self.places).try_acquire_owned().ok().map(|permit| Place { _permit: permit })
+        Arc::clone(&self.places)
+            .try_acquire_owned()
+            .ok()
+            .map(|permit| Place { _permit: permit })
     }
 
     /// Lists a connection. The caller must afterwards look whether the table has changed since it judged.

@@ -9,7 +9,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use pack::{History, MAX_PACK, fuzz_pack};
+pub(crate) use pack::{History, MAX_PACK, Relation, fuzz_pack};
 pub(crate) use push::{Head, Push, Update, fuzz_push, read};
 pub(crate) use report::{CONTENT_TYPE as REPORT_TYPE, refused};
 

@@ -1,8 +1,9 @@
-//! Whether a push only adds to history: proved from the commits in its own pack, or not at all.
+//! Whether a push only adds to history: proved from the commits in its own pack, as far as they go.
 //!
 //! **Trust:** reads the agent's bytes. The id of a commit is the hash of its content, so a chain of parents from the
-//! new id to the old one cannot be forged: where it is found, the update is a fast-forward. Where it is not found,
-//! nothing is known, because the missing commits may be on the server; the commands alone never tell.
+//! new id to the old one cannot be forged: where it is found, the update is a fast-forward. Where every chain ends in
+//! a first commit without meeting the old id, it is none. Otherwise nothing is known, because commits that the server
+//! already has are not sent; the commands alone never tell.
 use aws_lc_rs::digest;
 use flate2::{Decompress, FlushDecompress, Status};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -52,20 +53,36 @@ impl History {
         Self(by_id.into_iter().filter_map(parents).collect())
     }
 
-    /// Whether a chain of parents leads from `new` to `old`.
-    pub(crate) fn proves_fast_forward(&self, old: &str, new: &str) -> bool {
+    /// How `new` relates to `old`, as far as the commits that were read tell.
+    pub(crate) fn relation(&self, old: &str, new: &str) -> Relation {
         let mut seen = BTreeSet::new();
         let mut next = VecDeque::from([new]);
+        let mut relation = Relation::Rewrite;
         while let Some(id) = next.pop_front() {
             if id == old {
-                return true;
+                return Relation::FastForward;
             }
             if seen.insert(id) {
-                next.extend(self.0.get(id).into_iter().flatten().map(String::as_str));
+                match self.0.get(id) {
+                    Some(parents) => next.extend(parents.iter().map(String::as_str)),
+                    // Its own parents are on the server, and the old id may be among them.
+                    None => relation = Relation::Unknown,
+                }
             }
         }
-        false
+        relation
     }
+}
+
+/// How two ids of a reference relate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Relation {
+    /// The new one descends from the old one.
+    FastForward,
+    /// It does not: its whole history was read, and the old one is not in it.
+    Rewrite,
+    /// What was sent does not tell.
+    Unknown,
 }
 
 /// Whether the content of an object is of use.

@@ -231,7 +231,7 @@ fn pack(at: &Path, range: &str, extra: &[&str]) -> Vec<u8> {
 }
 
 fn proves_fast_forward(pack: &[u8], old: &str, new: &str) -> bool {
-    History::read(pack, old.len()).proves_fast_forward(old, new)
+    History::read(pack, old.len()).relation(old, new) == Relation::FastForward
 }
 
 #[test]
@@ -264,6 +264,14 @@ fn a_fast_forward_is_proved_from_a_real_pack_and_a_rewrite_is_not() {
     let bytes = pack(home.path(), &format!("{rewritten}\n^{}", ids[10]), &[]);
     assert!(!proves_fast_forward(&bytes, new, &rewritten));
     assert!(proves_fast_forward(&bytes, &ids[10], &rewritten));
+    let relation = |bytes: &[u8]| History::read(bytes, 40).relation(new, &rewritten);
+    assert_eq!(
+        relation(&bytes),
+        Relation::Unknown,
+        "the rest of the history was not sent"
+    );
+    let whole = pack(home.path(), &rewritten, &[]);
+    assert_eq!(relation(&whole), Relation::Rewrite, "the whole history was sent");
 }
 
 #[test]

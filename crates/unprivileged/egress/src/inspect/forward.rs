@@ -4,7 +4,7 @@
 //! back; the request is written anew from its parsed form by the HTTP library.
 use super::body::{AnyBody, Received, Sent, Stopped, Tally, scrub_headers};
 use super::dress::{STRAY, dressed, no_stray_phantom};
-use super::headers::{put_upgrade, strip_hop};
+use super::headers::{put_upgrade, single, strip_hop};
 use super::judge::{Inbound, Passed, judge};
 use super::ledger::Ledger;
 use super::operation::Begun;
@@ -19,7 +19,7 @@ use crate::usage::{UsageReader, is_model_path};
 use bastle_contract::Code;
 use bastle_contract::egress::BudgetKind;
 use bastle_policy::SecretUse;
-use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -345,7 +345,12 @@ fn outgoing(
     let uri: Uri = uri
         .parse()
         .map_err(|error: http::uri::InvalidUri| malformed(error.to_string()))?;
-    if !line.is_h2() {
+    if line.is_h2() {
+        // The one field of the hop that HTTP/2 has; some servers refuse to answer with trailers without it.
+        if single(&inbound.headers, "te") == Some("trailers") {
+            headers.insert(TE, HeaderValue::from_static("trailers"));
+        }
+    } else {
         let host = HeaderValue::from_str(&authority).map_err(|error| malformed(error.to_string()))?;
         headers.insert(HOST, host);
     }

@@ -8,7 +8,7 @@ use super::operation::{Begun, is_plain};
 use super::reply::{Reply, denied, git_report};
 use super::{Session, Site};
 use crate::denial::{Asked, Denial, Grounds};
-use crate::git::{self, Head, History, Push, Update};
+use crate::git::{self, Head, History, Push, Relation, Update};
 use crate::state::Generation;
 use bastle_contract::Code;
 use bastle_policy::{Decision, Force, GitPush, Outcome, PushKind};
@@ -121,8 +121,14 @@ fn kind_of(update: &Update, history: &History) -> (PushKind, Force) {
     match (&update.old, &update.new) {
         (None, _) => (PushKind::Create, Force::No),
         (Some(_), None) => (PushKind::Delete, Force::Unknown),
-        (Some(old), Some(new)) if history.proves_fast_forward(old, new) => (PushKind::Update, Force::No),
-        (Some(_), Some(_)) => (PushKind::Update, Force::Unknown),
+        (Some(old), Some(new)) => {
+            let force = match history.relation(old, new) {
+                Relation::FastForward => Force::No,
+                Relation::Rewrite => Force::Yes,
+                Relation::Unknown => Force::Unknown,
+            };
+            (PushKind::Update, force)
+        }
     }
 }
 

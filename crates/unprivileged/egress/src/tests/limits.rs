@@ -2,6 +2,7 @@
 use crate::limits::MAX_TUNNELS;
 use crate::testing::{echo, egress, read_all, table};
 use bastle_contract::Code;
+use bastle_contract::egress::{FromEgress, NetVerdict};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -107,4 +108,51 @@ async fn a_thousand_tunnels_are_held_and_more_than_the_limit_are_refused() {
     tokio::time::timeout(Duration::from_secs(10), again)
         .await
         .expect("places come back");
+}
+
+#[tokio::test]
+async fn of_a_thousand_requests_each_is_recorded_exactly_once() {
+    let server = echo(b"x").await;
+    let port = server.address.port();
+    let net = format!(
+        r#"{{"allow": [{{"rule": "a.example:{port}", "opaque": true}}], "addresses": ["127.0.0.1/32"]}}"#
+    );
+    let egress = egress(table(&net, &[("a.example", "127.0.0.1")])).await;
+    for n in 0..250 {
+        let mut stream = egress.tunnel(&format!("a.example:{port}")).await;
+        assert_eq!(stream.read_u8().await.unwrap(), b'x');
+        for host in [
+            format!("d{n}.example"),
+            format!("s{}.example", n % 20),
+            "q.example".to_owned(),
+        ] {
+            // Path and query never matter for a tunnel; nothing of them may show up either.
+            let mut stream = TcpStream::connect(egress.http).await.unwrap();
+            let request = format!(
+                "CONNECT {host}:443 HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer hidden\r\n\r\n"
+            );
+            stream.write_all(request.as_bytes()).await.unwrap();
+            if host != "q.example" || n < 20 {
+                assert!(read_all(&mut stream).await.starts_with("HTTP/1.1 403 "));
+            }
+        }
+    }
+    let counted = |verdict| {
+        let decisions = egress
+            .decisions()
+            .into_iter()
+            .filter(move |d| d.verdict == verdict);
+        decisions.map(|d| d.count).sum::<u32>()
+    };
+    let all = || (counted(NetVerdict::Denied) == 750 && counted(NetVerdict::Allowed) == 250).then_some(());
+    egress.wait_for(|_| all()).await;
+    let closed = || {
+        egress
+            .frames()
+            .iter()
+            .filter(|f| matches!(f, FromEgress::Closed(_)))
+            .count()
+    };
+    egress.wait_for(|_| (closed() == 250).then_some(())).await;
+    assert!(!format!("{:?}", egress.frames()).contains("hidden"));
 }

@@ -56,9 +56,18 @@ fn connect(authority: &str) -> Vec<u8> {
 fn egress_refuses_what_it_cannot_follow_serves_what_it_is_given_and_ends_with_control() {
     let (control, theirs) = socket::pair().unwrap();
     let process = std::thread::spawn(move || serve(theirs));
-    assert_eq!(next(&control), FromEgress::Hello { version: WIRE_VERSION });
+    assert_eq!(
+        next(&control),
+        FromEgress::Hello {
+            version: WIRE_VERSION
+        }
+    );
     let first = table(r#"{"allow": ["a.example"]}"#, &[]);
-    let configure = ToEgress::Configure { version: WIRE_VERSION, run: run(), attended: false };
+    let configure = ToEgress::Configure {
+        version: WIRE_VERSION,
+        run: run(),
+        attended: false,
+    };
     let refused = |frame| match frame {
         FromEgress::Refused(fault) => fault.code,
         other => panic!("{other:?}"),
@@ -77,22 +86,54 @@ fn egress_refuses_what_it_cannot_follow_serves_what_it_is_given_and_ends_with_co
     let (http, socks, dns, transparent) = (listener(), listener(), listener(), listener());
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
     let proxy = http.local_addr().unwrap();
-    let faces: Vec<OwnedFd> = vec![http.into(), socks.into(), udp.into(), dns.into(), transparent.into()];
+    let faces: Vec<OwnedFd> = vec![
+        http.into(),
+        socks.into(),
+        udp.into(),
+        dns.into(),
+        transparent.into(),
+    ];
     let all: Vec<&OwnedFd> = faces.iter().collect();
-    send(&control, &ToEgress::Serve { faces: Faces { transparent: vec![443, 80] } }, &all);
+    send(
+        &control,
+        &ToEgress::Serve {
+            faces: Faces {
+                transparent: vec![443, 80],
+            },
+        },
+        &all,
+    );
     assert_eq!(refused(next(&control)), Code::FenceStep, "a listener too few");
-    send(&control, &ToEgress::Serve { faces: Faces { transparent: vec![443] } }, &all);
+    send(
+        &control,
+        &ToEgress::Serve {
+            faces: Faces {
+                transparent: vec![443],
+            },
+        },
+        &all,
+    );
 
     assert!(say(proxy, &connect("b.example:443")).starts_with("HTTP/1.1 403 "));
     match next(&control) {
-        FromEgress::Decided(d) => assert_eq!((d.seq, d.verdict, d.host.as_str()), (1, NetVerdict::Denied, "b.example")),
+        FromEgress::Decided(d) => assert_eq!(
+            (d.seq, d.verdict, d.host.as_str()),
+            (1, NetVerdict::Denied, "b.example")
+        ),
         other => panic!("{other:?}"),
     }
     send(&control, &ToEgress::Reload, &[&sealed("{\"nonsense\": 1}")]);
     assert_eq!(refused(next(&control)), Code::PolicyUnreadable);
-    send(&control, &ToEgress::Reload, &[&sealed(&json(&table(r#"{"allow": ["b.example"]}"#, &[])))]);
+    send(
+        &control,
+        &ToEgress::Reload,
+        &[&sealed(&json(&table(r#"{"allow": ["b.example"]}"#, &[])))],
+    );
     assert_eq!(next(&control), FromEgress::Reloaded { cut: 0 });
-    assert!(say(proxy, &connect("b.example:443")).starts_with("HTTP/1.1 502 "), "allowed, and no resolver");
+    assert!(
+        say(proxy, &connect("b.example:443")).starts_with("HTTP/1.1 502 "),
+        "allowed, and no resolver"
+    );
 
     drop(control);
     assert_eq!(process.join().unwrap(), 0);
@@ -102,7 +143,11 @@ fn egress_refuses_what_it_cannot_follow_serves_what_it_is_given_and_ends_with_co
 
 #[test]
 fn a_frame_out_of_turn_or_of_another_version_ends_egress() {
-    let configure = ToEgress::Configure { version: WIRE_VERSION + 1, run: run(), attended: false };
+    let configure = ToEgress::Configure {
+        version: WIRE_VERSION + 1,
+        run: run(),
+        attended: false,
+    };
     for frame in [ToEgress::Extend, configure] {
         let (control, theirs) = socket::pair().unwrap();
         let process = std::thread::spawn(move || serve(theirs));
@@ -114,10 +159,16 @@ fn a_frame_out_of_turn_or_of_another_version_ends_egress() {
 #[test]
 fn standalone_serves_reloads_and_leaves_a_sealed_log_of_every_decision() {
     let state = tempfile::tempdir().unwrap();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
     let server = runtime.block_on(echo(b"hello"));
     let port = server.address.port();
-    let rules = format!(r#"{{"allow": [{{"rule": "a.example:{port}", "opaque": true}}], "addresses": ["127.0.0.1/32"]}}"#);
+    let rules = format!(
+        r#"{{"allow": [{{"rule": "a.example:{port}", "opaque": true}}], "addresses": ["127.0.0.1/32"]}}"#
+    );
     let hosts = [("a.example", "127.0.0.1")];
     // A free port, given back for the moment it takes to bind it again.
     let http = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -141,9 +192,13 @@ fn standalone_serves_reloads_and_leaves_a_sealed_log_of_every_decision() {
     assert!(say(http, &connect("b.example:443")).starts_with("HTTP/1.1 403 "));
     let mut tunnel = runtime.block_on(async {
         let mut stream = tokio::net::TcpStream::connect(http).await.unwrap();
-        tokio::io::AsyncWriteExt::write_all(&mut stream, &connect(&format!("a.example:{port}"))).await.unwrap();
+        tokio::io::AsyncWriteExt::write_all(&mut stream, &connect(&format!("a.example:{port}")))
+            .await
+            .unwrap();
         let mut answer = [0; 44];
-        tokio::io::AsyncReadExt::read_exact(&mut stream, &mut answer).await.unwrap();
+        tokio::io::AsyncReadExt::read_exact(&mut stream, &mut answer)
+            .await
+            .unwrap();
         assert!(answer.ends_with(b"hello"), "{}", String::from_utf8_lossy(&answer));
         stream
     });
@@ -155,6 +210,9 @@ fn standalone_serves_reloads_and_leaves_a_sealed_log_of_every_decision() {
     let log = std::fs::read_to_string(state.path().join("audit/calm-otter/log.jsonl")).unwrap();
     assert_eq!(format!("{:?}", report.verdict), "Sealed", "{report:?}");
     for (text, times) in [("\"b.example\"", 1), ("net-closed", 1), ("net-changed", 1)] {
-        assert!(log.lines().filter(|line| line.contains(text)).count() >= times, "{text}: {log}");
+        assert!(
+            log.lines().filter(|line| line.contains(text)).count() >= times,
+            "{text}: {log}"
+        );
     }
 }

@@ -2,8 +2,11 @@
 use crate::budget::Attendance;
 use crate::testing::{echo, egress, egress_asking, read_all, table, table_of};
 use crate::tls::provider;
+use crate::tunnel::Admission;
+use crate::via::Via;
 use bastle_contract::Code;
 use bastle_contract::egress::{Face, FromEgress, NetVerdict};
+use bastle_policy::Host;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -149,6 +152,7 @@ async fn other_protocols_than_tls_do_not_pass_without_an_opaque_rule() {
     let port = server.address.port();
     for first in [
         "SSH-2.0-OpenSSH_9.9\r\n",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         "\x05\x01\x00",
         "\x16\x02\x01\x00\x05hello",
         "hello",
@@ -318,4 +322,47 @@ async fn a_company_proxy_gets_the_name_only_after_it_was_allowed() {
         .find(|d| d.verdict == NetVerdict::Allowed)
         .unwrap();
     assert_eq!(allowed.address, None, "behind a proxy the address is not known");
+}
+
+#[tokio::test]
+async fn a_tunnel_judged_by_the_old_table_and_listed_after_the_new_one_is_cut() {
+    let net = local(r#"{"rule": "a.example:22", "opaque": true}"#);
+    let egress = egress(table(&net, &[])).await;
+    let judged = egress.state.generation().number;
+    egress.state.reload(table("{}", &[])).unwrap();
+    let via = Via {
+        host: Host::new("a.example").unwrap(),
+        port: 22,
+        face: Face::Connect,
+    };
+    let place = egress.state.tunnels.place().unwrap();
+    let live = egress.state.tunnels.list(place, via, Admission::Pass, None);
+    egress.state.recheck(judged, live.tunnel());
+    let cut = tokio::time::timeout(Duration::from_secs(1), live.until_cut()).await;
+    assert!(cut.is_ok());
+}
+
+#[tokio::test]
+async fn a_tunnel_in_which_nothing_moves_is_ended_and_one_in_use_is_not() {
+    let egress = egress(table("{}", &[])).await;
+    let tunnels = &egress.state.tunnels;
+    let listed = |host: &str| {
+        let host = Host::new(host).unwrap();
+        let via = Via {
+            host,
+            port: 22,
+            face: Face::Connect,
+        };
+        tunnels.list(tunnels.place().unwrap(), via, Admission::Pass, None)
+    };
+    let (idle, busy) = (listed("idle.example"), listed("busy.example"));
+    for _ in 0..=60 {
+        busy.tunnel()
+            .received
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        tunnels.sweep();
+    }
+    let soon = Duration::from_millis(100);
+    assert!(tokio::time::timeout(soon, idle.until_cut()).await.is_ok());
+    assert!(tokio::time::timeout(soon, busy.until_cut()).await.is_err());
 }

@@ -242,3 +242,80 @@ async fn a_new_table_cuts_a_request_that_waits_for_its_answer() {
     );
     assert!(tokio::time::timeout(within, ended).await.unwrap().unwrap() > 0);
 }
+
+/// One HTTP/2 frame.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = u32::try_from(payload.len()).unwrap().to_be_bytes()[1..].to_vec();
+    bytes.extend([kind, flags]);
+    bytes.extend(stream.to_be_bytes());
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+/// Opens HTTP/2 with our own frames, sends `frames` until nobody takes them any more, and says how many were taken.
+async fn flood(egress: &Egress, port: u16, frames: impl Iterator<Item = Vec<u8>>) -> usize {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let stream = tls(egress, NAME, NAME, port, Speaks::Two).await.unwrap();
+    let (mut read, mut write) = tokio::io::split(stream);
+    let ended = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let seen = Arc::clone(&ended);
+    tokio::spawn(async move {
+        let mut buffer = vec![0; 4096];
+        while read.read(&mut buffer).await.is_ok_and(|n| n > 0) {}
+        seen.store(true, Ordering::SeqCst);
+    });
+    let mut opening = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    opening.extend(frame(4, 0, 0, &[]));
+    write.write_all(&opening).await.unwrap();
+    let mut taken = 0;
+    for bytes in frames {
+        if ended.load(Ordering::SeqCst)
+            || write.write_all(&bytes).await.is_err()
+            || write.flush().await.is_err()
+        {
+            break;
+        }
+        taken += 1;
+        tokio::task::yield_now().await;
+    }
+    // What was taken last may still be on its way.
+    for _ in 0..50 {
+        if ended.load(Ordering::SeqCst) {
+            return taken;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    panic!("the connection is still open after {taken} frames");
+}
+
+#[tokio::test]
+async fn a_client_that_opens_and_resets_streams_is_cut_off() {
+    let origin = origin(Speaks::One, |_| text("ok")).await;
+    let egress = egress_for(origin.port, &net(r#""GET api.example:PORT/**""#)).await;
+    let mut block = vec![0x82, 0x87, 0x84, 0x01];
+    let authority = format!("{NAME}:{}", origin.port);
+    block.push(u8::try_from(authority.len()).unwrap());
+    block.extend_from_slice(authority.as_bytes());
+    let resets = (0..50_000u32).map(move |n| {
+        let stream = 2 * n + 1;
+        let mut bytes = frame(1, 0x5, stream, &block);
+        bytes.extend(frame(3, 0, stream, &8u32.to_be_bytes()));
+        bytes
+    });
+    let taken = flood(&egress, origin.port, resets).await;
+    assert!(taken < 50_000, "{taken}");
+}
+
+#[tokio::test]
+async fn headers_without_end_are_cut_off() {
+    let origin = origin(Speaks::One, |_| text("ok")).await;
+    let egress = egress_for(origin.port, &net(r#""GET api.example:PORT/**""#)).await;
+    // A literal header of 100 bytes, again and again, and never the flag that ends them.
+    let mut header = vec![0x00, 1, b'a', 100];
+    header.extend([b'x'; 100]);
+    let piece = header.repeat(150);
+    let frames = (0..10_000).map(move |n| frame(if n == 0 { 1 } else { 9 }, 0, 1, &piece));
+    let taken = flood(&egress, origin.port, frames).await;
+    assert!(taken < 1_000, "{taken} frames of 15 KiB were taken");
+    assert!(origin.seen().is_empty());
+}

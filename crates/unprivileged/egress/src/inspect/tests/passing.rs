@@ -215,3 +215,56 @@ async fn model_tokens_are_read_from_the_answer_and_stop_the_run_at_the_limit() {
         "identity"
     );
 }
+
+#[tokio::test]
+async fn a_run_that_learns_reads_unknown_hosts_without_credentials_and_writes_to_none() {
+    use bastle_contract::egress::SecretValue;
+    let listener = TcpListener::bind("127.0.0.1:443").await;
+    // Only the usual ports are learned; where 443 is not free this cannot be tried.
+    let Ok(listener) = listener else { return };
+    let acceptor = TlsAcceptor::from(testing::server(NAME, &[HTTP11]));
+    let heard = Arc::new(Mutex::new(String::new()));
+    let all = Arc::clone(&heard);
+    tokio::spawn(async move {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        while let Ok((stream, _)) = listener.accept().await {
+            let mut stream = acceptor.accept(stream).await.unwrap();
+            let mut head = vec![0; 4096];
+            let n = stream.read(&mut head).await.unwrap();
+            all.lock().unwrap().push_str(&String::from_utf8_lossy(&head[..n]));
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
+                .await
+                .unwrap();
+        }
+    });
+    let sections = format!(
+        r#""mode": "learn", {}, "secrets": [{{"name": "KEY", "from": "env:KEY", "hosts": ["{NAME}"]}}]"#,
+        net(r#""elsewhere.example""#)
+    );
+    let egress = egress_for(443, &sections).await;
+    egress.state.secrets.update(vec![SecretValue {
+        name: "KEY".to_owned(),
+        phantom: "phantom-0123456".to_owned(),
+        value: "real-0123456789".to_owned(),
+        expires: None,
+    }]);
+    let get = Request::builder()
+        .uri("/x")
+        .header("host", NAME)
+        .body(Full::default())
+        .unwrap();
+    assert_eq!(ask(&egress, 443, Speaks::One, get).await.body, "ok");
+    let post = Request::builder()
+        .method("POST")
+        .uri("/x")
+        .header("host", NAME)
+        .body(Full::default())
+        .unwrap();
+    assert_eq!(ask(&egress, 443, Speaks::One, post).await.status, 403);
+    let heard = heard.lock().unwrap().clone();
+    assert!(
+        heard.starts_with("GET /x ") && !heard.contains("real-") && !heard.contains("POST"),
+        "{heard}"
+    );
+}
