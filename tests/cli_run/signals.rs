@@ -2,13 +2,17 @@
 use crate::support::{Lab, Limit, for_each_identity, run, skip};
 use crate::{eventually, pause, text};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Stdio};
 
 /// Starts a script and waits for its first line.
 fn started(lab: &Lab, script: &str) -> (Child, BufReader<ChildStdout>) {
-    let fence = lab.fence().flags(["-q"]);
+    started_with(lab, &["-q"], script)
+}
+
+fn started_with(lab: &Lab, flags: &[&str], script: &str) -> (Child, BufReader<ChildStdout>) {
+    let fence = lab.fence().flags(flags);
     let mut command = fence.command(["sh", "-c", script]);
     let mut child = command
         .stdin(Stdio::null())
@@ -36,8 +40,10 @@ fn code(child: &mut Child) -> Option<i32> {
 fn a_signal_to_bastle_is_passed_on_and_the_agent_decides() {
     for_each_identity(|lab| {
         for (signal, name) in [(Signal::TERM, "TERM"), (Signal::INT, "INT"), (Signal::HUP, "HUP")] {
-            let (mut child, _lines) = started(
+            // A run with a network takes a hang-up as the wish to read its rules again.
+            let (mut child, _lines) = started_with(
                 lab,
+                &["-q", "--net", "none"],
                 &format!("trap 'exit 7' {name}; echo ready; while :; do sleep 0.05; done"),
             );
             kill_process(Pid::from_child(&child), signal).expect("own child");
@@ -46,6 +52,28 @@ fn a_signal_to_bastle_is_passed_on_and_the_agent_decides() {
         let (mut child, _lines) = started(lab, "echo ready; exec sleep 60");
         kill_process(Pid::from_child(&child), Signal::TERM).expect("own child");
         assert_eq!(code(&mut child), Some(143));
+    });
+}
+
+#[test]
+fn a_hang_up_signal_reloads_the_rules_of_a_run_with_a_network_and_does_not_end_it() {
+    for_each_identity(|lab| {
+        let script = "trap 'echo got HUP; exit 7' HUP; echo ready; read line; echo $line; exit 5";
+        let fence = lab.fence();
+        let mut command = fence.command(["sh", "-c", script]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("is piped"));
+        let mut said = BufReader::new(child.stderr.take().expect("is piped"));
+        lines.read_line(&mut String::new()).expect("can be read");
+        kill_process(Pid::from_child(&child), Signal::HUP).expect("own child");
+        let mut line = String::new();
+        while !line.contains("network rules: reload") {
+            line.clear();
+            assert_ne!(said.read_line(&mut line).expect("can be read"), 0, "no reload was told");
+        }
+        drop(child.stdin.take().map(|mut input| input.write_all(b"on\n")));
+        assert_eq!(code(&mut child), Some(5));
     });
 }
 

@@ -68,7 +68,7 @@ fn nothing_of_the_callers_environment_crosses_the_fence_unasked() {
         assert_eq!(ended.code, 0, "{ended:?}");
         assert!(
             !ended.stdout.contains("canary")
-                && !ended.stdout.contains("proxy")
+                && !ended.stdout.contains("http://proxy")
                 && !ended.stdout.contains("LD_"),
             "{}",
             ended.stdout
@@ -122,7 +122,7 @@ fn the_json_receipt_is_alone_on_standard_output() {
             std::fs::read_to_string(log).expect("the log").lines().count() as u64,
             receipt["audit"]["records"].as_u64().expect("a count")
         );
-        let failed = lab.fence().flags(["--json", "--net", "open"]).run(["true"]).ended;
+        let failed = lab.fence().flags(["--json", "--net", "wide"]).run(["true"]).ended;
         let fault: Value = serde_json::from_str(failed.stderr.trim()).expect("a JSON error");
         assert_eq!(
             (failed.code, fault["schema"].as_str(), failed.stdout.as_str()),

@@ -9,7 +9,7 @@ fn the_first_output_says_what_holds_and_the_receipt_what_happened() {
         for part in [
             "bastle 0.",
             "fence: namespaces+landlock",
-            "net: none",
+            "net: proxy (0 hosts)",
             "preset: default@1",
             "workspace: in-place",
             "probes held",

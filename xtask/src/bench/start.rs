@@ -16,6 +16,7 @@ const PAIRS: &[(&str, &str)] = &[
     ("spawner", "bwrap"),
     ("spawner", "limit"),
     ("run", "bwrap"),
+    ("run_egress", "bwrap"),
     ("run", "limit"),
     ("run", "spawner"),
     ("bwrap", "limit"),
@@ -151,6 +152,10 @@ fn peers(place: &Place, limit: &Path, bastle: &Path) -> Vec<Peer> {
         peer("bwrap", Box::new(move || bwrap(&workspace))),
         peer(
             "run",
+            Box::new(place.bastle(bastle, &["run", "--quiet", "--net", "none", "--", "./true"])),
+        ),
+        peer(
+            "run_egress",
             Box::new(place.bastle(bastle, &["run", "--quiet", "--", "./true"])),
         ),
     ]
@@ -228,7 +233,7 @@ fn all_steps(
 ) -> BTreeMap<String, BTreeMap<String, f64>> {
     let lower_bound = Steps::default();
     let whole = Steps::default();
-    let run = place.bastle(bastle, &["run", "--quiet", "--timings", "--", "./true"]);
+    let run = place.bastle(bastle, &["run", "--quiet", "--net", "none", "--timings", "--", "./true"]);
     for _ in 0..samples {
         let mut command = Command::new(limit);
         command.arg("-t").arg(&place.workspace).arg("./true");

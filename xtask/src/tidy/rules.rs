@@ -86,6 +86,13 @@ pub(super) const CRATES: &[CrateRule] = &[
         ],
     },
     CrateRule {
+        name: "workspace",
+        folder: "crates/unprivileged/workspace",
+        arrows: &["contract", "sys"],
+        test_arrows: &[],
+        outside: &["blake3", "rustix", "serde", "serde_json", "thiserror"],
+    },
+    CrateRule {
         name: "control",
         folder: "crates/unprivileged/control",
         arrows: &["contract", "audit", "policy"],

@@ -40,7 +40,7 @@ pub fn fuzz_dns_answer(bytes: &[u8]) {
 
 /// SOCKS greeting and request.
 pub fn fuzz_socks(bytes: &[u8]) {
-    drop(socks::parse_greeting(bytes));
+    let _greeting = socks::parse_greeting(bytes);
     drop(socks::parse_request(bytes));
 }
 

@@ -12,6 +12,21 @@ use tokio::sync::{mpsc, oneshot, watch};
 #[error("the decision could not be recorded")]
 pub(crate) struct Lost;
 
+/// What a person said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// It may go on.
+    Yes,
+    /// It may not, or nobody answered.
+    No,
+}
+
+impl From<bool> for Said {
+    fn from(allow: bool) -> Self {
+        if allow { Self::Yes } else { Self::No }
+    }
+}
+
 /// The sending side, shared by all faces.
 #[derive(Debug)]
 pub(crate) struct Recorder {
@@ -25,7 +40,7 @@ pub(crate) struct Recorder {
 #[derive(Debug, Default)]
 struct Asks {
     next: u64,
-    waiting: HashMap<u64, oneshot::Sender<bool>>,
+    waiting: HashMap<u64, oneshot::Sender<Said>>,
 }
 
 /// The receiving side: what goes to control. Urgent frames are answers and budget marks; they overtake.
@@ -100,13 +115,13 @@ impl Recorder {
     }
 
     /// Asks a person. No answer is no.
-    pub(crate) async fn ask(&self, decision: NetDecision) -> Result<bool, Lost> {
+    pub(crate) async fn ask(&self, decision: NetDecision) -> Result<Said, Lost> {
         let (answer, answered) = oneshot::channel();
         let ask = {
             let mut asks = self.asks.lock().unwrap_or_else(PoisonError::into_inner);
             asks.waiting.retain(|_, waiting| !waiting.is_closed());
             if asks.waiting.len() >= MAX_ASKS {
-                return Ok(false);
+                return Ok(Said::No);
             }
             asks.next += 1;
             let ask = asks.next;
@@ -116,8 +131,8 @@ impl Recorder {
         self.enqueue(decision, |decision| FromEgress::Ask { ask, decision })
             .await?;
         match tokio::time::timeout(ASK_DEADLINE, answered).await {
-            Ok(Ok(allow)) => Ok(allow),
-            Ok(Err(_)) | Err(_) => Ok(false),
+            Ok(Ok(said)) => Ok(said),
+            Ok(Err(_)) | Err(_) => Ok(Said::No),
         }
     }
 
@@ -131,11 +146,11 @@ impl Recorder {
     }
 
     /// Control has the answer to a question.
-    pub(crate) fn answer(&self, ask: u64, allow: bool) {
+    pub(crate) fn answer(&self, ask: u64, said: Said) {
         let mut asks = self.asks.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(waiting) = asks.waiting.remove(&ask) {
             // Whoever asked may have gone; then the answer has no effect, which is what it should have.
-            drop(waiting.send(allow));
+            let _unheard = waiting.send(said).is_err();
         }
     }
 
@@ -162,10 +177,16 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    fn decision(held: bool) -> NetDecision {
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum Held {
+        Yes,
+        No,
+    }
+
+    fn decision(held: Held) -> NetDecision {
         let asked = Asked::raw(Face::Connect, "a.example", 443);
         NetDecision {
-            held,
+            held: held == Held::Yes,
             ..asked.decision(NetVerdict::Allowed, &Grounds::default())
         }
     }
@@ -176,7 +197,7 @@ mod tests {
         let recorder = Arc::new(recorder);
         let held = tokio::spawn({
             let recorder = Arc::clone(&recorder);
-            async move { recorder.decided(decision(true)).await }
+            async move { recorder.decided(decision(Held::Yes)).await }
         });
         assert!(matches!(outbox.next().await, Some(FromEgress::Decided(d)) if d.seq == 1 && d.held));
         recorder.recorded(0);
@@ -190,14 +211,15 @@ mod tests {
     async fn faces_wait_when_control_is_slow_and_nothing_piles_up() {
         let (recorder, mut outbox) = Recorder::new();
         for _ in 0..MAX_QUEUED {
-            recorder.decided(decision(false)).await.unwrap();
+            recorder.decided(decision(Held::No)).await.unwrap();
         }
-        let late = tokio::time::timeout(Duration::from_millis(20), recorder.decided(decision(false))).await;
+        let late =
+            tokio::time::timeout(Duration::from_millis(20), recorder.decided(decision(Held::No))).await;
         assert!(late.is_err());
         assert!(recorder.tell_now(FromEgress::Reloaded { cut: 0 }).is_ok());
         assert!(matches!(outbox.next().await, Some(FromEgress::Reloaded { .. })));
         drop(outbox);
-        assert_eq!(recorder.decided(decision(false)).await, Err(Lost));
+        assert_eq!(recorder.decided(decision(Held::No)).await, Err(Lost));
     }
 
     #[tokio::test]
@@ -206,7 +228,7 @@ mod tests {
         let recorder = Arc::new(recorder);
         for _ in 0..50 {
             let recorder = Arc::clone(&recorder);
-            tokio::spawn(async move { recorder.decided(decision(false)).await });
+            tokio::spawn(async move { recorder.decided(decision(Held::No)).await });
         }
         for number in 1..=50 {
             assert!(matches!(outbox.next().await, Some(FromEgress::Decided(d)) if d.seq == number));
@@ -217,18 +239,18 @@ mod tests {
     async fn an_unanswered_question_is_a_no() {
         let (recorder, mut outbox) = Recorder::new();
         let recorder = Arc::new(recorder);
-        for allow in [true, false] {
+        for (said, other) in [(Said::Yes, Said::No), (Said::No, Said::Yes)] {
             let asking = tokio::spawn({
                 let recorder = Arc::clone(&recorder);
-                async move { recorder.ask(decision(false)).await }
+                async move { recorder.ask(decision(Held::No)).await }
             });
             let Some(FromEgress::Ask { ask, .. }) = outbox.next().await else {
                 panic!()
             };
-            recorder.answer(ask + 1_000, true);
-            recorder.answer(ask, allow);
-            recorder.answer(ask, !allow);
-            assert_eq!(asking.await.unwrap(), Ok(allow));
+            recorder.answer(ask + 1_000, Said::Yes);
+            recorder.answer(ask, said);
+            recorder.answer(ask, other);
+            assert_eq!(asking.await.unwrap(), Ok(said));
         }
     }
 }

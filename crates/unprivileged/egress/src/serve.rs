@@ -50,7 +50,7 @@ pub(crate) fn raise_file_limit() {
         current: limit.maximum,
         maximum: limit.maximum,
     };
-    drop(setrlimit(Resource::Nofile, raised));
+    let _fewer = setrlimit(Resource::Nofile, raised).is_err();
 }
 
 /// The runtime of this crate.
@@ -181,7 +181,9 @@ async fn follow(link: &Link, state: &Arc<State>) -> io::Result<()> {
                 Err(fault) => FromEgress::Refused(fault),
             },
             ToEgress::Answer { ask, allow } => {
-                state.recorder.answer(ask, allow);
+                state
+                    .recorder
+                    .answer(ask, if allow { Said::Yes } else { Said::No });
                 continue;
             }
             ToEgress::Recorded { upto } => {

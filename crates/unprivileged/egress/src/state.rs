@@ -6,7 +6,7 @@ use crate::denial::{Asked, Denial, Grounds, Pace};
 use crate::denials::Denials;
 use crate::dns::Synthetic;
 use crate::limits::LOOP_DELAY;
-use crate::record::{Lost, Outbox, Recorder};
+use crate::record::{Lost, Outbox, Recorder, Said};
 use crate::relay::Pipes;
 use crate::resolve::Resolver;
 use crate::secrets::Secrets;
@@ -197,8 +197,8 @@ impl State {
         if self.attendance == Attendance::Attended {
             let question = asked.decision(NetVerdict::Asked, &grounds);
             match self.recorder.ask(question).await {
-                Ok(true) => return Ok(()),
-                Ok(false) => {
+                Ok(Said::Yes) => return Ok(()),
+                Ok(Said::No) => {
                     let reason = format!("a person was asked and did not allow it: {}", grounds.reason);
                     return Err(self.deny(asked, &Grounds { reason, ..grounds }).await);
                 }

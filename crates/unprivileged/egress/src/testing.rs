@@ -2,6 +2,7 @@
 use crate::accept::Handshakes;
 use crate::budget::Attendance;
 use crate::dns;
+use crate::record::Said;
 use crate::serve::{serve_http, serve_socks, start_housekeeping};
 use crate::state::State;
 use bastle_contract::egress::{FromEgress, NetClosed, NetDecision, NetVerdict};
@@ -60,7 +61,8 @@ pub(crate) struct Egress {
 }
 
 /// Starts one; held decisions are acknowledged at once, questions are answered with `answer`.
-pub(crate) async fn egress_asking(policy: NetPolicy, attendance: Attendance, answer: bool) -> Egress {
+pub(crate) async fn egress_asking(policy: NetPolicy, attendance: Attendance, answer: impl Into<Said>) -> Egress {
+    let answer = answer.into();
     let run = RunId::try_from("calm-otter".to_owned()).unwrap();
     let (state, mut outbox) = State::new(run, attendance, policy, Vec::new()).unwrap();
     let (frames, news) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Notify::new()));
@@ -98,7 +100,7 @@ pub(crate) async fn egress_asking(policy: NetPolicy, attendance: Attendance, ans
 
 /// Starts one with nobody there.
 pub(crate) async fn egress(policy: NetPolicy) -> Egress {
-    egress_asking(policy, Attendance::Unattended, false).await
+    egress_asking(policy, Attendance::Unattended, Said::No).await
 }
 
 impl Egress {

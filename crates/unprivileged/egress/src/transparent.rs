@@ -80,9 +80,8 @@ async fn destination(state: &State, local: SocketAddr) -> Result<Via, Denial> {
 async fn refuse(mut stream: TcpStream, denial: &Denial) {
     let mut buffer = BytesMut::new();
     let first = tokio::time::timeout(REFUSED_WAIT, hello::read_first(&mut stream, &mut buffer)).await;
-    match first {
-        Ok(Ok(_)) => refuse_bytes(&mut stream, &buffer, denial).await,
-        // It waits for the server to speak first, or is gone: closing is all that can be said.
-        Ok(Err(_)) | Err(_) => {}
+    // Otherwise it waits for the server to speak first, or is gone: closing is all that can be said.
+    if let Ok(Ok(_)) = first {
+        refuse_bytes(&mut stream, &buffer, denial).await;
     }
 }

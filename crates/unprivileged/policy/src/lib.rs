@@ -14,6 +14,7 @@ mod document;
 mod effective;
 mod explain;
 mod fsmap;
+pub mod fuzzing;
 mod groups;
 mod host;
 mod json;

@@ -249,7 +249,7 @@ fn a_dry_run_names_every_rule_and_shows_no_secret() {
         "fs.write",
         "user.json:1",
         "requested, not granted: fs.read /srv",
-        "nothing gets out",
+        "net.allow",
         "score ",
         "+ env.set added API",
     ] {

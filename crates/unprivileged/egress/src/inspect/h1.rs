@@ -20,7 +20,7 @@ use http_body::Body;
 use http_body_util::BodyExt;
 use std::io;
 use std::sync::Arc;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
@@ -58,6 +58,8 @@ where
         if next == Next::Close {
             // The client may be gone already.
             drop(write.shutdown().await);
+            let mut rest = reader.get_mut().take(MAX_DRAINED as u64);
+            drop(timeout(DRAIN, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await);
             return;
         }
     }
@@ -282,8 +284,9 @@ where
             Delimited::Close
         }
     };
-    // A body that was not taken is not waited for: the next bytes of this connection would be its rest.
-    let unread = !reader.body_done() && (feeding.fill.is_none() || feeding.expects == Expects::Continue);
+    // A body that nobody takes any more is not waited for: the next bytes of this connection are its rest.
+    let taken = feeding.fill.as_ref().is_some_and(|fill| !fill.is_closed());
+    let unread = !reader.body_done() && (!taken || feeding.expects == Expects::Continue);
     let keeps = about.keeps && delimited != Delimited::Close && !feeding.malformed && !unread;
     if !keeps {
         parts

@@ -52,6 +52,30 @@ fn connect(authority: &str) -> Vec<u8> {
     format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n").into_bytes()
 }
 
+fn refused(frame: FromEgress) -> Code {
+    match frame {
+        FromEgress::Refused(fault) => fault.code,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn configure_badly_then_well(control: &OwnedFd, first: &NetPolicy) {
+    let configure = ToEgress::Configure {
+        version: WIRE_VERSION,
+        run: run(),
+        attended: false,
+    };
+    // Not sealed, not a table, one document too few: nothing is in force yet, and egress waits on.
+    send(control, &configure, &[&document(&json(first)), &sealed("[]")]);
+    assert_eq!(refused(next(control)), Code::PolicyUnreadable);
+    send(control, &configure, &[&sealed("{}"), &sealed("[]")]);
+    assert_eq!(refused(next(control)), Code::PolicyUnreadable);
+    send(control, &configure, &[&sealed(&json(first))]);
+    assert_eq!(refused(next(control)), Code::PolicyUnreadable);
+    send(control, &configure, &[&sealed(&json(first)), &sealed("[]")]);
+    assert_eq!(next(control), FromEgress::Ready { authority: None });
+}
+
 #[test]
 fn egress_refuses_what_it_cannot_follow_serves_what_it_is_given_and_ends_with_control() {
     let (control, theirs) = socket::pair().unwrap();
@@ -63,24 +87,7 @@ fn egress_refuses_what_it_cannot_follow_serves_what_it_is_given_and_ends_with_co
         }
     );
     let first = table(r#"{"allow": ["a.example"]}"#, &[]);
-    let configure = ToEgress::Configure {
-        version: WIRE_VERSION,
-        run: run(),
-        attended: false,
-    };
-    let refused = |frame| match frame {
-        FromEgress::Refused(fault) => fault.code,
-        other => panic!("{other:?}"),
-    };
-    // Not sealed, not a table, one document too few: nothing is in force yet, and egress waits on.
-    send(&control, &configure, &[&document(&json(&first)), &sealed("[]")]);
-    assert_eq!(refused(next(&control)), Code::PolicyUnreadable);
-    send(&control, &configure, &[&sealed("{}"), &sealed("[]")]);
-    assert_eq!(refused(next(&control)), Code::PolicyUnreadable);
-    send(&control, &configure, &[&sealed(&json(&first))]);
-    assert_eq!(refused(next(&control)), Code::PolicyUnreadable);
-    send(&control, &configure, &[&sealed(&json(&first)), &sealed("[]")]);
-    assert_eq!(next(&control), FromEgress::Ready { authority: None });
+    configure_badly_then_well(&control, &first);
 
     let listener = || TcpListener::bind("127.0.0.1:0").unwrap();
     let (http, socks, dns, transparent) = (listener(), listener(), listener(), listener());

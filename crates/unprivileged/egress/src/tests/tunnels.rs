@@ -1,5 +1,6 @@
 //! Tunnels: which names must agree, what passes, what cuts them.
 use crate::budget::Attendance;
+use crate::record::Said;
 use crate::testing::{echo, egress, egress_asking, read_all, table, table_of};
 use crate::tls::provider;
 use crate::tunnel::Admission;
@@ -272,9 +273,9 @@ async fn a_question_without_anybody_there_is_a_denial_and_a_no_stays_a_no() {
     let request = format!("CONNECT a.example:{port} HTTP/1.1\r\nHost: a.example:{port}\r\n\r\n");
     let alone = egress(table(&net, &hosts)).await;
     assert!(alone.say(request.as_bytes()).await.starts_with("HTTP/1.1 403 "));
-    let refused = egress_asking(table(&net, &hosts), Attendance::Attended, false).await;
+    let refused = egress_asking(table(&net, &hosts), Attendance::Attended, Said::No).await;
     assert!(refused.say(request.as_bytes()).await.starts_with("HTTP/1.1 403 "));
-    let allowed = egress_asking(table(&net, &hosts), Attendance::Attended, true).await;
+    let allowed = egress_asking(table(&net, &hosts), Attendance::Attended, Said::Yes).await;
     drop(allowed.tunnel(&format!("a.example:{port}")).await);
     assert!(server.heard.lock().unwrap().is_empty());
 }

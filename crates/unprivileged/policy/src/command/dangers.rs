@@ -153,9 +153,7 @@ fn guards(name: &str) -> impl Iterator<Item = &'static Guard> {
         let lines = GUARDS.lines().filter(|line| !line.starts_with('#'));
         lines.filter_map(guard).collect()
     });
-    table
-        .iter()
-        .filter(move |guard| guard.programs.iter().any(|program| *program == name))
+    table.iter().filter(move |guard| guard.programs.contains(&name))
 }
 
 fn guard(line: &'static str) -> Option<Guard> {

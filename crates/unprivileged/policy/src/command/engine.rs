@@ -249,11 +249,14 @@ impl Judge<'_> {
 
     fn restrictions(&mut self, words: &[Word], part: &str) {
         let rules = self.rules;
+        let Some(program) = words.first().and_then(Word::known) else {
+            return;
+        };
         for (list, outcome) in [
             (&rules.deny, CommandOutcome::Deny),
             (&rules.ask, CommandOutcome::Ask),
         ] {
-            for rule in list {
+            for rule in list.iter().filter(|rule| rule.is_about(program)) {
                 match rule.restricts(words) {
                     Match::Yes => {
                         self.note(outcome, part, Some(rule), format!("the rule `{rule}` covers it"))

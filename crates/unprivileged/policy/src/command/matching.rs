@@ -69,6 +69,17 @@ impl CommandRule {
         self.words.iter().any(|w| w == word)
     }
 
+    /// Whether the rule names this program: as written, or by its bare name wherever it lies. Nearly every rule is
+    /// about another one, which its length or the end of its name tells at the least cost.
+    #[inline]
+    pub(super) fn is_about(&self, program: &str) -> bool {
+        match program.strip_suffix(self.program.as_str()) {
+            Some("") => true,
+            Some(directory) => directory.ends_with('/') && !self.program.contains('/'),
+            None => false,
+        }
+    }
+
     /// Whether the rule, as an ask or deny rule, applies to this command.
     pub(super) fn restricts(&self, words: &[Word]) -> Match {
         let Some((program, args)) = words.split_first() else {
@@ -77,13 +88,7 @@ impl CommandRule {
         let Some(program) = program.known() else {
             return Match::No;
         };
-        // Nearly every rule is about another program: the end of the name rules it out at the least cost.
-        let named = match program.strip_suffix(self.program.as_str()) {
-            Some("") => true,
-            Some(directory) => directory.ends_with('/') && !self.program.contains('/'),
-            None => false,
-        };
-        if !named {
+        if !self.is_about(program) {
             return Match::No;
         }
         let (options, positionals): (Vec<&String>, Vec<&String>) =
