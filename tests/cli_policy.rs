@@ -304,8 +304,7 @@ fn show_labels_every_rule_as_enforced_or_not() {
     for rule in rules {
         let (section, held) = (rule["section"].as_str().unwrap(), rule["held"].as_str().unwrap());
         let expected: &[&str] = match section.split('.').next().unwrap() {
-            "exec" | "tools" | "git" => &["advisory", "partly"],
-            "net" => &["enforced", "unused"],
+            "exec" | "tools" => &["advisory", "partly"],
             _ => &["enforced"],
         };
         assert!(expected.contains(&held), "{rule}");

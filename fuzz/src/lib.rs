@@ -12,8 +12,8 @@ mod net;
 
 pub use mutate::Mutator;
 pub use net::{
-    client_hello, dns_answer, dns_query, operations, pack, pkt_line, proxy_answer, request_body,
-    request_head, socks, sse_usage,
+    client_hello, dns_answer, dns_query, operations, pkt_line, proxy_answer, request_body, request_head,
+    socks, sse_usage,
 };
 
 /// A policy document from a workspace: untrusted, up to 64 KiB.

@@ -36,14 +36,9 @@ pub fn proxy_answer(data: &[u8]) {
     fuzzing::fuzz_proxy_answer(data);
 }
 
-/// The commands of a push, in git's packet lines.
+/// A push: its commands in git's packet lines, and its objects.
 pub fn pkt_line(data: &[u8]) {
-    fuzzing::fuzz_push(data);
-}
-
-/// The objects of a push.
-pub fn pack(data: &[u8]) {
-    fuzzing::fuzz_pack(data);
+    fuzzing::fuzz_git(data);
 }
 
 /// JSON-RPC and GraphQL in a request's body.

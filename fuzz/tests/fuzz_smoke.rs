@@ -126,11 +126,6 @@ fn pkt_line() {
 }
 
 #[test]
-fn pack() {
-    fuzz("pack", ROUNDS, bastle_fuzz::pack);
-}
-
-#[test]
 fn operations() {
     fuzz("operations", ROUNDS, bastle_fuzz::operations);
 }

@@ -70,7 +70,11 @@ fn a_hang_up_signal_reloads_the_rules_of_a_run_with_a_network_and_does_not_end_i
         let mut line = String::new();
         while !line.contains("network rules: reload") {
             line.clear();
-            assert_ne!(said.read_line(&mut line).expect("can be read"), 0, "no reload was told");
+            assert_ne!(
+                said.read_line(&mut line).expect("can be read"),
+                0,
+                "no reload was told"
+            );
         }
         drop(child.stdin.take().map(|mut input| input.write_all(b"on\n")));
         assert_eq!(code(&mut child), Some(5));

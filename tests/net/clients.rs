@@ -226,7 +226,7 @@ fn a_denial_tells_the_agent_and_the_person_the_same_thing() {
             .fence(lab, &[&format!("GET {seen}:{{tls}}/public/**")])
             .shell(&format!(
                 "curl -sS -D /dev/stderr http://{no}:{{plain}}/some/path?token=hunter2 2>$TMPDIR/head\n\
-             echo; grep -ci '^x-bastle-denied: d_' $TMPDIR/head"
+             grep -ci '^x-bastle-denied: d_' $TMPDIR/head"
             ));
         let lines: Vec<&str> = output.said().lines().collect();
         let body: serde_json::Value =

@@ -6,6 +6,7 @@
 //!
 //! | file | what must not happen |
 //! |---|---|
+//! | `acceptance` | the least that is asked of a network fence does not hold, end to end |
 //! | `routes` | a way out beside ours: sockets, variables unset, own name servers, other protocols, the host's loopback |
 //! | `clients` | a tool that works or fails by its ignorance of proxies instead of by the rules |
 //! | `names` | a name spelled so that rule and dial differ; a pattern that matches more than it says |
@@ -24,6 +25,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod acceptance;
 mod addresses;
 mod clients;
 mod live;

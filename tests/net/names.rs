@@ -1,6 +1,6 @@
 //! Names: one canonical form for rule, log, resolver and dial; patterns that match what they say and nothing else.
 use crate::support::{Limit, for_each_identity, run};
-use crate::world::{Scripts, codes, decisions, host, says, world};
+use crate::world::{Scripts, codes, decisions, host, requests, says, world};
 use serde_json::json;
 
 #[test]
@@ -43,7 +43,7 @@ fn case_and_a_trailing_dot_are_one_name_everywhere() {
         ));
         // A client may leave the dot in the name it puts into TLS; then it is another spelling of the same name.
         says(&output, "hello from the lab\nhello from the lab");
-        for event in output.events("net") {
+        for event in requests(&output) {
             assert_eq!(event["host"], name.as_str(), "one form in the log: {output:?}");
         }
         assert!(
@@ -56,7 +56,7 @@ fn case_and_a_trailing_dot_are_one_name_everywhere() {
         );
         let policy = world().policy(lab, &document);
         let denied = world().under(lab, &policy).shell(&format!(
-            "curl -s -o /dev/null -w '%{{http_connect}}\\n' --cacert $LAB_CA https://{odd}:{{tls}}/"
+            "curl -s -o /dev/null -w '%{{http_connect}}\\n' --cacert $LAB_CA https://{odd}:{{tls}}/; true"
         ));
         says(&denied, "403");
     });
@@ -159,7 +159,7 @@ fn a_project_file_in_the_workspace_cannot_widen_the_network() {
         lab.project(
             "agent-permissions.json",
             &world().fill(&format!(
-                r#"{{"version":1,"net":{{"allow":["{yes}:{{tls}}","{no}:{{tls}}"],"addresses":["10.0.0.0/8"],"resolvers":["127.0.0.1:9"]}}}}"#
+                r#"{{"version":1,"net":{{"allow":["{yes}:{{tls}}","{no}:{{tls}}"],"addresses":["127.0.0.1/32","10.0.0.0/8"],"resolvers":["127.0.0.1:9"]}}}}"#
             )),
         );
         let output = world().fence(lab, &[&format!("{yes}:{{tls}}")]).python(

@@ -187,7 +187,7 @@ fn a_push_to_another_repository_of_the_same_host_is_denied() {
         let git = json!({ "push": "allow", "branches": ["agent/*"], "remotes": ["origin"] });
         let output = fence(lab, &name, &git).shell(&format!(
             "{COMMIT}git push -q https://{name}:{{tls}}/git/foreign.git HEAD:refs/heads/{label}; echo status $?\n\
-             git remote set-url origin https://{name}:{{tls}}/git/foreign.git 2>/dev/null; git push -q origin HEAD:refs/heads/{label}; echo status $?\n\
+             git -c remote.origin.pushurl=https://{name}:{{tls}}/git/foreign.git push -q origin HEAD:refs/heads/{label}; echo status $?\n\
              git push -q https://{name}:{{tls}}/git/project.git HEAD:refs/heads/{label}; echo status $?"
         ));
         let statuses = pushed(&output);

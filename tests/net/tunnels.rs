@@ -42,6 +42,34 @@ print(outcome(lambda: inside({name:?}.upper())))
 }
 
 #[test]
+fn a_clienthello_with_two_names_none_or_hidden_ones_is_refused() {
+    for_each_identity(|lab| {
+        let (name, other) = (host("pass"), host("front"));
+        // What a server answers to a hello it accepts begins with a handshake record.
+        let script = format!(
+            r#"
+def reached(raw):
+    connection, head = connect({name:?}, {{tls}})
+    connection.sendall(raw)
+    return read(connection, 1)[:1] == b"\x16"
+hidden = (0xfe0d, b"\0" + b"\0\1\0\1" + b"\7" + b"\0\x20" + b"\5" * 32 + b"\0\x20" + b"\6" * 32)
+print(reached(hello(names({name:?}))))
+for raw in (hello(), hello(hidden), hello(names({other:?}), hidden), hello(names({name:?}, {other:?})), hello(names({other:?}, {name:?})),
+            hello(names({name:?}), names({other:?})), hello(names({other:?}), names({name:?})), hello(names({name:?}, kind=1)),
+            hello(names({name:?} + "\0.x")), hello(names("")), hello(names("127.0.0.1")), hello((0, b"")),
+            b"\x16\3\1\x40\1" + b"\1" * 100, b"\x16\3\1\0\0" * 50):
+    print(reached(raw))
+"#
+        );
+        let output = world()
+            .fence(lab, &[&format!("{name}:{{tls}}")])
+            .within(SLOW)
+            .python(lab, &script);
+        says(&output, &format!("True\n{}", ["False"; 14].join("\n")));
+    });
+}
+
+#[test]
 fn another_host_inside_tls_that_is_looked_into_is_refused() {
     for_each_identity(|lab| {
         let (name, other) = (host("looked-into"), host("front"));

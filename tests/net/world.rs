@@ -25,6 +25,8 @@ pub(crate) struct World {
     pub(crate) sink: u16,
     /// Port of dnsmasq.
     pub(crate) dns: u16,
+    /// Whether names below `usual.test` lead to a server on port 80; only root can have one.
+    pub(crate) usual: bool,
     /// Port of Squid.
     pub(crate) squid: Option<u16>,
     /// Port of the SSH server.
@@ -78,6 +80,7 @@ impl World {
             plain: must("plain"),
             sink: must("sink"),
             dns: must("dns"),
+            usual: ports["usual"].is_string(),
             squid: port("squid"),
             ssh: port("ssh"),
             place,
@@ -207,6 +210,13 @@ pub(crate) fn python_file(lab: &Lab, name: &str, script: &str) -> String {
 pub(crate) fn decisions<'a>(output: &'a Output, host: &str, verdict: &str) -> Vec<&'a Value> {
     let mut events = output.events("net");
     events.retain(|event| event["host"] == host && event["verdict"] == verdict);
+    events
+}
+
+/// Everything that was judged but the question every run begins with, which must be denied.
+pub(crate) fn requests(output: &Output) -> Vec<&Value> {
+    let mut events = output.events("net");
+    events.retain(|event| event["host"] != bastle_contract::egress::CANARY_NAME);
     events
 }
 

@@ -22,7 +22,6 @@ const TARGETS: &[&str] = &[
     "pkt_line",
     "sse_usage",
     "operations",
-    "pack",
 ];
 
 /// What was asked for.

@@ -72,6 +72,25 @@ def secure(connection, name, authority=None, protocols=None):
     return context.wrap_socket(connection, server_hostname=name)
 
 
+def hello(*extensions):
+    """A ClientHello with these extensions after the usual ones, as one record."""
+    def extension(kind, body):
+        return struct.pack(">HH", kind, len(body)) + body
+
+    usual = extension(43, b"\x02\x03\x04") + extension(10, b"\0\2\0\x1d") + extension(13, b"\0\2\4\3")
+    usual += extension(51, b"\0\x24\0\x1d\0\x20" + b"\x09" * 32)
+    every = usual + b"".join(extension(kind, body) for kind, body in extensions)
+    body = b"\3\3" + b"\7" * 32 + b"\0" + b"\0\2\x13\1" + b"\1\0" + struct.pack(">H", len(every)) + every
+    message = b"\1" + len(body).to_bytes(3, "big") + body
+    return b"\x16\3\1" + struct.pack(">H", len(message)) + message
+
+
+def names(*hosts, kind=0):
+    """The extension that names servers."""
+    listed = b"".join(bytes([kind]) + struct.pack(">H", len(host)) + host.encode() for host in hosts)
+    return (0, struct.pack(">H", len(listed)) + listed)
+
+
 def socks(name, port, wait=12, command=1, kind=3):
     """A SOCKS5 request: the socket and the reply code; -1 when there is none."""
     connection = socket.create_connection(SOCKS, wait)

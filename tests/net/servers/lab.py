@@ -69,7 +69,7 @@ def certify(place):
             "-out", "server.pem", "-extfile", "server.ext")
 
 
-def dnsmasq(place, odd_port):
+def dnsmasq(place, odd_port, usual):
     port = free_port()
     user = ["--user=" + os.environ.get("USER", "root")] if os.geteuid() == 0 else []
     start(place, "dnsmasq", [
@@ -77,7 +77,8 @@ def dnsmasq(place, odd_port):
         "--listen-address=127.0.0.1", "--bind-interfaces", "--no-resolv", "--no-hosts", "--conf-file=/dev/null",
         "--pid-file", "--cache-size=0", "--log-queries", f"--log-facility={place}/queries.log",
         "--address=/lab.test/127.0.0.1", "--address=/api.anthropic.com/127.0.0.1",
-        "--address=/api.openai.com/127.0.0.1", f"--server=/odd.test/127.0.0.1#{odd_port}", *user])
+        "--address=/api.openai.com/127.0.0.1", f"--server=/odd.test/127.0.0.1#{odd_port}",
+        f"--address=/usual.test/{usual or '127.0.0.1'}", *user])
     wait_for(port)
     return port
 
@@ -126,6 +127,17 @@ def ssh(place):
     return port
 
 
+def usual_port(settings):
+    """A server on the web's own port, at an address of the loopback net that nobody else uses; only root may."""
+    number = os.getpid()
+    address = f"127.77.{number >> 8 & 255}.{number & 255}"
+    try:
+        web.serve({**settings, "face": "usual"}, at=(address, 80))
+    except PermissionError:
+        return None
+    return address
+
+
 def repository(place):
     """A bare repository with one commit on main, and one on a branch beside it."""
     root = place / "git"
@@ -159,11 +171,13 @@ def main():
     settings = {"log": str(log), "git": str(repository(place))}
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(place / "server.pem", place / "server.key")
-    dns = dnsmasq(place, names.serve())
+    usual = usual_port(settings)
+    dns = dnsmasq(place, names.serve(), usual)
     print(json.dumps({
         "tls": web.serve({**settings, "face": "tls"}, context),
         "plain": web.serve({**settings, "face": "plain"}),
         "sink": web.sink(),
+        "usual": usual,
         "dns": dns,
         "squid": squid(place, dns),
         "ssh": ssh(place),

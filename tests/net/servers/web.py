@@ -267,10 +267,10 @@ class Server(http.server.ThreadingHTTPServer):
                 request.close()
 
 
-def serve(settings, context=None):
-    """Starts a server on a free port and returns the port."""
+def serve(settings, context=None, at=("127.0.0.1", 0)):
+    """Starts a server, on a free port unless told otherwise, and returns the port."""
     handler = type("LabHandler", (Handler,), {"settings": settings})
-    server = Server(("127.0.0.1", 0), handler)
+    server = Server(at, handler)
     if context:
         def note(connection, name, _context):
             connection.lab_name = name

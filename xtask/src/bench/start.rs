@@ -233,7 +233,10 @@ fn all_steps(
 ) -> BTreeMap<String, BTreeMap<String, f64>> {
     let lower_bound = Steps::default();
     let whole = Steps::default();
-    let run = place.bastle(bastle, &["run", "--quiet", "--net", "none", "--timings", "--", "./true"]);
+    let run = place.bastle(
+        bastle,
+        &["run", "--quiet", "--net", "none", "--timings", "--", "./true"],
+    );
     for _ in 0..samples {
         let mut command = Command::new(limit);
         command.arg("-t").arg(&place.workspace).arg("./true");

@@ -98,7 +98,9 @@ pub(super) const CRATES: &[CrateRule] = &[
         arrows: &["contract", "audit", "policy"],
         test_arrows: &[],
         // blake3: digests of plans and pinned documents. signal-hook: signals of the terminal end the run in order.
+        // aws-lc-rs: the store of secrets, and the digest of Java's. zeroize: secrets are wiped.
         outside: &[
+            "aws-lc-rs",
             "blake3",
             "getrandom",
             "rustix",
@@ -106,6 +108,7 @@ pub(super) const CRATES: &[CrateRule] = &[
             "serde_json",
             "signal-hook",
             "thiserror",
+            "zeroize",
         ],
     },
     CrateRule {

@@ -33,7 +33,7 @@ pub(crate) fn faces(network: &Network, control: &OwnedFd) -> Result<(), Fault> {
     if !hooks::enforces("egress-faces") {
         return Ok(());
     }
-    synthetic_route().step("synthetic addresses", "route")?;
+    synthetic_addresses().step("synthetic addresses", "lo")?;
     let listeners = listen(faces)?;
     let descriptors: Vec<_> = listeners.iter().map(AsFd::as_fd).collect();
     socket::send(control, &FromInit::Faces, &descriptors).step("egress faces", "hand over")
@@ -69,8 +69,9 @@ fn bound(kind: SocketType, at: SocketAddrV4) -> Result<OwnedFd, Fault> {
     Ok(socket)
 }
 
-/// `ip route add local 198.18.0.0/15 dev lo`: every address of the range is this machine's own.
-fn synthetic_route() -> Result<(), Errno> {
+/// `ip address add 198.18.0.1/15 dev lo`: every address of the range is this machine's own. An address and not only a
+/// route, because C libraries ask for IPv4 only where some interface has an address besides 127.0.0.1.
+fn synthetic_addresses() -> Result<(), Errno> {
     let socket = rustix::net::socket_with(
         AddressFamily::NETLINK,
         SocketType::RAW,
@@ -78,7 +79,7 @@ fn synthetic_route() -> Result<(), Errno> {
         // 0 is NETLINK_ROUTE.
         None,
     )?;
-    rustix::net::send(&socket, &route_message(), SendFlags::empty())?;
+    rustix::net::send(&socket, &address_message(), SendFlags::empty())?;
     let mut answer = [0; 256];
     let (got, _) = rustix::net::recv(&socket, &mut answer, RecvFlags::empty())?;
     // nlmsghdr (16 bytes), then nlmsgerr: a negative errno, 0 for success.
@@ -91,25 +92,18 @@ fn synthetic_route() -> Result<(), Errno> {
     }
 }
 
-/// The request, as rtnetlink(7) lays it out: nlmsghdr, rtmsg, RTA_DST, RTA_OIF.
-fn route_message() -> Vec<u8> {
-    let mut body = vec![
-        libc::AF_INET as u8,
-        SYNTHETIC_PREFIX,
-        0,
-        0,
-        libc::RT_TABLE_LOCAL,
-        libc::RTPROT_BOOT,
-        libc::RT_SCOPE_HOST,
-        libc::RTN_LOCAL,
-    ];
-    body.extend(0u32.to_ne_bytes());
-    attribute(&mut body, libc::RTA_DST, SYNTHETIC_NET);
-    attribute(&mut body, libc::RTA_OIF, LOOPBACK_INDEX.to_ne_bytes());
+/// The request, as rtnetlink(7) lays it out: nlmsghdr, ifaddrmsg, IFA_LOCAL, IFA_ADDRESS.
+fn address_message() -> Vec<u8> {
+    let mut own = SYNTHETIC_NET;
+    own[3] = 1;
+    let mut body = vec![libc::AF_INET as u8, SYNTHETIC_PREFIX, 0, libc::RT_SCOPE_HOST];
+    body.extend(LOOPBACK_INDEX.to_ne_bytes());
+    attribute(&mut body, libc::IFA_LOCAL, own);
+    attribute(&mut body, libc::IFA_ADDRESS, own);
     let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
     let mut message = Vec::with_capacity(16 + body.len());
     message.extend((16 + body.len() as u32).to_ne_bytes());
-    message.extend(libc::RTM_NEWROUTE.to_ne_bytes());
+    message.extend(libc::RTM_NEWADDR.to_ne_bytes());
     message.extend((flags as u16).to_ne_bytes());
     // Sequence number and sender: one request on a socket of its own needs neither.
     message.extend([0; 8]);

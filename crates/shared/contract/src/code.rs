@@ -172,6 +172,33 @@ codes! {
     WorkspaceLinks "BST-WS-002" "workspace file with a hard link elsewhere"
         "A file in the workspace has more than one hard link; writing it would write a file outside."
         "Break the link: cp FILE FILE.new && mv FILE.new FILE.";
+    WorkspaceIo "BST-WS-003" "the copy of the workspace cannot be read or written"
+        "A call of the system failed while the agent's copy, a snapshot or the store was read or written. What was finished before is kept; what was under way is finished or undone at the next start."
+        "Check free space and permissions of the state directory; the message names the place.";
+    WorkspaceDamaged "BST-WS-004" "stored state is damaged"
+        "A stored manifest, record or content does not have the digest or the form it must have, so nothing is built on it."
+        "bastle snapshots RUN lists what can be read; check the disk.";
+    WorkspaceUnexported "BST-WS-005" "work would be lost"
+        "The agent's copy holds changes that were neither applied nor exported."
+        "bastle diff RUN, then bastle apply RUN or bastle export RUN; to throw it away: bastle rm RUN --discard DIGEST with the digest of the message.";
+    WorkspaceBusy "BST-WS-006" "the workspace is in use"
+        "Another process of bastle works on this run's copy, or the run is still alive."
+        "Wait for it or stop the run: bastle stop RUN";
+    WorkspaceMissing "BST-WS-007" "no such copy or snapshot"
+        "No run of that name has a copy in the state directory, or it has no snapshot of that number or name."
+        "bastle ls; bastle snapshots RUN";
+    WorkspaceGit "BST-WS-010" "git repository cannot be used safely"
+        "The project's .git points elsewhere, is stored in a way bastle does not read, or a hardened git call failed. Nothing was changed."
+        "The message names the cause; bastle run --workspace in-place -- CMD works without a copy.";
+    WorkspaceConflict "BST-WS-011" "the project changed since the copy was made"
+        "A file was changed both by the agent and on the host in ways that do not merge. Nothing was written."
+        "Look at the conflicts, then bastle apply --theirs (the agent's version) or --ours (yours), or --branch NAME.";
+    WorkspaceApproval "BST-WS-012" "changes need approval"
+        "Changes that would run on the host, or that cannot be reviewed as text, are left out until their content is approved."
+        "bastle diff shows them; bastle apply --approve HASH takes exactly that content.";
+    WorkspaceApply "BST-WS-013" "changes could not be applied"
+        "Writing, committing, exporting or undoing failed; the host tree is as before, or is made so by the next bastle command."
+        "The message names the path and the cause.";
     FenceUserns "BST-FENCE-001" "user namespaces are not available"
         "The kernel refused a new user namespace: AppArmor (Ubuntu 24.04), a sysctl, a container's own filter, or the limit is used up."
         "bastle doctor prints the exact cause and fix.";

@@ -35,7 +35,7 @@ pub struct Proposal {
 #[derive(Default)]
 struct Seen {
     methods: BTreeSet<String>,
-    paths: BTreeSet<String>,
+    paths: BTreeMap<String, u64>,
     tunnel: bool,
     count: u64,
     runs: BTreeSet<RunId>,
@@ -76,7 +76,7 @@ fn note(places: &mut BTreeMap<(String, u16), Seen>, run: &RunId, time_ms: u64, d
     match (&decision.method, &decision.path) {
         (Some(method), Some(path)) if method != "CONNECT" => {
             seen.methods.insert(method.clone());
-            seen.paths.insert(path.clone());
+            *seen.paths.entry(path.clone()).or_default() += u64::from(decision.count.max(1));
         }
         _ => seen.tunnel = true,
     }
@@ -112,19 +112,21 @@ fn rules(host: &str, port: u16, seen: &Seen) -> Vec<Proposal> {
         methods.insert("HEAD".to_owned());
     }
     let methods = methods.into_iter().collect::<Vec<_>>().join(",");
-    let exact = seen.paths.len() <= MOST_PATHS && seen.paths.iter().all(|path| is_plain(path));
-    let paths: Vec<String> = if exact {
-        seen.paths.iter().cloned().collect()
+    let exact = seen.paths.len() <= MOST_PATHS && seen.paths.keys().all(|path| is_plain(path));
+    let paths: Vec<(String, u64)> = if exact {
+        seen.paths.clone().into_iter().collect()
     } else {
-        vec![format!("{}**", common(&seen.paths))]
+        vec![(format!("{}**", common(&seen.paths)), seen.count)]
     };
     if !exact {
         notes.push(format!("{} paths summed up", seen.paths.len()));
     }
-    let rules = paths.into_iter().map(|path| format!("{methods} {place}{path}"));
+    let rules = paths.into_iter().map(|(path, count)| Proposal {
+        count,
+        ..proposal(format!("{methods} {place}{path}"), notes.clone())
+    });
     rules
-        .filter(|rule| NetRule::new(rule).is_ok())
-        .map(|rule| proposal(rule, notes.clone()))
+        .filter(|proposal| NetRule::new(&proposal.rule).is_ok())
         .collect()
 }
 
@@ -135,8 +137,8 @@ fn is_plain(path: &str) -> bool {
 }
 
 /// The directory that all paths share, ended by a slash.
-fn common(paths: &BTreeSet<String>) -> String {
-    let (Some(first), Some(last)) = (paths.first(), paths.last()) else {
+fn common(paths: &BTreeMap<String, u64>) -> String {
+    let (Some((first, _)), Some((last, _))) = (paths.first_key_value(), paths.last_key_value()) else {
         return "/".to_owned();
     };
     // Sorted: what the first and the last share, all share.
@@ -232,13 +234,13 @@ fn replace(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
 mod tests {
     use super::*;
 
-    fn paths(list: &[&str]) -> BTreeSet<String> {
-        list.iter().map(|path| (*path).to_owned()).collect()
+    fn paths(list: &[&str]) -> BTreeMap<String, u64> {
+        list.iter().map(|path| ((*path).to_owned(), 1)).collect()
     }
 
     fn seen(methods: &[&str], list: &[&str]) -> Seen {
         Seen {
-            methods: paths(methods),
+            methods: methods.iter().map(|method| (*method).to_owned()).collect(),
             paths: paths(list),
             count: 1,
             ..Seen::default()

@@ -34,7 +34,7 @@ pub use naming::new_run_id;
 pub use pipeline::{Helpers, Launch, Ready, prepare, run};
 pub use place::Place;
 pub use record::Record;
-pub use secrets::{Store, Stored};
+pub use secrets::{Store, Stored, typed_secret, variable_secret};
 pub use spawner::{SPAWNER_VERB, Spawner, offer_spawner};
 pub use standalone::{StandaloneArgs, StandaloneRequest, StandaloneWish, Wishes, standalone};
 pub use streams::choose as choose_stdio;

@@ -11,7 +11,7 @@ use crate::live::Live;
 use crate::record::Record;
 use crate::signals::Signals;
 use crate::spawner::Spawner;
-use crate::streams::{RawTerminal, Streams, write_all};
+use crate::streams::{RawTerminal, Streams, take, write_all};
 use crate::voice::Voice;
 use bastle_audit::{AuditEvent, Exit};
 use bastle_contract::{
@@ -483,19 +483,4 @@ fn timespec(duration: Duration) -> Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(duration.subsec_nanos()),
     }
-}
-
-/// Reads what is there; a closed or broken stream becomes `None`.
-fn take(stream: &mut Option<OwnedFd>) -> Vec<u8> {
-    let Some(fd) = stream else { return Vec::new() };
-    let mut bytes = vec![0; 64 * 1024];
-    match rustix::io::read(&*fd, &mut bytes) {
-        Ok(count) if count > 0 => {
-            bytes.truncate(count);
-            return bytes;
-        }
-        Err(Errno::INTR | Errno::AGAIN) => return Vec::new(),
-        Ok(_) | Err(_) => *stream = None,
-    }
-    Vec::new()
 }

@@ -136,3 +136,18 @@ pub(crate) fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<bool, Er
     }
     Ok(true)
 }
+
+/// Reads what is there; a closed or broken stream becomes `None`.
+pub(crate) fn take(stream: &mut Option<OwnedFd>) -> Vec<u8> {
+    let Some(fd) = stream else { return Vec::new() };
+    let mut bytes = vec![0; 64 * 1024];
+    match rustix::io::read(&*fd, &mut bytes) {
+        Ok(count) if count > 0 => {
+            bytes.truncate(count);
+            return bytes;
+        }
+        Err(Errno::INTR | Errno::AGAIN) => return Vec::new(),
+        Ok(_) | Err(_) => *stream = None,
+    }
+    Vec::new()
+}

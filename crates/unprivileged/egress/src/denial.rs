@@ -262,3 +262,53 @@ impl Denial {
         self.answer().bytes(persist)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bastle_policy::Host;
+    use proptest::prelude::*;
+
+    fn via() -> Via {
+        Via {
+            host: Host::new("a.example").unwrap(),
+            port: 443,
+            face: Face::Https,
+        }
+    }
+
+    #[test]
+    fn query_strings_never_reach_a_record_and_hostile_text_is_made_visible_and_cut() {
+        let asked = Asked::request(&via(), "GET", "/a?token=hidden#hidden").operation("x\x1b[2J\u{202e}");
+        let record = asked.decision(NetVerdict::Denied, &Grounds::own(Code::NetDenied, "no"));
+        assert_eq!(record.path.as_deref(), Some("/a"));
+        assert!(!format!("{record:?}").contains("hidden"));
+        let operation = record.operation.unwrap();
+        assert!(
+            !operation.chars().any(|c| c.is_control() || c == '\u{202e}'),
+            "{operation:?}"
+        );
+        let long = Asked::request(&via(), "GET", &"/\u{e4}".repeat(2_000));
+        let path = long
+            .decision(NetVerdict::Denied, &Grounds::default())
+            .path
+            .unwrap();
+        assert!((1_000..=1_024).contains(&path.len()), "{}", path.len());
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_was_asked_the_answer_is_one_valid_response(host in "\\PC{0,80}", path in "\\PC{0,80}") {
+            let asked = Asked::raw(Face::Http, &host, 80);
+            let mut record = asked.decision(NetVerdict::Denied, &Grounds::own(Code::NetDenied, &path));
+            record.id = "d_abcde".to_owned();
+            let answer = Denial::new(record, Pace::Usual).http1(Persist::Close);
+            let text = String::from_utf8(answer).unwrap();
+            let (head, body) = text.split_once("\r\n\r\n").unwrap();
+            prop_assert_eq!(head.lines().count(), 6);
+            let length = format!("Content-Length: {}", body.len());
+            prop_assert!(head.contains(&length));
+            prop_assert!(serde_json::from_str::<serde_json::Value>(body).is_ok());
+        }
+    }
+}

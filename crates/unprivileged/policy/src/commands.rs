@@ -154,17 +154,18 @@ impl CommandTier {
     }
 
     fn source_of(&self, text: &str) -> Option<Sourced<String>> {
-        let lists = self
-            .deny
-            .iter()
-            .chain(&self.ask)
-            .chain(self.allow.iter().flatten());
-        lists
-            .into_iter()
-            .find(|s| {
-                s.value == text || ToolRule::new(&s.value).is_ok_and(|r| r.argument.as_deref() == Some(text))
-            })
-            .cloned()
+        let lists = || {
+            self.deny
+                .iter()
+                .chain(&self.ask)
+                .chain(self.allow.iter().flatten())
+        };
+        // As it is written in nearly every list; only then as the argument of a tool, which must be read first.
+        let written = lists().find(|s| s.value == text);
+        let argument = |s: &&Sourced<String>| {
+            ToolRule::new(&s.value).is_ok_and(|rule| rule.argument.as_deref() == Some(text))
+        };
+        written.or_else(|| lists().find(argument)).cloned()
     }
 
     /// Judges the use of a tool.

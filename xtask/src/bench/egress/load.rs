@@ -164,7 +164,8 @@ fn certify(stage: &Stage) -> Result<(PathBuf, PathBuf), Failed> {
         .args(["req", "-x509", "-nodes", "-days", "1", "-newkey", "ec"])
         .args(["-pkeyopt", "ec_paramgen_curve:P-256", "-subj"])
         .arg(format!("/CN={HOST}"))
-        .arg("-addext")
+        // A server's own certificate: one that may certify others is refused as a server's by those who check.
+        .args(["-addext", "basicConstraints=critical,CA:FALSE", "-addext"])
         .arg(format!("subjectAltName=DNS:{HOST},DNS:localhost"))
         .arg("-keyout")
         .arg(&key)

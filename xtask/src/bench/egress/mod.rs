@@ -70,9 +70,10 @@ type Figures = BTreeMap<String, BTreeMap<String, f64>>;
 pub(super) fn run(bastle: &Path, samples: usize) -> Result<GroupResult, Failed> {
     let stage = Stage::new("bench-egress")?;
     let load = Load::start(&stage)?;
-    let (mut running, absent) = peers::start(&stage, &load, bastle)?;
+    let (mut running, mut absent) = peers::start(&stage, &load, bastle)?;
     let mut figures = Figures::new();
-    memory(&load, &mut running, &mut figures)?;
+    memory(&load, &running, &mut figures)?;
+    peers::look_inside(&load, &mut running, &mut absent);
     for measure in MEASURES {
         println!("measuring {}", measure.name());
         let cpu = RefCell::new(BTreeMap::<&'static str, Vec<f64>>::new());
@@ -136,8 +137,8 @@ fn sample(
 }
 
 /// Memory idle and with many tunnels open, before anything else has made a process grow.
-fn memory(load: &Load, running: &mut [Peer], figures: &mut Figures) -> Result<(), Failed> {
-    for peer in running.iter() {
+fn memory(load: &Load, running: &[Peer], figures: &mut Figures) -> Result<(), Failed> {
+    for peer in running {
         let Some(idle) = peer.resident_kib() else {
             continue;
         };

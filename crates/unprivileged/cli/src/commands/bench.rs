@@ -53,13 +53,23 @@ pub(crate) fn run(args: &BenchArgs, cx: &Context) -> Ended {
         |question: &str| Query::parse(question, &surroundings).map(|query| nanoseconds(&effective, &query));
     let path_ns = asked("write ./src/deeply/nested/module/main.rs")?;
     let host_ns = asked("net GET https://api.example.com/v1/things")?;
-    let command_ns = asked("exec cargo test --workspace && git commit -m done | tee out.txt")?;
+    let url_ns = asked("net POST https://api.example.com:8443/v1/things/by/name")?;
+    let command_ns = asked("exec cargo test --workspace --no-fail-fast")?;
+    // Three commands and their shell syntax: the grammar is parsed, and each is judged.
+    let line_ns = asked("exec cargo test --workspace && git commit -m done | tee out.txt")?;
     cx.print_json(&json!({
         "compile_us": compile_us,
         "decide_path_ns": path_ns,
         "decide_host_ns": host_ns,
         "decide_command_ns": command_ns,
-        "decide_us": { "path": path_ns / 1000.0, "host": host_ns / 1000.0, "command": command_ns / 1000.0 },
+        "decide_line_ns": line_ns,
+        "decide_us": {
+            "path": path_ns / 1000.0,
+            "host": host_ns / 1000.0,
+            "url": url_ns / 1000.0,
+            "command": command_ns / 1000.0,
+            "line": line_ns / 1000.0,
+        },
     }))?;
     Ok(0)
 }

@@ -15,8 +15,7 @@ Examples:
   bastle can-i net GET https://example.com/a
   bastle can-i tool 'Bash(git push *)'
 
-Exit codes: 0 allow, 1 deny, 10 ask (a person decides), 2 no answer (usage, or a policy that cannot be used).
-Network: this build has no egress, so nothing gets out even where the policy allows it.")]
+Exit codes: 0 allow, 1 deny, 10 ask (a person decides), 2 no answer (usage, or a policy that cannot be used).")]
 pub(crate) struct CanIArgs {
     /// What is asked about
     #[arg(value_enum)]
@@ -81,9 +80,6 @@ fn line(answer: &Answer, cx: &Context) -> String {
     }
     if let Some(resolved) = &answer.resolved {
         line.push_str(&format!(" {dot} it leads to {}", clean(resolved.as_str())));
-    }
-    if let (bastle_policy::Query::Net(_), Outcome::Allow) = (&answer.query, decision.outcome) {
-        line.push_str(&format!(" {dot} but this build has no egress: nothing gets out"));
     }
     line
 }

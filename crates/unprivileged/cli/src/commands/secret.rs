@@ -5,7 +5,7 @@ use crate::render::{Paint, Table, timestamp};
 use bastle_contract::{Code, Fault};
 use bastle_control::Store;
 use serde_json::json;
-use std::io::{IsTerminal, Read};
+use std::io::IsTerminal;
 
 /// Arguments of `secret`.
 #[derive(Debug, clap::Args)]
@@ -65,14 +65,11 @@ pub(crate) fn run(args: SecretArgs, cx: &Context) -> Ended {
             from_env,
         } => {
             let value = match from_env {
-                Some(variable) => zeroize::Zeroizing::new(std::env::var(&variable).map_err(|_| {
-                    Fault::new(
-                        Code::UsageArgument,
-                        format!("the variable {variable} is not set"),
-                        "",
-                    )
-                })?),
-                None => typed(if from_stdin { Typed::Wished } else { Typed::Guessed })?,
+                Some(variable) => bastle_control::variable_secret(&variable)?,
+                None => {
+                    check(if from_stdin { Typed::Wished } else { Typed::Guessed })?;
+                    bastle_control::typed_secret()?
+                }
             };
             store.set(&name, &value)?;
             cx.note(&format!(
@@ -103,10 +100,9 @@ enum Typed {
     Guessed,
 }
 
-/// One line of standard input.
-fn typed(typed: Typed) -> Result<zeroize::Zeroizing<String>, Fault> {
-    let stdin = std::io::stdin();
-    if stdin.is_terminal() && typed == Typed::Guessed {
+/// Refuses to read from a terminal unless somebody said so: it would show the value.
+fn check(typed: Typed) -> Result<(), Fault> {
+    if std::io::stdin().is_terminal() && typed == Typed::Guessed {
         return Err(Fault::new(
             Code::UsageArgument,
             "standard input is a terminal, which would show the value",
@@ -114,14 +110,7 @@ fn typed(typed: Typed) -> Result<zeroize::Zeroizing<String>, Fault> {
         )
         .help("bastle secret set NAME --from-stdin < FILE, or --from-env VARIABLE"));
     }
-    // With room for all of it: growing would leave copies behind.
-    let mut text = zeroize::Zeroizing::new(String::with_capacity(64 * 1024));
-    stdin
-        .lock()
-        .take(32 * 1024)
-        .read_to_string(&mut text)
-        .map_err(|error| Fault::new(Code::UsageArgument, "cannot read the value", error.to_string()))?;
-    Ok(text)
+    Ok(())
 }
 
 fn list(store: &Store, format: Format, cx: &Context) -> Ended {

@@ -139,23 +139,30 @@ impl Egress {
         self.socket.as_fd()
     }
 
-    /// Tells it that the run is over and gives its last words to `hear`.
+    /// Gives its last words to `hear`: what it still has to say until it is silent for a moment, then what it says when
+    /// it is told that the run is over.
     pub(crate) fn farewell(
         &self,
+        silence: Duration,
         mut hear: impl FnMut(FromEgress) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        // One that is gone has nothing left to say.
-        if rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write).is_err() {
-            return Ok(());
-        }
         let until = Instant::now() + FAREWELL;
-        while self.speaks(until.saturating_duration_since(Instant::now())) {
+        let mut told = false;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if !self.speaks(if told { left } else { silence.min(left) }) {
+                // One that is gone has nothing left to say.
+                if told || rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write).is_err() {
+                    return Ok(());
+                }
+                told = true;
+                continue;
+            }
             match socket::receive(&self.socket) {
                 Ok(Some((frame, _))) => hear(frame)?,
-                Ok(None) | Err(_) => break,
+                Ok(None) | Err(_) => return Ok(()),
             }
         }
-        Ok(())
     }
 }
 

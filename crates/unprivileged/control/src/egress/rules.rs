@@ -161,3 +161,90 @@ pub fn digest(table: &NetPolicy) -> Result<Digest, Fault> {
     let bytes = serde_json::to_vec(table).map_err(|error| fault(error.to_string()))?;
     Digest::try_from(blake3::hash(&bytes).to_hex().to_string()).map_err(|error| fault(error.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bastle_contract::AbsPath;
+    use bastle_policy::{ConnectVerdict, Host};
+
+    fn rules(dir: &std::path::Path, policy: &str) -> Rules {
+        let path = |below: &str| AbsPath::from_path(&dir.canonicalize().unwrap().join(below)).unwrap();
+        for below in ["home", "home/w", "state", "config"] {
+            std::fs::create_dir_all(dir.join(below)).unwrap();
+        }
+        std::fs::write(dir.join("policy.json"), policy).unwrap();
+        let place = Place {
+            home: path("home"),
+            workspace: path("home/w"),
+            cwd: path("home/w"),
+            state: dir.join("state"),
+            config: dir.join("config"),
+        };
+        let sources = Sources {
+            files: vec![dir.join("policy.json")],
+            ..Sources::default()
+        };
+        let mut loaded = load(&place, &sources).unwrap();
+        Rules::new(&place, &sources, &mut loaded).unwrap()
+    }
+
+    fn passes(table: &NetPolicy, host: &str) -> bool {
+        matches!(
+            table.connect(&Host::new(host).unwrap(), 443),
+            ConnectVerdict::Pass(_) | ConnectVerdict::Inspect(_)
+        )
+    }
+
+    #[test]
+    fn a_refusal_while_the_run_lives_beats_every_file_and_can_be_taken_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut rules = rules(dir.path(), r#"{"version":1,"net":{"allow":["a.example"]}}"#);
+        assert!(passes(&rules.table().unwrap(), "a.example"));
+        assert!(!passes(&rules.table().unwrap(), "b.example"));
+        assert!(!passes(&rules.refuse("a.example").unwrap(), "a.example"));
+        assert!(passes(&rules.grant("b.example").unwrap(), "b.example"));
+        assert!(passes(&rules.withdraw("a.example").unwrap(), "a.example"));
+        // Allowing what was refused takes the refusal back.
+        assert!(!passes(&rules.refuse("b.example").unwrap(), "b.example"));
+        assert!(passes(&rules.grant("b.example").unwrap(), "b.example"));
+    }
+
+    #[test]
+    fn a_bad_rule_or_a_bad_file_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut rules = rules(dir.path(), r#"{"version":1,"net":{"allow":["a.example"]}}"#);
+        for bad in ["*", "http://x", "a b c", "", "metadata.google.internal"] {
+            let changed = rules.grant(bad);
+            assert!(
+                changed.is_err() || !passes(&changed.unwrap(), "evil.example"),
+                "{bad}"
+            );
+            rules.withdraw(bad).unwrap();
+        }
+        std::fs::write(dir.path().join("policy.json"), "{").unwrap();
+        assert!(rules.reread().is_err());
+        assert!(passes(&rules.table().unwrap(), "a.example"));
+        std::fs::write(
+            dir.path().join("policy.json"),
+            r#"{"version":1,"net":{"allow":["c.example"]}}"#,
+        )
+        .unwrap();
+        let table = rules.reread().unwrap();
+        assert!(passes(&table, "c.example") && !passes(&table, "a.example"));
+    }
+
+    #[test]
+    fn a_remote_that_the_agent_writes_later_is_not_believed_by_a_reload() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut rules = rules(dir.path(), r#"{"version":1}"#);
+        let git = dir.path().join("home/w/.git");
+        std::fs::create_dir_all(&git).unwrap();
+        std::fs::write(
+            git.join("config"),
+            "[remote \"origin\"]\nurl = https://evil.example/x/y\n",
+        )
+        .unwrap();
+        assert!(rules.reread().unwrap().remotes.is_empty());
+    }
+}

@@ -89,3 +89,28 @@ impl NetTotals {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bastle_policy::NetBudget;
+
+    #[test]
+    fn what_was_spent_is_not_given_back_to_a_new_process() {
+        let totals = NetTotals {
+            bytes_out: 70,
+            requests: 9,
+            cost_micro_usd: 2_000_000,
+            ..NetTotals::default()
+        };
+        let budget = NetBudget {
+            bytes_out: Some(100),
+            requests: Some(5),
+            cost_micro_usd: Some(5_000_000),
+            ..NetBudget::default()
+        };
+        let rest = totals.rest(&budget);
+        assert_eq!((rest.bytes_out, rest.requests), (Some(30), Some(0)));
+        assert_eq!((rest.cost_micro_usd, rest.tokens), (Some(3_000_000), None));
+    }
+}

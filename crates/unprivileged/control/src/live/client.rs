@@ -23,13 +23,15 @@ pub struct Answer {
 
 /// Says something to a run and waits for its answer.
 pub fn ask(state: &Path, run: &RunId, command: &Command) -> Result<serde_json::Value, Vec<Fault>> {
-    let path = super::path(state, run);
-    let stream = UnixStream::connect(&path).map_err(|error| {
+    let directory = super::directory(state);
+    let connected =
+        super::open(&directory).and_then(|(_open, short)| UnixStream::connect(short.join(super::name(run))));
+    let stream = connected.map_err(|error| {
         vec![
             Fault::new(
                 Code::AuditMissing,
                 format!("the run {run} does not live"),
-                format!("{}: {error}", path.display()),
+                format!("{}: {error}", directory.join(super::name(run)).display()),
             )
             .help("bastle ps"),
         ]
@@ -60,7 +62,10 @@ fn talk(mut stream: UnixStream, command: &Command) -> std::io::Result<Answer> {
 /// Runs that live, by name.
 #[must_use]
 pub fn living(state: &Path) -> Vec<RunId> {
-    let Ok(entries) = std::fs::read_dir(super::directory(state)) else {
+    let Ok((_open, short)) = super::open(&super::directory(state)) else {
+        return Vec::new();
+    };
+    let Ok(entries) = std::fs::read_dir(&short) else {
         return Vec::new();
     };
     let mut runs: Vec<RunId> = entries

@@ -12,6 +12,8 @@ pub use words::{Command, Scope};
 pub(crate) use server::Live;
 
 use bastle_contract::RunId;
+use rustix::fs::{Mode, OFlags};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// Where the sockets are: the user's runtime directory, else the state directory.
@@ -22,7 +24,16 @@ pub(crate) fn directory(state: &Path) -> PathBuf {
     }
 }
 
-/// The socket of one run.
-pub(crate) fn path(state: &Path, run: &RunId) -> PathBuf {
-    directory(state).join(format!("{run}.sock"))
+/// The name of a run's socket.
+pub(crate) fn name(run: &RunId) -> String {
+    format!("{run}.sock")
+}
+
+/// A directory that is open, and a short path to it: the address of a socket holds about a hundred bytes, and state
+/// directories and names of runs together can be longer. The path holds as long as the descriptor.
+pub(crate) fn open(directory: &Path) -> std::io::Result<(OwnedFd, PathBuf)> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = rustix::fs::open(directory, flags, Mode::empty())?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
+    Ok((open, path))
 }

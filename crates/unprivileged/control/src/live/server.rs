@@ -3,7 +3,7 @@ use super::words::{Command, MOST_LINE};
 use bastle_contract::{Code, Fault, RunId};
 use rustix::io::Errno;
 use serde_json::Value;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -36,7 +36,7 @@ impl Live {
     /// Makes the socket of a run, and removes what dead runs left.
     pub(crate) fn open(state: &Path, run: &RunId) -> Result<Self, Fault> {
         let directory = super::directory(state);
-        let path = super::path(state, run);
+        let path = directory.join(super::name(run));
         let fault = |error: std::io::Error| {
             Fault::new(
                 Code::StateDir,
@@ -45,16 +45,15 @@ impl Live {
             )
             .help("set XDG_RUNTIME_DIR to a directory of your own")
         };
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&directory)
-            .map_err(fault)?;
-        std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o700)).map_err(fault)?;
-        sweep(&directory);
-        let listener = UnixListener::bind(&path).map_err(fault)?;
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).map_err(fault)?;
-        listener.set_nonblocking(true).map_err(fault)?;
+        let mut listener = bind(&directory, run);
+        // A run that ended in this moment took the empty directory with it.
+        if listener
+            .as_ref()
+            .is_err_and(|error| error.kind() == ErrorKind::NotFound)
+        {
+            listener = bind(&directory, run);
+        }
+        let listener = listener.map_err(fault)?;
         Ok(Self {
             path,
             listener,
@@ -142,9 +141,25 @@ impl Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        // One that stays is swept by the next run.
+        // One that stays is swept by the next run; a directory with other runs in it stays.
         drop(std::fs::remove_file(&self.path));
+        drop(self.path.parent().map(std::fs::remove_dir));
     }
+}
+
+fn bind(directory: &Path, run: &RunId) -> std::io::Result<UnixListener> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)?;
+    std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700))?;
+    let (_open, short) = super::open(directory)?;
+    sweep(&short);
+    let at = short.join(super::name(run));
+    let listener = UnixListener::bind(&at)?;
+    std::fs::set_permissions(&at, std::fs::Permissions::from_mode(0o600))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
 }
 
 enum Heard {

@@ -20,6 +20,8 @@ const MOST_RESTARTS: u32 = 3;
 const MOST_AT_ONCE: usize = 256;
 /// Denials whose ids a person can still answer.
 const MOST_RECENT: usize = 256;
+/// How long egress must be silent at the end of a run before it is told: ends of connections come in bursts.
+const SILENCE: Duration = Duration::from_millis(20);
 /// Rules the agent asked for that are told.
 const MOST_WANTED: u32 = 20;
 
@@ -164,7 +166,13 @@ impl Relay<'_> {
             net.egress.take()
         });
         if let Some(egress) = egress {
-            egress.farewell(|frame| self.net_frame(frame).map(|_| ()))?;
+            // Connections of a run that used none have no end to tell.
+            let quiet = self
+                .net
+                .as_ref()
+                .is_none_or(|net| net.totals.requests + net.totals.denied == 0);
+            let silence = if quiet { Duration::ZERO } else { SILENCE };
+            egress.farewell(silence, |frame| self.net_frame(frame).map(|_| ()))?;
             self.record.flush()?;
         }
         Ok(self.net.take().map(|net| net.totals))

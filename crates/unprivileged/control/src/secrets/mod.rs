@@ -102,6 +102,25 @@ impl Drop for Secrets {
     }
 }
 
+/// A value from standard input, for the store.
+pub fn typed_secret() -> Result<Zeroizing<String>, Fault> {
+    use std::io::Read;
+    // With room for all of it: growing would leave copies behind.
+    let mut text = Zeroizing::new(String::with_capacity(4 * MOST_VALUE));
+    std::io::stdin()
+        .lock()
+        .take(2 * MOST_VALUE as u64)
+        .read_to_string(&mut text)
+        .map_err(|error| Fault::new(Code::UsageArgument, "cannot read the value", error.to_string()))?;
+    Ok(text)
+}
+
+/// A value from a variable, for the store.
+pub fn variable_secret(name: &str) -> Result<Zeroizing<String>, Fault> {
+    let missing = |_| Fault::new(Code::UsageArgument, format!("the variable {name} is not set"), "");
+    std::env::var(name).map(Zeroizing::new).map_err(missing)
+}
+
 const FORMS: &str = "write file:PATH, env:NAME, exec:COMMAND ARGUMENT..., keyring:NAME or store:NAME (bastle secret set NAME)";
 
 fn fault(name: &EnvName, why: String) -> Fault {

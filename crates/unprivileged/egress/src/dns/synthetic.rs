@@ -46,8 +46,8 @@ impl Synthetic {
             return Some(address_at(offset));
         }
         for _ in 0..MAX_LOOKS {
-            // Offset 0 is the network itself.
-            let offset = map.next % MAX_SYNTHETIC as u32 + 1;
+            // 0 is the network itself, 1 the sandbox's own address.
+            let offset = map.next % MAX_SYNTHETIC as u32 + 2;
             map.next = map.next.wrapping_add(1) % MAX_SYNTHETIC as u32;
             if map.release(offset, now) {
                 map.by_name.insert(host.clone(), offset);

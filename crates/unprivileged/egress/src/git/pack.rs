@@ -282,6 +282,9 @@ pub(crate) fn fuzz_pack(bytes: &[u8]) {
     for digits in [40, 64] {
         let (old, new) = ("1".repeat(digits), "2".repeat(digits));
         // Nothing hashes to these.
-        assert_eq!(History::read(bytes, digits).relation(&old, &new), Relation::Unknown);
+        assert_eq!(
+            History::read(bytes, digits).relation(&old, &new),
+            Relation::Unknown
+        );
     }
 }

@@ -1,4 +1,5 @@
 //! The resolver face and the addresses it gives.
+use crate::dns;
 use crate::testing::{Egress, echo, egress, read_all, table};
 use crate::transparent;
 use bastle_contract::Code;
@@ -7,7 +8,7 @@ use hickory_proto::op::{Edns, Message, Query, ResponseCode};
 use hickory_proto::rr::{Name, RData, RecordType};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
 fn question(name: &str, kind: RecordType) -> Message {
@@ -211,4 +212,50 @@ async fn plain_requests_inside_must_name_the_host_of_the_connection() {
         .await
         .unwrap();
     assert!(read_all(&mut nested).await.starts_with("HTTP/1.1 400 "));
+}
+
+#[tokio::test]
+async fn over_tcp_the_same_answers_come_and_a_query_beyond_the_limit_ends_the_connection() {
+    let egress = egress(table(r#"{"allow": ["a.example"]}"#, &[])).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (stream, _) = listener.accept().await.unwrap();
+    let handshake = egress.handshakes.take().await;
+    tokio::spawn(dns::serve_tcp(Arc::clone(&egress.state), stream, handshake));
+    for (name, code) in [
+        ("a.example.", ResponseCode::NoError),
+        ("b.example.", ResponseCode::NXDomain),
+    ] {
+        let packet = question(name, RecordType::A).to_vec().unwrap();
+        client
+            .write_u16(u16::try_from(packet.len()).unwrap())
+            .await
+            .unwrap();
+        client.write_all(&packet).await.unwrap();
+        let mut answer = vec![0; client.read_u16().await.unwrap().into()];
+        client.read_exact(&mut answer).await.unwrap();
+        assert_eq!(
+            Message::from_vec(&answer).unwrap().response_code(),
+            code,
+            "{name}"
+        );
+    }
+    client.write_u16(u16::MAX).await.unwrap();
+    client.write_all(&[0; 4_000]).await.unwrap();
+    assert_eq!(client.read(&mut [0; 1]).await.unwrap_or(0), 0);
+}
+
+#[tokio::test]
+async fn egress_itself_is_found_by_tools_that_know_no_proxy() {
+    let egress = egress(table("{}", &[])).await;
+    let own = address(&ask(&egress, "bastle.local.", RecordType::A).await).unwrap();
+    let mut stream = arriving(&egress, SocketAddr::from((own, 80))).await;
+    let request = b"GET /v1/policy HTTP/1.1\r\nHost: bastle.local\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let answer = read_all(&mut stream).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 200 ") && answer.contains("calm-otter"),
+        "{answer}"
+    );
+    assert!(egress.decisions().is_empty());
 }

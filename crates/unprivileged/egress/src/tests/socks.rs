@@ -63,6 +63,16 @@ async fn socks_obeys_the_same_rules_and_says_not_allowed() {
         let mut stream = greeted(&egress).await;
         assert_eq!(replied(&mut stream, &request).await, reply, "{request:?}");
     }
+    // A client that looked the name up itself sends our own address for it.
+    let host = bastle_policy::Host::new("a.example").unwrap();
+    let own = egress
+        .state
+        .names
+        .address(&host, std::time::Instant::now())
+        .unwrap();
+    let mut stream = greeted(&egress).await;
+    let request = [&[5, 1, 0, 1][..], &own.octets(), &port.to_be_bytes()].concat();
+    assert_eq!(replied(&mut stream, &request).await, 0);
     let denial = egress.denial().await;
     assert_eq!(
         (denial.face, denial.code, denial.host.as_str()),

@@ -344,7 +344,7 @@ async fn a_tunnel_judged_by_the_old_table_and_listed_after_the_new_one_is_cut() 
 }
 
 #[tokio::test]
-async fn a_tunnel_in_which_nothing_moves_is_ended_and_one_in_use_is_not() {
+async fn a_tunnel_in_which_nothing_moves_is_ended_and_a_slow_one_is_not() {
     let egress = egress(table("{}", &[])).await;
     let tunnels = &egress.state.tunnels;
     let listed = |host: &str| {
@@ -356,14 +356,73 @@ async fn a_tunnel_in_which_nothing_moves_is_ended_and_one_in_use_is_not() {
         };
         tunnels.list(tunnels.place().unwrap(), via, Admission::Pass, None)
     };
-    let (idle, busy) = (listed("idle.example"), listed("busy.example"));
-    for _ in 0..=60 {
-        busy.tunnel()
-            .received
-            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let (idle, slow) = (listed("idle.example"), listed("slow.example"));
+    for look in 0..150_u64 {
+        if look % 50 == 0 {
+            slow.tunnel()
+                .received
+                .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
         tunnels.sweep();
     }
     let soon = Duration::from_millis(100);
     assert!(tokio::time::timeout(soon, idle.until_cut()).await.is_ok());
-    assert!(tokio::time::timeout(soon, busy.until_cut()).await.is_err());
+    assert!(tokio::time::timeout(soon, slow.until_cut()).await.is_err());
+}
+
+#[tokio::test]
+async fn a_server_that_answers_only_at_the_end_of_the_question_is_heard() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut question = Vec::new();
+        stream.read_to_end(&mut question).await.unwrap();
+        stream
+            .write_all(format!("heard {}", question.len()).as_bytes())
+            .await
+            .unwrap();
+    });
+    let net = local(&format!(r#"{{"rule": "a.example:{port}", "opaque": true}}"#));
+    let egress = egress(table(&net, &[("a.example", "127.0.0.1")])).await;
+    let mut stream = egress.tunnel(&format!("a.example:{port}")).await;
+    stream.write_all(&[1; 100_000]).await.unwrap();
+    stream.shutdown().await.unwrap();
+    assert_eq!(read_all(&mut stream).await, "heard 100000");
+}
+
+#[tokio::test]
+async fn a_tunnel_that_must_be_looked_into_from_now_on_is_cut() {
+    let server = echo(b"").await;
+    let port = server.address.port();
+    let hosts = [("a.example", "127.0.0.1")];
+    // The second rule gives the run its authority, without which the new table would be refused.
+    let rules = |rule: &str| table(&local(&format!(r#"{rule}, "GET other.example/x""#)), &hosts);
+    let egress = egress(rules(&format!(
+        r#"{{"rule": "a.example:{port}", "opaque": true}}"#
+    )))
+    .await;
+    let mut stream = egress.tunnel(&format!("a.example:{port}")).await;
+    stream.write_all(b"x").await.unwrap();
+    assert_eq!(stream.read_u8().await.unwrap(), b'x');
+    assert_eq!(
+        egress
+            .state
+            .reload(rules(&format!(r#""GET a.example:{port}/y""#))),
+        Ok(1)
+    );
+    assert_eq!(read_all(&mut stream).await, "");
+}
+
+#[tokio::test]
+async fn a_table_that_needs_an_authority_the_run_does_not_have_is_refused() {
+    let egress = egress(table(&local(r#""a.example""#), &[])).await;
+    assert!(egress.state.authority.is_none());
+    assert!(
+        egress
+            .state
+            .reload(table(&local(r#""GET a.example/x""#), &[]))
+            .is_err()
+    );
+    assert_eq!(egress.state.generation().number, 0);
 }

@@ -82,6 +82,11 @@ impl Authority {
         Ok(config)
     }
 
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.leaves.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     fn leaf(&self, host: &Host) -> Result<ServerConfig, Fault> {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();

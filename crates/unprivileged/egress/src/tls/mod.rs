@@ -6,6 +6,8 @@
 mod accept;
 mod authority;
 mod roots;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use accept::{Declined, accept};
 pub(crate) use authority::Authority;

@@ -235,13 +235,14 @@ pub(super) fn agents(place: &Place, effective: &Effective) -> Vec<Check> {
             );
         }
     }
-    let offline = Check::new(
-        State::Info,
-        "network",
-        "none inside: this build has no egress proxy",
-    )
-    .consequence("an agent that calls a model over the network cannot reach it");
-    checks.push(offline);
+    checks.push(
+        Check::new(
+            State::Info,
+            "network",
+            "a run reaches only what its rules allow, through its own proxy",
+        )
+        .consequence("an agent that calls a model needs its host in net.allow, or --allow-net HOST"),
+    );
     checks
 }
 

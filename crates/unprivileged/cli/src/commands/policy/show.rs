@@ -37,11 +37,7 @@ enum Held {
     Advisory,
     /// Depends on what the host offers; the plan says, and refuses to start where nothing holds it.
     AtStart,
-    /// Nothing in this build acts on it.
-    Unused(&'static str),
 }
-
-const NO_EGRESS: &str = "no egress in this build";
 
 /// Shows it.
 pub(super) fn show(common: &Common, columns: Columns, cx: &Context) -> Ended {
@@ -113,7 +109,6 @@ impl Held {
             Self::Covered => ("partly", "shim: not for copies", Paint::Warn),
             Self::Advisory => ("advisory", "", Paint::Warn),
             Self::AtStart => ("enforced", "proven at start", Paint::Good),
-            Self::Unused(why) => ("unused", why, Paint::Dim),
         }
     }
 }
@@ -147,7 +142,7 @@ fn rows(effective: &Effective) -> Vec<Row> {
         rows.push(Row {
             section: "secrets",
             rule: secret.value.name.as_str().to_owned(),
-            held: Held::Unused(NO_EGRESS),
+            held: Held::Enforced(Mechanism::Proxy),
             origin: secret.origin.clone(),
         });
     }
@@ -157,11 +152,11 @@ fn rows(effective: &Effective) -> Vec<Row> {
     ] {
         if let Some(rule) = rule {
             let word = bastle_policy::Outcome::from(rule.value).name().to_owned();
-            // Held as command rules, which the exec section lists.
+            // Held on the wire, where pushes go over HTTP; the exec section lists the advice for everything else.
             rows.push(Row {
                 section,
                 rule: word,
-                held: Held::Advisory,
+                held: Held::Enforced(Mechanism::Proxy),
                 origin: rule.origin.clone(),
             });
         }
@@ -213,7 +208,7 @@ fn limits(effective: &Effective, rows: &mut Vec<Row>) {
     }
 }
 
-/// Nothing gets out, so every network rule is moot: the empty namespace denies all.
+/// The namespace has no way out but the proxy, which holds the rules.
 fn network(effective: &Effective, rows: &mut Vec<Row>) {
     let origin = Origin {
         layer: LayerKind::Floor,
@@ -237,7 +232,7 @@ fn network(effective: &Effective, rows: &mut Vec<Row>) {
                 rows.push(Row {
                     section,
                     rule: rule.value.to_string(),
-                    held: Held::Unused(NO_EGRESS),
+                    held: Held::Enforced(Mechanism::Proxy),
                     origin: rule.origin.clone(),
                 });
             }

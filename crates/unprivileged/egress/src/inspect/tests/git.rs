@@ -195,11 +195,24 @@ async fn a_forced_push_and_a_deletion_do_not_pass_unasked() {
     let fixture = fixture().await;
     let rules = r#"{"push": "allow", "forcePush": "deny", "branches": ["agent/*"]}"#;
     let egress = egress_for(fixture.origin.port, &sections(rules)).await;
+    commit(&fixture.work, "two");
+    let bare = fixture.bare.to_str().unwrap().to_owned();
+    done(&fixture.work, &["push", "-q", &bare, "main:agent/x"]);
     let before = fixture.at("agent/x");
+    // Only the last commit is rewritten: what was sent does not tell, so a person would be asked.
     done(&fixture.work, &["commit", "-q", "--amend", "-m", "rewritten"]);
-    let forced = fixture.push(&egress, &["+main:agent/x"]).await;
+    let unknown = fixture.push(&egress, &["+main:agent/x"]).await;
     assert!(
-        !forced.status.success() && said(&forced).contains("bastle: denied"),
+        !unknown.status.success() && said(&unknown).contains("cannot be told"),
+        "{}",
+        said(&unknown)
+    );
+    // A history of its own: what was sent tells that nothing of the old one is in it.
+    done(&fixture.work, &["checkout", "-q", "--orphan", "fresh"]);
+    commit(&fixture.work, "a new beginning");
+    let forced = fixture.push(&egress, &["+fresh:agent/x"]).await;
+    assert!(
+        !forced.status.success() && said(&forced).contains("it is forced"),
         "{}",
         said(&forced)
     );

@@ -1,0 +1,232 @@
+//! Directories by descriptor: every open stays beneath, follows no link and hangs on nothing.
+//!
+//! **Trust:** this is how the agent's tree is read and changed while the agent may still rename, replace and
+//! recreate everything in it. No function here takes a name apart or trusts an earlier look at it: a file is what
+//! `fstat` says after the open.
+use crate::path::{TreePath, visible};
+use rustix::fs::{self as rfs, AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Bytes asked of the kernel per listing call: some thousand names, so that most directories need one call.
+const LISTING: usize = 64 * 1024;
+/// Most names of one directory; more are refused rather than gathered in memory.
+const MAX_NAMES: usize = crate::manifest::MAX_ENTRIES;
+
+/// A directory that is open.
+#[derive(Debug)]
+pub struct Dir(OwnedFd);
+
+/// What a listing says of one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The name's bytes.
+    pub name: Vec<u8>,
+    /// The kernel's hint; `Unknown` on some file systems.
+    pub kind: FileType,
+}
+
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS);
+const DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+/// `NONBLOCK`: a FIFO that took the file's place answers at once instead of waiting for a writer.
+const REGULAR: OFlags = OFlags::RDONLY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
+
+fn name_of(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
+}
+
+impl Dir {
+    /// Opens a directory of the user's own by its absolute path; the last component must not be a link.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self(rfs::open(path, DIRECTORY, Mode::empty())?))
+    }
+
+    /// Opens a directory beneath this one; `None` is this one again, with its own read position.
+    ///
+    /// # Errors
+    /// `ELOOP` or `ENOTDIR` when a component is a link, `EXDEV` when the way leads out.
+    pub fn beneath(&self, path: Option<&TreePath>) -> io::Result<Self> {
+        let path = path.map_or(Path::new("."), TreePath::as_path);
+        let open = || rfs::openat2(&self.0, path, DIRECTORY, Mode::empty(), BENEATH);
+        match open() {
+            Ok(fd) => Ok(Self(fd)),
+            // The agent may lock its own directories; on its copy the owner's rights are given back.
+            Err(Errno::ACCESS) => {
+                self.unlock(path, FileType::Directory)?;
+                Ok(Self(open()?))
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Opens a regular file by name and tells what it is after the open.
+    ///
+    /// # Errors
+    /// `InvalidInput` when it is anything but a regular file; otherwise the kernel's.
+    pub fn open_regular(&self, name: &[u8]) -> io::Result<(File, Stat)> {
+        let path = name_of(name);
+        let open = || rfs::openat2(&self.0, path, REGULAR, Mode::empty(), BENEATH);
+        let fd = match open() {
+            Err(Errno::ACCESS) => {
+                self.unlock(path, FileType::RegularFile)?;
+                open()?
+            }
+            other => other?,
+        };
+        let stat = rfs::fstat(&fd)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        Ok((File::from(fd), stat))
+    }
+
+    /// Gives the owner back the right to read what is ours and has no other name. Through an `O_PATH` descriptor,
+    /// so that the check and the change concern the same file.
+    fn unlock(&self, path: &Path, kind: FileType) -> io::Result<()> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rfs::openat2(&self.0, path, flags, Mode::empty(), BENEATH)?;
+        let stat = rfs::fstat(&fd)?;
+        let same = FileType::from_raw_mode(stat.st_mode) == kind && stat.st_uid == rustix::process::getuid().as_raw();
+        let alone = kind == FileType::Directory || stat.st_nlink == 1;
+        if !same || !alone {
+            return Err(Errno::ACCESS.into());
+        }
+        let add = if kind == FileType::Directory { 0o700 } else { 0o600 };
+        let through = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        Ok(rfs::chmod(through, Mode::from_raw_mode(stat.st_mode & 0o7777 | add))?)
+    }
+
+    /// What stands under a name, the link itself when it is one.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn stat(&self, name: &[u8]) -> io::Result<Stat> {
+        Ok(rfs::statat(&self.0, name_of(name), AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    /// The target of a link, as written.
+    ///
+    /// # Errors
+    /// The kernel's; `EINVAL` when it is no link.
+    pub fn read_link(&self, name: &[u8]) -> io::Result<Vec<u8>> {
+        Ok(rfs::readlinkat(&self.0, name_of(name), Vec::new())?.into_bytes())
+    }
+
+    /// All names but `.` and `..`. Reads the position of this descriptor: list each `Dir` once.
+    ///
+    /// # Errors
+    /// The kernel's, and when there are more names than one tree may have.
+    pub fn list(&self) -> io::Result<Vec<Listed>> {
+        let mut space = vec![MaybeUninit::uninit(); LISTING];
+        let mut raw = RawDir::new(&self.0, &mut space);
+        let mut names = Vec::new();
+        while let Some(entry) = raw.next() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            if names.len() == MAX_NAMES {
+                return Err(io::Error::other("too many names in one directory"));
+            }
+            names.push(Listed {
+                name: name.to_vec(),
+                kind: entry.file_type(),
+            });
+        }
+        Ok(names)
+    }
+
+    /// Makes a new file; fails when the name is taken, by whatever.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn create_new(&self, name: &[u8], mode: u32) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(File::from(rfs::openat(&self.0, name_of(name), flags, Mode::from_raw_mode(mode))?))
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn make_dir(&self, name: &[u8]) -> io::Result<()> {
+        Ok(rfs::mkdirat(&self.0, name_of(name), Mode::from_raw_mode(0o777))?)
+    }
+
+    /// Makes a symlink.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn make_link(&self, name: &[u8], target: &[u8]) -> io::Result<()> {
+        Ok(rfs::symlinkat(name_of(target), &self.0, name_of(name))?)
+    }
+
+    /// Moves a name of this directory to a name of another.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn rename_to(&self, name: &[u8], other: &Self, new: &[u8]) -> io::Result<()> {
+        Ok(rfs::renameat(&self.0, name_of(name), &other.0, name_of(new))?)
+    }
+
+    /// Removes a name and, when it is a directory, everything in it; a missing name is fine.
+    ///
+    /// # Errors
+    /// The kernel's, and when the nesting is deeper than any tree of ours.
+    pub fn remove_all(&self, name: &[u8]) -> io::Result<()> {
+        self.remove_nested(name, 0)
+    }
+
+    fn remove_nested(&self, name: &[u8], depth: usize) -> io::Result<()> {
+        match rfs::unlinkat(&self.0, name_of(name), AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => return Ok(()),
+            Err(Errno::ISDIR | Errno::PERM) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        if depth > crate::path::MAX_DEPTH * 4 {
+            return Err(io::Error::other("nested too deeply to be removed"));
+        }
+        let inner = self.beneath_name(name)?;
+        // A directory without the owner's write bit lets nothing in it be removed.
+        rfs::fchmod(&inner.0, Mode::from_raw_mode(0o700))?;
+        for listed in inner.list()? {
+            inner.remove_nested(&listed.name, depth + 1)?;
+        }
+        match rfs::unlinkat(&self.0, name_of(name), AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn beneath_name(&self, name: &[u8]) -> io::Result<Self> {
+        let path = TreePath::join(None, name).map_err(|_| {
+            io::Error::new(io::ErrorKind::InvalidInput, format!("impossible name {}", visible(name)))
+        })?;
+        self.beneath(Some(&path))
+    }
+}
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,36 @@
+//! Contents by digest, as review, gate and apply read them.
+//!
+//! **Trust:** what is read is checked against its digest, so that a damaged store is an error and never a file.
+use crate::manifest::Content;
+use bastle_contract::{Code, Fault};
+use std::fs::File;
+use std::io::Read;
+
+/// Where contents come from: immutable, addressed by digest, so that the agent cannot swap one between its
+/// classification and its use.
+pub trait Blobs {
+    /// Opens the content of this digest for reading from its start.
+    ///
+    /// # Errors
+    /// When the content is not kept or cannot be read.
+    fn open(&self, digest: &Content) -> Result<File, Fault>;
+}
+
+/// Reads a content of at most `most` bytes; `None` when it is larger.
+///
+/// # Errors
+/// When it is not kept, cannot be read, or its bytes are not those of the digest.
+pub fn read_blob(blobs: &dyn Blobs, digest: &Content, most: u64) -> Result<Option<Vec<u8>>, Fault> {
+    let mut bytes = Vec::new();
+    let file = blobs.open(digest)?;
+    file.take(most.saturating_add(1))
+        .read_to_end(&mut bytes)
+        .map_err(|why| Fault::new(Code::WorkspaceApply, format!("read content {digest}"), why.to_string()))?;
+    if bytes.len() as u64 > most {
+        return Ok(None);
+    }
+    if Content::of(&bytes) != *digest {
+        return Err(Fault::new(Code::WorkspaceApply, format!("content {digest}"), "its bytes have changed in the store"));
+    }
+    Ok(Some(bytes))
+}

@@ -1,0 +1,108 @@
+//! Where the bytes of a digest come from: the store, or a tree that still holds the file they were read from.
+//!
+//! **Trust:** a tree only lends. Whatever it gives is hashed while it is taken, and bytes with another digest are as
+//! good as none; so neither the agent nor an edit of the source can put other bytes in the place of recorded ones.
+use crate::beneath::Dir;
+use crate::faults::io_fault;
+use crate::manifest::{Content, Kind, Manifest};
+use crate::path::{TreePath, visible};
+use crate::scan::length;
+use crate::store::{Batch, Store};
+use bastle_contract::{Code, Fault};
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// A tree that may still hold the files of a manifest.
+pub struct Lender {
+    root: Dir,
+    by_content: HashMap<Content, (TreePath, u64)>,
+}
+
+impl Lender {
+    /// `None` when the tree is gone.
+    #[must_use]
+    pub fn new(root: &Path, manifest: &Manifest) -> Option<Self> {
+        let root = Dir::open(root).ok()?;
+        let mut by_content = HashMap::with_capacity(manifest.entries().len());
+        for entry in manifest.entries() {
+            if let Kind::File { digest, size, .. } = &entry.kind {
+                by_content.insert(*digest, (entry.path.clone(), *size));
+            }
+        }
+        Some(Self { root, by_content })
+    }
+
+    /// A file that may hold the content: the right length, not yet hashed.
+    fn candidate(&self, content: &Content) -> Option<(File, u64)> {
+        let (path, size) = self.by_content.get(content)?;
+        let dir = self.root.beneath(path.parent().as_ref()).ok()?;
+        let (file, stat) = dir.open_regular(path.name()).ok()?;
+        (length(&stat) == *size).then_some((file, *size))
+    }
+}
+
+/// The store and those who lend to it.
+pub struct Contents<'a> {
+    store: &'a Store,
+    lenders: Vec<Lender>,
+    temporary: PathBuf,
+}
+
+impl<'a> Contents<'a> {
+    /// `temporary` belongs to the run alone.
+    #[must_use]
+    pub fn new(store: &'a Store, lenders: Vec<Lender>, temporary: PathBuf) -> Self {
+        Self {
+            store,
+            lenders,
+            temporary,
+        }
+    }
+
+    /// Sees to it that the store keeps the content once the batch is committed; `false` when nobody has it.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn ensure(&self, content: &Content, batch: &Batch<'_>, buffer: &mut Vec<u8>) -> Result<bool, Fault> {
+        if self.store.has(content) {
+            return Ok(true);
+        }
+        for lender in &self.lenders {
+            let Some((file, size)) = lender.candidate(content) else {
+                continue;
+            };
+            let (found, _) = batch
+                .take(&file, size, buffer)
+                .map_err(|e| io_fault("take content into", &self.temporary, e))?;
+            if found == *content {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Opens a content: kept, or lent and not yet checked.
+    ///
+    /// # Errors
+    /// When nobody has it.
+    pub fn open(&self, content: &Content, path: &TreePath) -> Result<File, Fault> {
+        if let Ok(file) = self.store.open_object(content) {
+            return Ok(file);
+        }
+        let lent = self.lenders.iter().find_map(|lender| lender.candidate(content));
+        lent.map(|(file, _)| file).ok_or_else(|| not_kept(&[path.clone()]))
+    }
+}
+
+/// Nobody has the content of these files any more.
+pub(crate) fn not_kept(paths: &[TreePath]) -> Fault {
+    let shown: Vec<String> = paths.iter().take(10).map(|path| visible(path.as_bytes())).collect();
+    let more = paths.len().saturating_sub(shown.len());
+    let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
+    Fault::new(
+        Code::WorkspaceDamaged,
+        format!("the recorded content of {}{tail} is not kept any more", shown.join(", ")),
+        "the file was changed in the source and in the copy before a snapshot could take its first content",
+    )
+}

@@ -1,0 +1,157 @@
+//! What a text says that its path does not: hosts, credentials, deceptive characters, members of JSON.
+//!
+//! **Trust:** any bytes, at most [`MAX_SCANNED`] of them; every scan is linear and none keeps a secret it found.
+use super::rules::{Alphabet, Rules, SecretRule};
+use std::collections::BTreeSet;
+
+/// Contents up to this size are read whole; larger ones are classed by size and never as plain text.
+pub(super) const MAX_SCANNED: u64 = 8 << 20;
+/// A value with at least this many bits per character is not a word or a path; English has about 4.1 over a
+/// long text but short identifiers stay below 3.5, random base64 of 20 characters is above 3.8.
+const SECRET_ENTROPY: f64 = 3.6;
+/// Shorter values are names.
+const SECRET_LENGTH: usize = 20;
+/// Hosts kept of one text; a lock file names a handful.
+const MAX_HOSTS: usize = 1_000;
+
+/// Whether bytes are not text: a NUL near the start as git decides it, or not UTF-8.
+pub(crate) fn is_binary(bytes: &[u8]) -> bool {
+    bytes[..bytes.len().min(8_000)].contains(&0) || std::str::from_utf8(bytes).is_err()
+}
+
+/// Whether the kernel or a loader would run these bytes as a program.
+pub(super) fn is_program(bytes: &[u8]) -> bool {
+    const MAGIC: [&[u8]; 8] = [
+        b"\x7fELF",
+        b"MZ",
+        b"\xca\xfe\xba\xbe",
+        b"\xfe\xed\xfa\xce",
+        b"\xfe\xed\xfa\xcf",
+        b"\xce\xfa\xed\xfe",
+        b"\xcf\xfa\xed\xfe",
+        b"\0asm",
+    ];
+    MAGIC.iter().any(|magic| bytes.starts_with(magic))
+}
+
+/// Whether text holds characters that reorder or hide what a reviewer reads.
+pub(super) fn is_deceptive(text: &str) -> bool {
+    text.chars().any(|c| {
+        matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200b}' | '\u{2060}'..='\u{2064}' | '\u{e0000}'..='\u{e007f}')
+            || (c.is_control() && !matches!(c, '\n' | '\r' | '\t' | '\u{c}'))
+    })
+}
+
+/// The hosts that URLs of a text name, with local schemes as hosts of their own.
+pub(super) fn hosts(bytes: &[u8]) -> BTreeSet<String> {
+    let text = String::from_utf8_lossy(bytes);
+    let mut found = BTreeSet::new();
+    for (at, _) in text.match_indices("://") {
+        let rest = &text[at + 3..];
+        let end = rest.find(|c: char| c.is_whitespace() || "/?#\"'`<>|\\,;)}]".contains(c)).unwrap_or(rest.len());
+        let authority = rest[..end].rsplit('@').next().unwrap_or_default();
+        let scheme = text[..at].rsplit(|c: char| !c.is_ascii_alphanumeric() && c != '+').next().unwrap_or_default();
+        let host = if authority.is_empty() { format!("{scheme}:") } else { authority.to_ascii_lowercase() };
+        found.insert(crate::path::visible(host.chars().take(255).collect::<String>().as_bytes()));
+        if found.len() == MAX_HOSTS {
+            break;
+        }
+    }
+    // Shorthands that name no scheme: `git@host:path`, `github:a/b`, `file:../x`.
+    for mark in ["git@", "github:", "gitlab:", "bitbucket:", "gist:", "file:", "link:", "portal:"] {
+        for (at, _) in text.match_indices(mark) {
+            let rest = &text[at + mark.len()..];
+            if rest.starts_with("//") {
+                continue;
+            }
+            let name: String = rest.chars().take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '/' | '_')).take(255).collect();
+            if !name.is_empty() && found.len() < MAX_HOSTS {
+                found.insert(format!("{mark}{name}"));
+            }
+        }
+    }
+    found
+}
+
+/// The members among `keys` that differ between two JSON objects; all of them when either is not one.
+pub(super) fn changed_keys(before: Option<&[u8]>, after: &[u8], keys: &[String]) -> Vec<String> {
+    let parse = |bytes: &[u8]| serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(bytes).ok();
+    let Some(new) = parse(after) else { return keys.to_vec() };
+    let old = match before {
+        None => serde_json::Map::new(),
+        Some(bytes) => match parse(bytes) {
+            Some(old) => old,
+            None => return keys.to_vec(),
+        },
+    };
+    keys.iter().filter(|key| old.get(*key) != new.get(*key)).cloned().collect()
+}
+
+/// A credential found: the rule, its reason and the line, never the value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Secret {
+    pub(super) rule: String,
+    pub(super) why: String,
+    pub(super) line: usize,
+}
+
+/// The first credential of `after` on a line that `before` does not have.
+pub(super) fn new_secret(rules: &Rules, before: Option<&[u8]>, after: &[u8]) -> Option<Secret> {
+    let known: BTreeSet<&[u8]> = before.unwrap_or_default().split(|byte| *byte == b'\n').collect();
+    let lines = after.split(|byte| *byte == b'\n').enumerate();
+    lines.filter(|(_, line)| !known.contains(line)).find_map(|(number, line)| {
+        let text = String::from_utf8_lossy(line);
+        let (rule, why) = secret_in(rules, &text)?;
+        Some(Secret { rule, why, line: number + 1 })
+    })
+}
+
+fn secret_in(rules: &Rules, line: &str) -> Option<(String, String)> {
+    let known = rules.secrets.iter().find(|rule| line.match_indices(rule.prefix.as_str()).any(|(at, _)| follows(rule, line, at)));
+    if let Some(rule) = known {
+        return Some((rule.id.clone(), rule.why.clone()));
+    }
+    let lower = line.to_ascii_lowercase();
+    let named = rules.secret_names.iter().filter_map(|name| lower.find(name.as_str()).map(|at| at + name.len())).min()?;
+    // The value follows the first `=` or `:` after the name; `to_ascii_lowercase` keeps all positions.
+    let value = line.get(named..)?.split_once(['=', ':'])?.1.trim_start_matches(['=', ':', '>', ' ', '"', '\'', '`']);
+    let value: &str = value.split(|c: char| !(c.is_ascii_alphanumeric() || "+/=_-.".contains(c))).next()?;
+    let mixed = value.bytes().any(|b| b.is_ascii_digit()) && value.bytes().any(|b| b.is_ascii_alphabetic());
+    let random = value.len() >= SECRET_LENGTH && mixed && entropy(value.as_bytes()) >= SECRET_ENTROPY;
+    random.then(|| ("named-secret".to_owned(), "a random value with the name of a credential".to_owned()))
+}
+
+fn follows(rule: &SecretRule, line: &str, at: usize) -> bool {
+    let bounded = !line[..at].ends_with(|c: char| c.is_ascii_alphanumeric());
+    let rest = &line[at + rule.prefix.len()..];
+    bounded
+        && match rule.then {
+            Alphabet::Word => rest.bytes().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.')).count() >= rule.least,
+            Alphabet::Upper => rest.bytes().take_while(|b| b.is_ascii_uppercase() || b.is_ascii_digit()).count() >= rule.least,
+            Alphabet::KeyHeader => rest.get(..80.min(rest.len())).is_some_and(|head| head.contains("PRIVATE KEY-----")),
+        }
+}
+
+/// Shannon entropy in bits per byte.
+fn entropy(bytes: &[u8]) -> f64 {
+    let mut counts = [0_u32; 256];
+    for byte in bytes {
+        counts[usize::from(*byte)] += 1;
+    }
+    let total = f64::from(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+    counts.iter().filter(|count| **count > 0).map(|count| f64::from(*count) / total).map(|share| -share * share.log2()).sum()
+}
+
+/// Feeds any bytes to every scan.
+pub(crate) fn fuzz_content(bytes: &[u8]) {
+    let cut = bytes.len() / 2;
+    let (before, after) = bytes.split_at(cut);
+    assert!(hosts(bytes).len() <= MAX_HOSTS);
+    let keys = ["scripts".to_owned()];
+    assert!(changed_keys(Some(before), after, &keys).len() <= 1);
+    if let Ok(rules) = Rules::builtin() {
+        assert!(new_secret(&rules, Some(bytes), bytes).is_none());
+        let _found = new_secret(&rules, Some(before), after);
+    }
+    let _program = (is_binary(bytes), is_program(bytes), is_deceptive(&String::from_utf8_lossy(bytes)));
+}

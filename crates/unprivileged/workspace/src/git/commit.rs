@@ -1,0 +1,169 @@
+//! A commit of accepted changes, put on a new branch of the host's repository without touching its work tree.
+//!
+//! **Trust:** contents come from the immutable store; git sees them as bytes on a pipe, never as files, so no
+//! filter or attribute applies. Objects are built in a scratch repository and handed to the host's object
+//! directory as one checked pack; the branch appears by one atomic reference update, or not at all.
+use super::{BranchName, Call, HostGit, HostRepo, Identity, ObjectId, Scratch, unusable};
+use crate::blobs::Blobs;
+use crate::manifest::Kind;
+use crate::path::TreePath;
+use bastle_contract::{Code, Fault};
+use std::path::Path;
+
+/// A message longer than this is not one.
+const MAX_MESSAGE: usize = 64 << 10;
+
+/// What to commit.
+pub struct CommitRequest<'a> {
+    /// The host's repository.
+    pub repo: &'a HostRepo,
+    /// The commit to build on; none starts a history.
+    pub parent: Option<&'a ObjectId>,
+    /// The branch to create.
+    pub branch: &'a BranchName,
+    /// Its message.
+    pub message: &'a str,
+    /// Author and committer.
+    pub identity: &'a Identity,
+    /// Seconds since 1970.
+    pub seconds: u64,
+    /// Accepted paths with what they become; `None` deletes.
+    pub files: &'a [(TreePath, Option<Kind>)],
+    /// A directory for short-lived files.
+    pub scratch: &'a Path,
+}
+
+/// What was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Commit {
+    /// Its name.
+    pub id: ObjectId,
+    /// The branch that points to it.
+    pub branch: BranchName,
+}
+
+/// Makes the commit and the branch.
+///
+/// # Errors
+/// When git fails, a path cannot be in a commit, or the branch exists already; the host is unchanged then, but
+/// for objects that nothing names.
+pub fn commit_to_branch(git: &HostGit, request: &CommitRequest<'_>, blobs: &dyn Blobs) -> Result<Commit, Fault> {
+    let repo = request.repo;
+    let taken = repo.references()?.into_keys().any(|name| {
+        let full = request.branch.full();
+        name == full || name.starts_with(&format!("{full}/")) || full.starts_with(&format!("{name}/"))
+    });
+    if taken {
+        return Err(Fault::new(Code::WorkspaceApply, format!("branch {}", request.branch), "a branch of that name exists, or one above or below it")
+            .help(format!("bastle apply --branch {}-2", request.branch)));
+    }
+    let objects = repo.objects().canonicalize().map_err(|error| unusable(&repo.common_dir, error.to_string()))?;
+    let scratch = Scratch::new(request.scratch, repo.format, std::slice::from_ref(&objects))?;
+    super::objects::copy_shallow(repo, scratch.path())?;
+    let index = vec![("GIT_INDEX_FILE", scratch.path().join("index"))];
+    if let Some(parent) = request.parent {
+        git.run(&scratch, Call { arguments: vec!["read-tree", parent.as_str()], variables: index.clone(), ..Call::default() })?;
+    }
+    let lines = index_lines(git, &scratch, request, blobs)?;
+    let arguments = vec!["update-index", "-z", "--index-info"];
+    git.run(&scratch, Call { arguments, input: lines, variables: index.clone(), ..Call::default() })?;
+    let tree = identifier(git.run(&scratch, Call { arguments: vec!["write-tree"], variables: index, ..Call::default() })?)?;
+    let id = write_commit(git, &scratch, request, &tree)?;
+    hand_over(git, &scratch, request, &id, &objects)?;
+    create_branch(git, &scratch, request, &id)?;
+    Ok(Commit { id, branch: request.branch.clone() })
+}
+
+/// The input of `update-index --index-info`: deletions first, so that a file can become a directory.
+fn index_lines(git: &HostGit, scratch: &Scratch, request: &CommitRequest<'_>, blobs: &dyn Blobs) -> Result<Vec<u8>, Fault> {
+    let none = "0".repeat(request.repo.format.digits());
+    let mut removed = Vec::new();
+    let mut added = Vec::new();
+    for (path, kind) in request.files {
+        if path.components().any(super::is_git_name) {
+            return Err(Fault::new(Code::WorkspaceApply, format!("commit {path}"), "the name belongs to git itself"));
+        }
+        let (mode, id) = match kind {
+            None => {
+                push_line(&mut removed, "0", &none, path);
+                continue;
+            }
+            Some(Kind::Dir) => continue,
+            Some(Kind::File { digest, mode, .. }) => {
+                let id = hash(git, scratch, std::process::Stdio::from(blobs.open(digest)?))?;
+                (if mode.executable { "100755" } else { "100644" }, id)
+            }
+            Some(Kind::Symlink { target }) => {
+                let call = Call { arguments: vec!["hash-object", "-w", "--stdin", "--no-filters"], input: target.0.clone(), ..Call::default() };
+                ("120000", identifier(git.run(scratch, call)?)?)
+            }
+            Some(Kind::Submodule { .. } | Kind::Opaque { .. }) => {
+                return Err(Fault::new(Code::WorkspaceApply, format!("commit {path}"), "it is not a file or link"));
+            }
+        };
+        push_line(&mut added, mode, id.as_str(), path);
+    }
+    removed.append(&mut added);
+    Ok(removed)
+}
+
+fn push_line(out: &mut Vec<u8>, mode: &str, id: &str, path: &TreePath) {
+    out.extend_from_slice(format!("{mode} {id}\t").as_bytes());
+    out.extend_from_slice(path.as_bytes());
+    out.push(0);
+}
+
+fn hash(git: &HostGit, scratch: &Scratch, input: std::process::Stdio) -> Result<ObjectId, Fault> {
+    let arguments = vec!["hash-object", "-w", "--stdin", "--no-filters"];
+    identifier(git.run(scratch, Call { arguments, source: Some(input), ..Call::default() })?)
+}
+
+fn write_commit(git: &HostGit, scratch: &Scratch, request: &CommitRequest<'_>, tree: &ObjectId) -> Result<ObjectId, Fault> {
+    let who = format!("{} <{}> {} +0000", request.identity.name, request.identity.email, request.seconds);
+    let parent = request.parent.map_or_else(String::new, |id| format!("parent {}\n", id.as_str()));
+    let message: String = request.message.chars().filter(|c| *c == '\n' || *c == '\t' || !c.is_control()).collect();
+    let mut message = message.trim_end().to_owned();
+    message.truncate(message.floor_char_boundary(MAX_MESSAGE));
+    let text = format!("tree {}\n{parent}author {who}\ncommitter {who}\n\n{message}\n", tree.as_str());
+    let arguments = vec!["hash-object", "-t", "commit", "-w", "--stdin"];
+    identifier(git.run(scratch, Call { arguments, input: text.into_bytes(), ..Call::default() })?)
+}
+
+/// Packs what the host does not have and lets git check and store it in the host's object directory.
+fn hand_over(git: &HostGit, scratch: &Scratch, request: &CommitRequest<'_>, id: &ObjectId, objects: &Path) -> Result<(), Fault> {
+    let pack = scratch.path().join("out.pack");
+    let fail = |error: std::io::Error| unusable(scratch.path(), error.to_string());
+    let output = std::fs::File::create_new(&pack).map_err(fail)?;
+    let mut input = format!("{}\n", id.as_str());
+    if let Some(parent) = request.parent {
+        input.push_str(&format!("^{}\n", parent.as_str()));
+    }
+    let arguments = vec!["pack-objects", "--revs", "--stdout", "--quiet", "--delta-base-offset"];
+    git.run(scratch, Call { arguments, input: input.into_bytes(), output: Some(output), ..Call::default() })?;
+    // The scratch repository's configuration with the host's objects: nothing of the host's configuration is read.
+    let source = std::fs::File::open(&pack).map_err(fail)?;
+    git.run(
+        scratch,
+        Call {
+            arguments: vec!["-c", "core.fsync=all", "index-pack", "--stdin", "--strict"],
+            source: Some(source.into()),
+            variables: vec![("GIT_OBJECT_DIRECTORY", objects.to_owned())],
+            ..Call::default()
+        },
+    )?;
+    Ok(())
+}
+
+/// One transaction: the branch is created, or an error says it exists.
+fn create_branch(git: &HostGit, scratch: &Scratch, request: &CommitRequest<'_>, id: &ObjectId) -> Result<(), Fault> {
+    let input = format!("create {}\0{}\0", request.branch.full(), id.as_str()).into_bytes();
+    let arguments = vec!["-c", "core.logAllRefUpdates=false", "-c", "core.fsync=all", "update-ref", "-z", "--stdin"];
+    let directory = request.repo.common_dir.canonicalize().map_err(|error| unusable(&request.repo.common_dir, error.to_string()))?;
+    git.run_in(&directory, scratch, Call { arguments, input, ..Call::default() })?;
+    Ok(())
+}
+
+fn identifier(output: Vec<u8>) -> Result<ObjectId, Fault> {
+    let text = String::from_utf8_lossy(&output);
+    ObjectId::parse(text.trim_end()).ok_or_else(|| Fault::new(Code::WorkspaceGit, "git", "it did not name an object"))
+}

@@ -1,0 +1,197 @@
+//! Makes a tree be what a manifest says, starting from what it is.
+//!
+//! **Trust:** the tree is the agent's: all by descriptor, beneath, without links. New files are complete and durable
+//! beside the tree before they are renamed into it. What was not recorded is moved aside, never removed.
+use crate::audit_delta::Change;
+use crate::beneath::Dir;
+use crate::contents::Contents;
+use crate::durable::{Durable, Step};
+use crate::faults::{damaged, io_fault};
+use crate::manifest::{Content, Kind, Mode, Opaque};
+use crate::path::TreePath;
+use crate::store::copy_hashing;
+use bastle_contract::Fault;
+use std::collections::BTreeSet;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// What a restoration works with.
+pub(crate) struct Restorer<'a> {
+    pub(crate) tree: &'a Dir,
+    pub(crate) contents: &'a Contents<'a>,
+    pub(crate) durable: &'a Durable,
+    /// Fresh files, the run's own.
+    pub(crate) temporary: &'a Path,
+    /// Where unrecorded things go; made when needed.
+    pub(crate) aside: &'a Path,
+}
+
+impl Restorer<'_> {
+    /// `changes` lead from what the tree is (`before`) to what it shall be (`after`). May be repeated after a crash
+    /// with changes computed anew.
+    pub(crate) fn apply(&self, changes: &[Change]) -> Result<(), Fault> {
+        let prepared = self.prepare(changes)?;
+        // Deepest first, so that a directory is empty when its turn comes.
+        for change in changes.iter().rev() {
+            if must_go(change) {
+                self.take_away(change)?;
+            }
+        }
+        for change in changes {
+            self.put(change, &prepared)?;
+        }
+        self.sync(changes)
+    }
+
+    /// Writes all new files beside the tree and makes them durable.
+    fn prepare(&self, changes: &[Change]) -> Result<Vec<(TreePath, PathBuf)>, Fault> {
+        let mut prepared = Vec::new();
+        let mut buffer = Vec::new();
+        for change in changes {
+            let Some(Kind::File { digest, mode, .. }) = &change.after else {
+                continue;
+            };
+            let path = self.temporary.join(format!("restore-{}", prepared.len()));
+            self.write(&path, &change.path, digest, *mode, &mut buffer)?;
+            prepared.push((change.path.clone(), path));
+        }
+        crate::crew::work(
+            prepared.iter().collect(),
+            |(_, path), (): &mut (), _| self.durable.sync_file(path),
+            || {},
+        )?;
+        Ok(prepared)
+    }
+
+    fn write(
+        &self,
+        path: &Path,
+        shown: &TreePath,
+        digest: &Content,
+        mode: Mode,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), Fault> {
+        self.durable.show(Step::Write(path));
+        let from = self.contents.open(digest, shown)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true).mode(mode.create_bits());
+        let mut to = options.open(path).map_err(|e| io_fault("create", path, e))?;
+        let copied = if rustix::fs::ioctl_ficlone(&to, &from).is_ok() {
+            copy_hashing(&mut to, None, buffer)
+        } else {
+            copy_hashing(&from, Some(&mut to), buffer)
+        };
+        let (found, _) = copied.map_err(|e| io_fault("write", path, e))?;
+        if found != *digest {
+            return Err(damaged(shown.as_path(), "the kept content does not have its digest"));
+        }
+        Ok(())
+    }
+
+    fn parent(&self, path: &TreePath) -> io::Result<Dir> {
+        self.tree.beneath(path.parent().as_ref())
+    }
+
+    fn take_away(&self, change: &Change) -> Result<(), Fault> {
+        let path = &change.path;
+        let failed = |e| io_fault("remove", path.as_path(), e);
+        self.durable.show(Step::Tree(path.as_path()));
+        let dir = match self.parent(path) {
+            Ok(dir) => dir,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(failed(error)),
+        };
+        let recorded = match &change.before {
+            Some(Kind::Opaque { why }) => is_worthless(*why),
+            Some(Kind::File { .. } | Kind::Symlink { .. } | Kind::Submodule { .. } | Kind::Dir) | None => true,
+        };
+        if recorded && dir.remove_one(path.name()).map_err(failed)? {
+            return Ok(());
+        }
+        // Not recorded, or a directory with something unrecorded in it.
+        self.durable.make_dir(self.aside)?;
+        let aside = Dir::open(self.aside).map_err(|e| io_fault("open", self.aside, e))?;
+        let name = format!("{}", Content::of(path.as_bytes()));
+        dir.rename_to(path.name(), &aside, name.as_bytes()).map_err(failed)
+    }
+
+    fn put(&self, change: &Change, prepared: &[(TreePath, PathBuf)]) -> Result<(), Fault> {
+        let path = &change.path;
+        let failed = |e| io_fault("restore", path.as_path(), e);
+        let Some(after) = &change.after else { return Ok(()) };
+        self.durable.show(Step::Tree(path.as_path()));
+        let dir = self.parent(path).map_err(failed)?;
+        match after {
+            Kind::Dir | Kind::Submodule { .. } => match dir.make_dir(path.name()) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+                other => other.map_err(failed),
+            },
+            Kind::Symlink { target } => {
+                dir.remove_one(path.name()).map_err(failed)?;
+                dir.make_link(path.name(), &target.0).map_err(failed)
+            }
+            Kind::File { .. } => {
+                let Ok(at) = prepared.binary_search_by(|(other, _)| other.cmp(path)) else {
+                    return Err(damaged(path.as_path(), "not prepared"));
+                };
+                let from = &prepared[at].1;
+                let temporary = Dir::open(self.temporary).map_err(|e| io_fault("open", self.temporary, e))?;
+                let name = from.file_name().map(|n| n.as_encoded_bytes().to_vec()).unwrap_or_default();
+                self.durable.show(Step::Rename(from, path.as_path()));
+                temporary.rename_to(&name, &dir, path.name()).map_err(failed)
+            }
+            // Never had content, so there is nothing to bring back.
+            Kind::Opaque { .. } => Ok(()),
+        }
+    }
+
+    fn sync(&self, changes: &[Change]) -> Result<(), Fault> {
+        let parents: BTreeSet<Option<TreePath>> = changes.iter().map(|change| change.path.parent()).collect();
+        for parent in parents {
+            let shown = parent.as_ref().map_or(Path::new("."), TreePath::as_path);
+            self.durable.show(Step::SyncDir(shown));
+            let dir = match self.tree.beneath(parent.as_ref()) {
+                Ok(dir) => dir,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(io_fault("open", shown, error)),
+            };
+            rustix::fs::fsync(&dir).map_err(|e| io_fault("sync", shown, e))?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the name must be free before what comes can take it.
+fn must_go(change: &Change) -> bool {
+    let is_dir = |kind: &Kind| matches!(kind, Kind::Dir | Kind::Submodule { .. });
+    match (&change.before, &change.after) {
+        (None, _) => false,
+        (Some(_), None) => true,
+        (Some(Kind::Opaque { .. }), Some(_)) => true,
+        (Some(before), Some(after)) => is_dir(before) != is_dir(after),
+    }
+}
+
+/// Kinds that hold nothing of their own.
+fn is_worthless(why: Opaque) -> bool {
+    match why {
+        Opaque::Fifo | Opaque::Socket | Opaque::Device => true,
+        Opaque::TooLarge | Opaque::TooDeep | Opaque::Unreadable => false,
+    }
+}
+
+/// Empties a directory of temporary files.
+pub(crate) fn sweep(dir: &Path) -> Result<(), Fault> {
+    let listing = match fs::read_dir(dir) {
+        Ok(listing) => listing,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(io_fault("list", dir, error)),
+    };
+    for entry in listing {
+        let path = entry.map_err(|e| io_fault("list", dir, e))?.path();
+        fs::remove_file(&path).map_err(|e| io_fault("remove", &path, e))?;
+    }
+    Ok(())
+}

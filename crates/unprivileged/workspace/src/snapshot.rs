@@ -1,0 +1,178 @@
+//! Snapshots: the tree now, with everything in it kept.
+//!
+//! **Trust:** the record of a snapshot is written last, after all contents and the manifest are durable; so a
+//! snapshot that is listed can be restored.
+use crate::audit_delta::{Change, Scope, delta};
+use crate::faults::io_fault;
+use crate::finding::{About, Finding};
+use crate::manifest::{Content, Kind, Manifest};
+use crate::meta::{FORMAT, Reason, Snapshot, SnapshotName, State, Which};
+use crate::place::read_record;
+use crate::scan::{Known, Scan, scan};
+use crate::seen::Alive;
+use crate::store::{Batch, Keep};
+use crate::workspace::Workspace;
+use bastle_contract::{Code, Fault};
+use std::fs;
+
+/// A snapshot and what is worth knowing about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// The snapshot; an earlier one when nothing had changed and no name was given.
+    pub snapshot: Snapshot,
+    /// Names that are not in it, or not as one state.
+    pub findings: Vec<Finding>,
+}
+
+impl Workspace {
+    /// Records the tree as it is. While the agent runs, each file is one state of itself; pause the agent for one
+    /// state of the whole.
+    ///
+    /// # Errors
+    /// When the tree cannot be read or the store cannot be written.
+    pub fn snapshot(&self, name: Option<SnapshotName>, reason: Reason) -> Result<Taken, Fault> {
+        let _held = self.hold()?;
+        self.snapshot_held(name, reason).map(|(taken, _)| taken)
+    }
+
+    /// The same for somebody who holds the copy; also gives the manifest.
+    pub(crate) fn snapshot_held(
+        &self,
+        name: Option<SnapshotName>,
+        reason: Reason,
+    ) -> Result<(Taken, Manifest), Fault> {
+        let _shared = self.store.lock_shared()?;
+        let alive = match self.meta()?.state {
+            State::Running => Alive::Yes,
+            State::Making | State::Ready | State::Finished | State::Applied => Alive::No,
+        };
+        let batch = self.batch(Keep::All);
+        let known = self.known();
+        let found = self.look(known.as_ref().map(|(m, s)| Known { manifest: m, seen: s }), &batch, alive)?;
+        let Scan {
+            manifest,
+            seen,
+            mut findings,
+        } = found;
+        let last = self.snapshots()?.pop();
+        let unchanged = last.as_ref().filter(|last| last.manifest == seen.manifest && name.is_none());
+        if let Some(last) = unchanged {
+            batch.commit()?;
+            self.write_seen(&seen)?;
+            let snapshot = last.clone();
+            return Ok((Taken { snapshot, findings }, manifest));
+        }
+        if let Some(last) = &last {
+            let before = self.store.manifest(&last.manifest)?;
+            findings.extend(self.keep_before(&delta(&before, &manifest, Scope::Whole), &batch)?);
+        }
+        let id = batch.take_manifest(&manifest)?;
+        batch.commit()?;
+        self.write_seen(&seen)?;
+        let number = last.map_or(0, |last| last.number.saturating_add(1));
+        let snapshot = self.record(number, name, reason, &manifest, id)?;
+        Ok((Taken { snapshot, findings }, manifest))
+    }
+
+    fn look(&self, known: Option<Known<'_>>, batch: &Batch<'_>, alive: Alive) -> Result<Scan, Fault> {
+        let tree = self.open_tree()?;
+        scan(&tree, &self.tree(), known, batch, alive)
+    }
+
+    /// Takes the contents that the agent has just replaced from the source, as long as that still has them.
+    fn keep_before(&self, changes: &[Change], batch: &Batch<'_>) -> Result<Vec<Finding>, Fault> {
+        let replaced: Vec<(&Change, &Content)> = changes
+            .iter()
+            .filter_map(|change| match &change.before {
+                Some(Kind::File { digest, .. }) if !self.store.has(digest) => Some((change, digest)),
+                _ => None,
+            })
+            .collect();
+        if replaced.is_empty() {
+            return Ok(Vec::new());
+        }
+        let contents = self.contents()?;
+        let mut buffer = Vec::new();
+        let mut lost = Vec::new();
+        for (change, digest) in replaced {
+            if !contents.ensure(digest, batch, &mut buffer)? {
+                lost.push(Finding {
+                    path: change.path.clone(),
+                    about: About::BeforeLost,
+                });
+            }
+        }
+        Ok(lost)
+    }
+
+    /// All snapshots, oldest first.
+    ///
+    /// # Errors
+    /// When a record is damaged.
+    pub fn snapshots(&self) -> Result<Vec<Snapshot>, Fault> {
+        let dir = self.path("snapshots");
+        let mut all: Vec<Snapshot> = Vec::new();
+        for entry in fs::read_dir(&dir).map_err(|e| io_fault("list", &dir, e))? {
+            let path = entry.map_err(|e| io_fault("list", &dir, e))?.path();
+            if path.extension().is_some_and(|e| e == "json") {
+                let snapshot: Snapshot = read_record(&path)?;
+                if snapshot.format != FORMAT {
+                    return Err(crate::faults::damaged(&path, "another format"));
+                }
+                all.push(snapshot);
+            }
+        }
+        all.sort_unstable_by_key(|snapshot| snapshot.number);
+        Ok(all)
+    }
+
+    /// Finds a snapshot.
+    ///
+    /// # Errors
+    /// When there is none of that number or name.
+    pub fn find(&self, which: &Which) -> Result<Snapshot, Fault> {
+        let mut all = self.snapshots()?;
+        let found = match which {
+            Which::Number(number) => all.into_iter().find(|s| s.number == *number),
+            Which::Name(name) => all.into_iter().rev().find(|s| s.name.as_ref() == Some(name)),
+            Which::Last => all.pop(),
+        };
+        let shown = match which {
+            Which::Number(number) => format!("number {number}"),
+            Which::Name(name) => format!("name {name}"),
+            Which::Last => "any name".to_owned(),
+        };
+        let run = &self.run;
+        found.ok_or_else(|| {
+            Fault::new(Code::WorkspaceMissing, format!("run {run} has no snapshot of {shown}"), "")
+                .help(format!("bastle snapshots {run}"))
+        })
+    }
+
+    /// The tree of a snapshot.
+    ///
+    /// # Errors
+    /// When it is damaged.
+    pub fn manifest(&self, snapshot: &Snapshot) -> Result<Manifest, Fault> {
+        self.store.manifest(&snapshot.manifest)
+    }
+
+    /// The tree now: a snapshot for comparing, so that what is shown is kept and can be applied as shown.
+    ///
+    /// # Errors
+    /// See [`Self::snapshot`].
+    pub fn current(&self) -> Result<(Taken, Manifest), Fault> {
+        let _held = self.hold()?;
+        self.snapshot_held(None, Reason::Look)
+    }
+
+    /// What was created, changed and deleted between two snapshots, with the digests before and after.
+    ///
+    /// # Errors
+    /// When one of them is missing or damaged.
+    pub fn delta(&self, from: &Which, to: &Which, scope: Scope) -> Result<Vec<Change>, Fault> {
+        let before = self.manifest(&self.find(from)?)?;
+        let after = self.manifest(&self.find(to)?)?;
+        Ok(delta(&before, &after, scope))
+    }
+}

@@ -1,0 +1,337 @@
+//! One run's copy: made, opened, described.
+//!
+//! **Trust:** see the crate. Making is undone at the next start unless its last step, the record of state `ready`,
+//! is on disk.
+use crate::beneath::Dir;
+use crate::blobs::Blobs;
+use crate::contents::{Contents, Lender, not_kept};
+use crate::copy::{Hidden, Progress, copy_tree};
+use crate::faults::io_fault;
+use crate::finding::{Finding, MAX_FINDINGS};
+use crate::manifest::{Content, Manifest};
+use crate::meta::{Base, FORMAT, HostPath, Meta, Reason, Snapshot, State, WorkMode};
+use crate::path::TreePath;
+use crate::place::{Held, Place, Wait, missing, write_record};
+use crate::scan::{Known, scan};
+use crate::seen::{Alive, SeenList, now};
+use crate::store::{Batch, Keep, Store};
+use bastle_contract::{Code, Fault, RunId};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// Gives the fresh copy its own repository; called after the files are there and before the base is recorded.
+pub type GitHook<'a> = &'a mut dyn FnMut(&Path, &Path) -> Result<GitMade, Fault>;
+
+/// What the copy's repository is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GitMade {
+    /// The commit that the source has checked out.
+    pub head: Option<String>,
+    /// The branch that the source has checked out.
+    pub branch: Option<String>,
+    /// The agent's branch in the copy.
+    pub agent_branch: Option<String>,
+    /// What is worth knowing.
+    pub findings: Vec<Finding>,
+}
+
+/// What a copy is made of.
+pub struct CreateRequest<'a> {
+    /// Whose copy.
+    pub run: RunId,
+    /// The tree to copy.
+    pub source: &'a Path,
+    /// Names that stay out of it: those the policy hides, and ignored files that look like secrets.
+    pub hidden: Hidden<'a>,
+    /// Makes the copy's repository.
+    pub git: GitHook<'a>,
+    /// Told about ten times a second.
+    pub progress: &'a mut dyn FnMut(Progress),
+}
+
+/// One run's copy.
+#[derive(Clone)]
+pub struct Workspace {
+    pub(crate) place: Place,
+    pub(crate) run: RunId,
+    pub(crate) source: PathBuf,
+    pub(crate) store: Store,
+}
+
+impl Workspace {
+    /// Opens the copy of a run.
+    ///
+    /// # Errors
+    /// When there is none, or what is recorded about it is damaged.
+    pub fn open(place: &Place, run: &RunId) -> Result<Self, Fault> {
+        let meta = place.meta(run)?;
+        if meta.state == State::Making {
+            return Err(missing(run));
+        }
+        Self::of(place, &meta)
+    }
+
+    pub(crate) fn of(place: &Place, meta: &Meta) -> Result<Self, Fault> {
+        let source = meta.source.as_path().to_path_buf();
+        Ok(Self {
+            place: place.clone(),
+            run: meta.run.clone(),
+            store: place.store(&source)?,
+            source,
+        })
+    }
+
+    /// Makes the copy.
+    ///
+    /// # Errors
+    /// When the source cannot be read, the copy cannot be written, or the run has one already. What was made is
+    /// removed again.
+    pub fn create(place: &Place, request: CreateRequest<'_>) -> Result<Self, Fault> {
+        let source = canonical(request.source)?;
+        let from = Dir::open(source.as_path()).map_err(|e| unusable(source.as_path(), e))?;
+        let meta = Meta {
+            format: FORMAT,
+            run: request.run.clone(),
+            source: source.clone(),
+            mode: WorkMode::Copy,
+            created: now(),
+            base: Base {
+                manifest: None,
+                head: None,
+                branch: None,
+            },
+            agent_branch: None,
+            state: State::Making,
+            applied: None,
+            origin: None,
+            findings: Vec::new(),
+            findings_total: 0,
+        };
+        let (space, held) = Self::begin(place, &meta)?;
+        let made = space.fill(&from, meta, request);
+        drop(held);
+        if made.is_err() {
+            space.abandon()?;
+        }
+        made.map(|()| space)
+    }
+
+    /// Makes the directories of a copy that is being made.
+    pub(crate) fn begin(place: &Place, meta: &Meta) -> Result<(Self, Held), Fault> {
+        let all = place.hold_all()?;
+        let dir = place.run(&meta.run);
+        if dir.exists() {
+            let what = format!("run {} has a copy already", meta.run);
+            return Err(Fault::new(Code::WorkspaceBusy, what, "names of runs are used once"));
+        }
+        let space = Self::of(place, meta)?;
+        place.durable().make_dir(&dir)?;
+        let held = place.hold(&meta.run, Wait::Yes)?;
+        drop(all);
+        place.write_meta(meta)?;
+        for name in ["tree", "tmp", "snapshots", "kept"] {
+            place.durable().make_dir(&dir.join(name))?;
+        }
+        Ok((space, held))
+    }
+
+    fn fill(&self, from: &Dir, mut meta: Meta, request: CreateRequest<'_>) -> Result<(), Fault> {
+        let tree = self.open_tree()?;
+        let copied = copy_tree(from, &tree, &self.source, request.hidden, request.progress)?;
+        let git = (request.git)(&self.source, &self.tree())?;
+        let _shared = self.store.lock_shared()?;
+        let batch = self.batch(Keep::Small);
+        let known = Known {
+            manifest: &copied.manifest,
+            seen: &copied.tree,
+        };
+        let scan = scan(&tree, &self.tree(), Some(known), &batch, Alive::No)?;
+        let id = batch.take_manifest(&scan.manifest)?;
+        batch.commit()?;
+        self.place.durable().write_cache(&self.path("source.seen"), &copied.source.encode())?;
+        self.write_seen(&scan.seen)?;
+        self.record(0, None, Reason::Base, &scan.manifest, id)?;
+        meta.note(copied.findings.into_iter().chain(git.findings));
+        meta.base = Base {
+            manifest: Some(id),
+            head: git.head,
+            branch: git.branch,
+        };
+        meta.agent_branch = git.agent_branch;
+        meta.state = State::Ready;
+        self.place.write_meta(&meta)
+    }
+
+    /// Removes a copy that no agent has seen.
+    pub(crate) fn abandon(&self) -> Result<(), Fault> {
+        let work = self.place.work();
+        let dir = Dir::open(&work).map_err(|e| io_fault("open", &work, e))?;
+        dir.remove_all(self.run.as_str().as_bytes())
+            .map_err(|e| io_fault("remove", &self.place.run(&self.run), e))
+    }
+
+    /// The run.
+    #[must_use]
+    pub fn run(&self) -> &RunId {
+        &self.run
+    }
+
+    /// What the sandbox gets as its workspace.
+    #[must_use]
+    pub fn tree(&self) -> PathBuf {
+        self.path("tree")
+    }
+
+    /// The host's tree.
+    #[must_use]
+    pub fn source(&self) -> &Path {
+        &self.source
+    }
+
+    /// A file or directory of this copy's own.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.place.run(&self.run).join(name)
+    }
+
+    /// What is recorded.
+    ///
+    /// # Errors
+    /// When it is gone or damaged.
+    pub fn meta(&self) -> Result<Meta, Fault> {
+        self.place.meta(&self.run)
+    }
+
+    /// Records where the copy is in its life.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn set_state(&self, state: State) -> Result<(), Fault> {
+        let _held = self.hold()?;
+        let mut meta = self.meta()?;
+        meta.state = state;
+        self.place.write_meta(&meta)
+    }
+
+    /// Records that the work as of this manifest is elsewhere.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn mark_applied(&self, manifest: Content) -> Result<(), Fault> {
+        let _held = self.hold()?;
+        let mut meta = self.meta()?;
+        meta.applied = Some(manifest);
+        if meta.state == State::Finished {
+            meta.state = State::Applied;
+        }
+        self.place.write_meta(&meta)
+    }
+
+    /// The tree as it was copied.
+    ///
+    /// # Errors
+    /// When it is damaged.
+    pub fn base(&self) -> Result<Manifest, Fault> {
+        let id = self.meta()?.base.manifest.ok_or_else(|| missing(&self.run))?;
+        self.store.manifest(&id)
+    }
+
+    pub(crate) fn hold(&self) -> Result<Held, Fault> {
+        self.place.hold(&self.run, Wait::Yes)
+    }
+
+    pub(crate) fn open_tree(&self) -> Result<Dir, Fault> {
+        Dir::open(&self.tree()).map_err(|e| io_fault("open", &self.tree(), e))
+    }
+
+    pub(crate) fn batch(&self, keep: Keep) -> Batch<'_> {
+        Batch::new(&self.store, self.path("tmp"), keep)
+    }
+
+    pub(crate) fn write_seen(&self, seen: &SeenList) -> Result<(), Fault> {
+        self.place.durable().write_cache(&self.path("tree.seen"), &seen.encode())
+    }
+
+    /// The last look at the tree, when it is whole and its manifest is still there.
+    pub(crate) fn known(&self) -> Option<(Manifest, SeenList)> {
+        let seen = SeenList::decode(&fs::read(self.path("tree.seen")).ok()?)?;
+        let manifest = self.store.manifest(&seen.manifest).ok()?;
+        (manifest.entries().len() == seen.seen.len()).then_some((manifest, seen))
+    }
+
+    pub(crate) fn record(
+        &self,
+        number: u32,
+        name: Option<crate::meta::SnapshotName>,
+        reason: Reason,
+        manifest: &Manifest,
+        id: Content,
+    ) -> Result<Snapshot, Fault> {
+        let snapshot = Snapshot {
+            format: FORMAT,
+            number,
+            name,
+            reason,
+            created: now(),
+            manifest: id,
+            totals: manifest.totals(),
+        };
+        let path = self.path("snapshots").join(format!("{number}.json"));
+        write_record(self.place.durable(), &path, &snapshot)?;
+        Ok(snapshot)
+    }
+
+    /// The store, the source and the tree, for contents of the base and of the last look.
+    pub(crate) fn contents(&self) -> Result<Contents<'_>, Fault> {
+        let mut lenders = Vec::new();
+        lenders.extend(Lender::new(&self.source, &self.base()?));
+        if let Some((manifest, _)) = self.known() {
+            lenders.extend(Lender::new(&self.tree(), &manifest));
+        }
+        Ok(Contents::new(&self.store, lenders, self.path("tmp")))
+    }
+}
+
+impl Blobs for Workspace {
+    /// Content that is only lent is taken into the store first, so that nobody changes it while it is read.
+    fn open(&self, digest: &Content) -> Result<File, Fault> {
+        if let Ok(file) = self.store.open_object(digest) {
+            return Ok(file);
+        }
+        let _held = self.hold()?;
+        let _shared = self.store.lock_shared()?;
+        let batch = self.batch(Keep::All);
+        let found = self.contents()?.ensure(digest, &batch, &mut Vec::new())?;
+        batch.commit()?;
+        if !found {
+            let path = TreePath::new(digest.to_string()).map_err(|e| crate::faults::damaged(&self.source, e))?;
+            return Err(not_kept(&[path]));
+        }
+        self.store.open_object(digest).map_err(|e| io_fault("open content", &self.source, e))
+    }
+}
+
+impl Meta {
+    /// Keeps the first findings and their number.
+    pub(crate) fn note(&mut self, findings: impl IntoIterator<Item = Finding>) {
+        for finding in findings {
+            self.findings_total += 1;
+            if self.findings.len() < MAX_FINDINGS {
+                self.findings.push(finding);
+            }
+        }
+    }
+}
+
+fn canonical(source: &Path) -> Result<HostPath, Fault> {
+    let path = fs::canonicalize(source).map_err(|e| unusable(source, e))?;
+    HostPath::new(path).ok_or_else(|| unusable(source, std::io::ErrorKind::InvalidInput))
+}
+
+fn unusable(source: &Path, error: impl Into<std::io::Error>) -> Fault {
+    Fault::new(
+        Code::WorkspaceInvalid,
+        format!("{} cannot be copied", source.display()),
+        error.into().to_string(),
+    )
+}
