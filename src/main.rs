@@ -54,6 +54,7 @@ fn standalone(request: StandaloneRequest) -> Result<(), Fault> {
         http,
         socks,
         mut wishes,
+        authority,
     } = request;
     let (control, commands) = bastle_egress::commands();
     bastle_egress::preload_roots();
@@ -86,6 +87,7 @@ fn standalone(request: StandaloneRequest) -> Result<(), Fault> {
         secrets,
         http,
         socks,
+        authority,
         verbosity: bastle_egress::Verbosity::Denials,
         commands,
     })

@@ -55,7 +55,11 @@ fn impossible_limits_are_refused() {
 fn what_this_build_does_not_have_is_refused_and_never_ignored() {
     for_each_identity(|lab| {
         refused(lab, &["--net", "wide"], "BST-USE-001");
-        refused(lab, &["--net", "none", "--allow-net", "example.com"], "BST-USE-001");
+        refused(
+            lab,
+            &["--net", "none", "--allow-net", "example.com"],
+            "BST-USE-001",
+        );
         refused(lab, &["--workspace", "copy"], "BST-USE-001");
         refused(lab, &["--backend", "docker"], "BST-FENCE-007");
         refused(lab, &["--sandbox", "danger-full-access"], "BST-USE-001");

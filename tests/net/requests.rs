@@ -153,6 +153,74 @@ fn a_body_beyond_the_rules_size_is_refused_also_when_it_does_not_say_its_length(
     });
 }
 
+/// Bodies for the two hosts, and whether the rules name what each asks for.
+fn operations<'h>(rpc: &'h str, graph: &'h str) -> Vec<(&'h str, &'static str, String, bool)> {
+    let call = |name: &str| {
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{name}"}}}}"#)
+    };
+    vec![
+        (
+            rpc,
+            "mcp",
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#.to_owned(),
+            true,
+        ),
+        (rpc, "mcp", call("get_issue"), true),
+        (rpc, "mcp", call("delete_all"), false),
+        (
+            rpc,
+            "mcp",
+            format!("[{},{}]", call("get_issue"), call("delete_all")),
+            false,
+        ),
+        (
+            rpc,
+            "mcp",
+            format!("{}{}", call("get_issue"), call("delete_all")),
+            false,
+        ),
+        (
+            rpc,
+            "mcp",
+            r#"{"jsonrpc":"2.0","method":"tools/list","method":"tools/call"}"#.to_owned(),
+            false,
+        ),
+        (rpc, "mcp", "not json".to_owned(), false),
+        (rpc, "mcp", String::new(), false),
+        (
+            graph,
+            "graphql",
+            r#"{"query":"query Q { viewer { login } }"}"#.to_owned(),
+            true,
+        ),
+        (
+            graph,
+            "graphql",
+            r#"{"query":"{ viewer { login } }"}"#.to_owned(),
+            true,
+        ),
+        (
+            graph,
+            "graphql",
+            r#"{"query":"mutation M { removeAll }"}"#.to_owned(),
+            false,
+        ),
+        (
+            graph,
+            "graphql",
+            r#"{"query":"query Q { a } mutation M { b }","operationName":"M"}"#.to_owned(),
+            false,
+        ),
+        (
+            graph,
+            "graphql",
+            r##"{"query":"# query\nmutation { b }"}"##.to_owned(),
+            false,
+        ),
+        (graph, "graphql", r#"{"id":"stored-1"}"#.to_owned(), false),
+    ]
+}
+
 #[test]
 fn a_tool_call_or_mutation_that_no_rule_names_is_refused() {
     for_each_identity(|lab| {
@@ -161,70 +229,7 @@ fn a_tool_call_or_mutation_that_no_rule_names_is_refused() {
             { "rule": format!("POST {rpc}:{{tls}}/mcp"), "rpc": ["tools/list", "tools/call:get_*"] },
             { "rule": format!("POST {graph}:{{tls}}/graphql"), "graphql": ["query"] } ] });
         let policy = world().policy(lab, &world().document(&net, &json!({})));
-        let call = |name: &str| {
-            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{name}"}}}}"#)
-        };
-        let bodies = [
-            (
-                &rpc,
-                "mcp",
-                r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#.to_owned(),
-                true,
-            ),
-            (&rpc, "mcp", call("get_issue"), true),
-            (&rpc, "mcp", call("delete_all"), false),
-            (
-                &rpc,
-                "mcp",
-                format!("[{},{}]", call("get_issue"), call("delete_all")),
-                false,
-            ),
-            (
-                &rpc,
-                "mcp",
-                format!("{}{}", call("get_issue"), call("delete_all")),
-                false,
-            ),
-            (
-                &rpc,
-                "mcp",
-                r#"{"jsonrpc":"2.0","method":"tools/list","method":"tools/call"}"#.to_owned(),
-                false,
-            ),
-            (&rpc, "mcp", "not json".to_owned(), false),
-            (&rpc, "mcp", String::new(), false),
-            (
-                &graph,
-                "graphql",
-                r#"{"query":"query Q { viewer { login } }"}"#.to_owned(),
-                true,
-            ),
-            (
-                &graph,
-                "graphql",
-                r#"{"query":"{ viewer { login } }"}"#.to_owned(),
-                true,
-            ),
-            (
-                &graph,
-                "graphql",
-                r#"{"query":"mutation M { removeAll }"}"#.to_owned(),
-                false,
-            ),
-            (
-                &graph,
-                "graphql",
-                r#"{"query":"query Q { a } mutation M { b }","operationName":"M"}"#.to_owned(),
-                false,
-            ),
-            (
-                &graph,
-                "graphql",
-                r##"{"query":"# query\nmutation { b }"}"##.to_owned(),
-                false,
-            ),
-            (&graph, "graphql", r#"{"id":"stored-1"}"#.to_owned(), false),
-        ];
+        let bodies = operations(&rpc, &graph);
         let mut script = String::new();
         for (host, path, body, _) in &bodies {
             script += &format!(

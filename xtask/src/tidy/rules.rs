@@ -65,6 +65,7 @@ pub(super) const CRATES: &[CrateRule] = &[
         test_arrows: &[],
         // rustix: splice. The rest is one async runtime, one HTTP, one TLS, one DNS implementation.
         outside: &[
+            "aws-lc-rs",
             "bytes",
             "flate2",
             "hickory-proto",

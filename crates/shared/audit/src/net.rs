@@ -8,8 +8,8 @@ use bastle_contract::egress::{
 };
 use serde_json::{Map, Value, json};
 
-/// DNS answer code of a refused lookup: Refused.
-const REFUSED: u8 = 5;
+/// DNS answer code of a refused lookup: no such name, which resolver libraries do not ask again.
+const NO_SUCH_NAME: u8 = 3;
 
 /// Where a decision belongs.
 pub(crate) fn shape(decision: &NetDecision) -> Shape {
@@ -80,7 +80,7 @@ pub(crate) fn fill(decision: &NetDecision, run: &RunId, body: &mut Map<String, V
                 "query".into(),
                 json!({ "hostname": objects::text(&decision.host) }),
             );
-            body.insert("rcode_id".into(), if denied { REFUSED } else { 0 }.into());
+            body.insert("rcode_id".into(), if denied { NO_SUCH_NAME } else { 0 }.into());
         }
         Class::Http => {
             let method = decision.method.as_deref().unwrap_or("CONNECT");

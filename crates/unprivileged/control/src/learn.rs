@@ -36,7 +36,6 @@ pub struct Proposal {
 struct Seen {
     methods: BTreeSet<String>,
     paths: BTreeMap<String, u64>,
-    tunnel: bool,
     count: u64,
     runs: BTreeSet<RunId>,
     first: u64,
@@ -78,7 +77,8 @@ fn note(places: &mut BTreeMap<(String, u16), Seen>, run: &RunId, time_ms: u64, d
             seen.methods.insert(method.clone());
             *seen.paths.entry(path.clone()).or_default() += u64::from(decision.count.max(1));
         }
-        _ => seen.tunnel = true,
+        // Only a connection was seen: where nothing else is, the whole host is proposed.
+        _ => {}
     }
     seen.count += u64::from(decision.count.max(1));
     seen.runs.insert(run.clone());

@@ -27,6 +27,52 @@ impl Place {
     /// Finds them from the environment. The workspace is `directory`, else the git root above the current
     /// directory (never the home directory or above), else the current directory.
     pub fn find(directory: Option<&Path>) -> Result<Self, Fault> {
+        let Base { home, state, config } = Base::find()?;
+        let here = std::env::current_dir()
+            .map_err(|error| invalid("the current directory cannot be used", &error.to_string()))?;
+        let workspace = match directory {
+            Some(directory) => resolve(directory)?,
+            None => project(&resolve(&here)?, &home),
+        };
+        check(&workspace, &home)?;
+        let here = resolve(&here).unwrap_or_else(|_| workspace.clone());
+        let cwd = if here.starts_with(&workspace) {
+            here
+        } else {
+            workspace.clone()
+        };
+        Ok(Self {
+            home: absolute(&home)?,
+            workspace: absolute(&workspace)?,
+            cwd: absolute(&cwd)?,
+            state,
+            config,
+        })
+    }
+
+    /// The directories of what runs without a project: a proxy by itself. bastle's own stands in for one, so that no
+    /// file of whatever directory it was started in counts as a project's.
+    pub fn without_project() -> Result<Self, Fault> {
+        let Base { home, state, config } = Base::find()?;
+        Ok(Self {
+            home: absolute(&home)?,
+            workspace: absolute(&state)?,
+            cwd: absolute(&state)?,
+            state,
+            config,
+        })
+    }
+}
+
+/// The directories that do not depend on a project.
+struct Base {
+    home: PathBuf,
+    state: PathBuf,
+    config: PathBuf,
+}
+
+impl Base {
+    fn find() -> Result<Self, Fault> {
         let variable = |name: &str| {
             std::env::var_os(name)
                 .map(PathBuf::from)
@@ -46,31 +92,12 @@ impl Place {
             .join("bastle");
         let (state, config) = (settled(&state), settled(&config));
         let home = canonical(&home).unwrap_or_else(|_| home.clone());
-        let here = std::env::current_dir()
-            .map_err(|error| invalid("the current directory cannot be used", &error.to_string()))?;
-        let workspace = match directory {
-            Some(directory) => resolve(directory)?,
-            None => project(&resolve(&here)?, &home),
-        };
-        check(&workspace, &home)?;
-        let here = resolve(&here).unwrap_or_else(|_| workspace.clone());
-        let cwd = if here.starts_with(&workspace) {
-            here
-        } else {
-            workspace.clone()
-        };
-        let path = |path: &Path| {
-            AbsPath::from_path(path)
-                .map_err(|error: AbsPathError| invalid("unusable path", &error.to_string()))
-        };
-        Ok(Self {
-            home: path(&home)?,
-            workspace: path(&workspace)?,
-            cwd: path(&cwd)?,
-            state,
-            config,
-        })
+        Ok(Self { home, state, config })
     }
+}
+
+fn absolute(path: &Path) -> Result<AbsPath, Fault> {
+    AbsPath::from_path(path).map_err(|error: AbsPathError| invalid("unusable path", &error.to_string()))
 }
 
 fn canonical(path: &Path) -> std::io::Result<PathBuf> {
@@ -83,6 +110,8 @@ fn settled(path: &Path) -> PathBuf {
         .ancestors()
         .find_map(|above| Some((above, canonical(above).ok()?)));
     match known {
+        // Joining nothing would leave a slash at the end.
+        Some((above, real)) if above == path => real,
         Some((above, real)) => path
             .strip_prefix(above)
             .map_or_else(|_| path.to_path_buf(), |rest| real.join(rest)),

@@ -28,6 +28,8 @@ pub struct StandaloneRequest {
     pub socks: Vec<SocketAddr>,
     /// Waits for the person's next wish; blocks.
     pub wishes: Wishes,
+    /// Where the certificate of its authority is written.
+    pub authority: Option<PathBuf>,
 }
 
 /// Where a standalone egress listens and what it is held to.
@@ -41,6 +43,8 @@ pub struct StandaloneArgs {
     pub upstream: Option<UpstreamProxy>,
     /// Name servers.
     pub resolvers: Vec<SocketAddr>,
+    /// Where the certificate of its authority is written.
+    pub authority: Option<PathBuf>,
     /// The policy's sources.
     pub sources: Sources,
 }
@@ -83,6 +87,7 @@ pub fn standalone(place: &Place, args: StandaloneArgs) -> Result<StandaloneReque
         secrets: secrets.values().to_vec(),
         http: args.http.clone(),
         socks: args.socks.clone(),
+        authority: args.authority.clone(),
         wishes: Wishes { reload, rules, args },
     })
 }

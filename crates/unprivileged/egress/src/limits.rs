@@ -102,3 +102,6 @@ pub(crate) const PIPE_SIZE: usize = 1024 * 1024;
 
 /// Body of a request to [`bastle_contract::egress::LOCAL_NAME`]: rule and reason at their largest, escaped.
 pub(crate) const MAX_WANTED: usize = 32 * 1024;
+
+/// How long the last words may take: control waits for two seconds.
+pub(crate) const FAREWELL: Duration = Duration::from_millis(1_500);

@@ -41,7 +41,13 @@ impl Link {
 
     /// Sends a frame; waits while control's queue is full.
     pub(crate) async fn send(&self, frame: &FromEgress) -> io::Result<()> {
-        let send = || socket::send(self.socket.as_fd(), frame, &[]);
+        self.send_with(frame, None).await
+    }
+
+    /// Sends a frame and the descriptor that belongs to it.
+    pub(crate) async fn send_with(&self, frame: &FromEgress, descriptor: Option<&OwnedFd>) -> io::Result<()> {
+        let descriptors: Vec<_> = descriptor.map(AsFd::as_fd).into_iter().collect();
+        let send = || socket::send(self.socket.as_fd(), frame, &descriptors);
         self.socket.async_io(Interest::WRITABLE, send).await
     }
 }

@@ -1,13 +1,15 @@
 //! The egress process of one run: configured by control, serving the run's listeners, ending with control.
 //!
-//! **Trust:** control is trusted. When its socket closes, everything here ends at once, so nothing passes unrecorded.
+//! **Trust:** control is trusted. When its socket closes every tunnel is cut, what is known already is told to whoever
+//! still listens, and everything here ends, so nothing passes unrecorded.
 use crate::accept::{Handshakes, accept_loop};
 use crate::budget::Attendance;
 use crate::dns;
-use crate::limits::{DENIAL_PAUSE, SWEEP};
+use crate::limits::{DENIAL_PAUSE, FAREWELL, SWEEP};
 use crate::link::{Link, is_gone, read_document};
 use crate::record::Outbox;
 use crate::state::State;
+use crate::tls::Authority;
 use crate::{proxy, socks, transparent};
 use bastle_contract::egress::{Faces, FromEgress, SecretValue, ToEgress};
 use bastle_contract::{Code, Fault, WIRE_VERSION};
@@ -18,6 +20,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::net::{TcpListener, UdpSocket};
+use tokio::sync::oneshot;
 
 /// Threads that serve connections. Passing bytes happens in the kernel; two keep one slow handshake from holding up
 /// the rest.
@@ -78,12 +81,39 @@ async fn run(control: OwnedFd) -> io::Result<()> {
             .as_ref()
             .map(|authority| authority.pem().to_owned()),
     };
-    link.send(&ready).await?;
-    let writer = tokio::spawn(write_out(Arc::clone(&link), outbox));
+    // Control keeps the authority without looking into it: should this process die, the next one goes on with it.
+    let kept = state.authority.as_ref().map(Authority::sealed).transpose()?;
+    link.send_with(&ready, kept.as_ref()).await?;
+    drop(kept);
+    let (leave, leaving) = oneshot::channel();
+    let mut writer = tokio::spawn(write_out(Arc::clone(&link), outbox, leaving));
     start_housekeeping(&state);
     tokio::select! {
-        written = writer => written.map_err(io::Error::other)?,
-        read = follow(&link, &state) => read,
+        written = &mut writer => written.map_err(io::Error::other)?,
+        read = follow(&link, &state) => {
+            read?;
+            let farewell = async {
+                last_words(&state).await;
+                drop(leave);
+                writer.await.map_err(io::Error::other)?
+            };
+            tokio::time::timeout(FAREWELL, farewell).await.unwrap_or(Ok(()))
+        }
+    }
+}
+
+/// Nothing goes on, and what was counted is told.
+async fn last_words(state: &Arc<State>) {
+    state.tunnels.cut_unless(|_| false);
+    for report in state.denials.drain() {
+        if state.recorder.decided(report).await.is_err() {
+            return;
+        }
+    }
+    // Each tunnel tells its bytes as it ends.
+    while state.tunnels.count() > 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        state.tunnels.cut_unless(|_| false);
     }
 }
 
@@ -112,7 +142,7 @@ async fn configured(link: &Link) -> io::Result<Option<(Arc<State>, Outbox)>> {
             Attendance::Unattended
         };
         let made = documents(&descriptors)
-            .and_then(|(policy, secrets)| State::new(run, attendance, policy, secrets));
+            .and_then(|(policy, secrets, authority)| State::new(run, attendance, policy, secrets, authority));
         match made {
             Ok(made) => return Ok(Some(made)),
             Err(fault) => link.send(&FromEgress::Refused(fault)).await?,
@@ -120,16 +150,24 @@ async fn configured(link: &Link) -> io::Result<Option<(Arc<State>, Outbox)>> {
     }
 }
 
-fn documents(descriptors: &[OwnedFd]) -> Result<(NetPolicy, Vec<SecretValue>), Fault> {
-    let [table, secrets] = descriptors else {
-        return Err(unreadable(
-            "table and secrets",
-            &io::Error::other("two documents are needed"),
-        ));
+/// The table, the secrets, and the authority of a process that served the run before.
+type Documents = (NetPolicy, Vec<SecretValue>, Option<Authority>);
+
+fn documents(descriptors: &[OwnedFd]) -> Result<Documents, Fault> {
+    let ([table, secrets], before) = descriptors
+        .split_first_chunk()
+        .ok_or_else(|| unreadable("table and secrets", &io::Error::other("two documents are needed")))?;
+    let authority = match before {
+        [] => None,
+        [kept] => Some(Authority::restored(kept).map_err(|error| unreadable("authority", &error))?),
+        _ => {
+            let error = io::Error::other("three documents are the most");
+            return Err(unreadable("documents", &error));
+        }
     };
     let table = read_document(table).map_err(|error| unreadable("table", &error))?;
     let secrets = read_document(secrets).map_err(|error| unreadable("secrets", &error))?;
-    Ok((table, secrets))
+    Ok((table, secrets, authority))
 }
 
 fn unreadable(what: &str, error: &io::Error) -> Fault {
@@ -146,16 +184,25 @@ fn unreadable(what: &str, error: &io::Error) -> Fault {
     )
 }
 
-/// Sends what is to be told, in order, until control is gone.
-async fn write_out(link: Arc<Link>, mut outbox: Outbox) -> io::Result<()> {
-    while let Some(frame) = outbox.next().await {
+/// Sends what is to be told, in order, until control is gone or, at the end, everything is told.
+async fn write_out(
+    link: Arc<Link>,
+    mut outbox: Outbox,
+    mut leaving: oneshot::Receiver<()>,
+) -> io::Result<()> {
+    loop {
+        let frame = tokio::select! {
+            biased;
+            frame = outbox.next() => frame,
+            _ = &mut leaving => outbox.ready(),
+        };
+        let Some(frame) = frame else { return Ok(()) };
         match link.send(&frame).await {
             Ok(()) => {}
             Err(error) if is_gone(&error) => return Ok(()),
             Err(error) => return Err(error),
         }
     }
-    Ok(())
 }
 
 /// Follows control until it is gone.

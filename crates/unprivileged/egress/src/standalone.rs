@@ -12,7 +12,7 @@ use bastle_contract::egress::{FromEgress, NetDecision, NetVerdict, SecretValue};
 use bastle_contract::{Code, Digest, Fault, RunId};
 use bastle_policy::NetPolicy;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -35,6 +35,8 @@ pub struct Standalone {
     pub http: Vec<SocketAddr>,
     /// Where the SOCKS proxy listens.
     pub socks: Vec<SocketAddr>,
+    /// Where the certificate of its authority is written, for clients to trust.
+    pub authority: Option<PathBuf>,
     /// Whether allowed requests are printed beside denied ones.
     pub verbosity: Verbosity,
     /// What the caller wants later: see [`commands`].
@@ -95,6 +97,7 @@ pub fn standalone(config: Standalone) -> Result<(), Fault> {
         secrets,
         http,
         socks,
+        authority,
         verbosity,
         mut commands,
     } = config;
@@ -109,7 +112,8 @@ pub fn standalone(config: Standalone) -> Result<(), Fault> {
     let audit = AuditWriter::create(&state, &run)
         .and_then(Committer::spawn)
         .map_err(audit_fault)?;
-    let (shared, outbox) = State::new(run, Attendance::Unattended, policy, secrets)?;
+    let (shared, outbox) = State::new(run, Attendance::Unattended, policy, secrets, None)?;
+    hand_out(&shared, authority.as_deref())?;
     let runtime = runtime().map_err(|error| started("no threads", &error))?;
     let recording = record_in_thread(
         Arc::clone(&shared),
@@ -150,6 +154,21 @@ pub fn standalone(config: Standalone) -> Result<(), Fault> {
         return Err(Fault::new(Code::AuditWrite, "the audit thread failed", ""));
     }
     audit.seal().map(drop).map_err(audit_fault)
+}
+
+/// Writes the certificate where the operator wants it. Rules that look into TLS without it would only break clients.
+fn hand_out(state: &State, to: Option<&Path>) -> Result<(), Fault> {
+    let Some(authority) = &state.authority else {
+        return Ok(());
+    };
+    let what = "the rules look into TLS, and clients must trust the proxy's authority";
+    let Some(path) = to else {
+        let why = "nobody said where its certificate should be written";
+        return Err(Fault::new(Code::UsageArgument, what, why)
+            .help("bastle egress --authority FILE …, and make the clients trust FILE"));
+    };
+    std::fs::write(path, authority.pem())
+        .map_err(|error| Fault::new(Code::UsageArgument, what, format!("{}: {error}", path.display())))
 }
 
 fn audit_fault(error: AuditError) -> Fault {

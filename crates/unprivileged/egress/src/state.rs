@@ -74,12 +74,13 @@ impl State {
         attendance: Attendance,
         policy: NetPolicy,
         secrets: Vec<SecretValue>,
+        kept: Option<Authority>,
     ) -> Result<(Arc<Self>, Outbox), Fault> {
         check(&policy)?;
-        let authority = if policy.needs_authority() {
-            Some(Authority::new(&run)?)
-        } else {
-            None
+        let authority = match kept {
+            Some(kept) => Some(kept),
+            None if policy.needs_authority() => Some(Authority::new(&run)?),
+            None => None,
         };
         let (recorder, outbox) = Recorder::new();
         let recorder = Arc::new(recorder);

@@ -68,7 +68,7 @@ pub(crate) async fn egress_asking(
 ) -> Egress {
     let answer = answer.into();
     let run = RunId::try_from("calm-otter".to_owned()).unwrap();
-    let (state, mut outbox) = State::new(run, attendance, policy, Vec::new()).unwrap();
+    let (state, mut outbox) = State::new(run, attendance, policy, Vec::new(), None).unwrap();
     let (frames, news) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Notify::new()));
     let (kept, bell, shared) = (Arc::clone(&frames), Arc::clone(&news), Arc::clone(&state));
     tokio::spawn(async move {

@@ -125,7 +125,6 @@ impl Tunnels {
     }
 
     /// How many are alive.
-    #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         self.locked().len()
     }

@@ -188,6 +188,35 @@ impl Dir {
         Ok(rfs::renameat(&self.0, name_of(name), &other.0, name_of(new))?)
     }
 
+    /// Removes one name; `false` when it is a directory with something in it. A missing name is fine.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn remove_one(&self, name: &[u8]) -> io::Result<bool> {
+        match rfs::unlinkat(&self.0, name_of(name), AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => return Ok(true),
+            Err(Errno::ISDIR | Errno::PERM) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        match rfs::unlinkat(&self.0, name_of(name), AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => Ok(true),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Gives the owner the right to change the names in this directory.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn make_writable(&self) -> io::Result<()> {
+        let bits = rfs::fstat(&self.0)?.st_mode & 0o7777;
+        if bits & 0o700 == 0o700 {
+            return Ok(());
+        }
+        Ok(rfs::fchmod(&self.0, Mode::from_raw_mode(bits | 0o700))?)
+    }
+
     /// Removes a name and, when it is a directory, everything in it; a missing name is fine.
     ///
     /// # Errors
@@ -206,8 +235,7 @@ impl Dir {
             return Err(io::Error::other("nested too deeply to be removed"));
         }
         let inner = self.beneath_name(name)?;
-        // A directory without the owner's write bit lets nothing in it be removed.
-        rfs::fchmod(&inner.0, Mode::from_raw_mode(0o700))?;
+        inner.make_writable()?;
         for listed in inner.list()? {
             inner.remove_nested(&listed.name, depth + 1)?;
         }

@@ -4,7 +4,7 @@
 use crate::manifest::Content;
 use bastle_contract::{Code, Fault};
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek, Write};
 
 /// Where contents come from: immutable, addressed by digest, so that the agent cannot swap one between its
 /// classification and its use.
@@ -33,4 +33,33 @@ pub fn read_blob(blobs: &dyn Blobs, digest: &Content, most: u64) -> Result<Optio
         return Err(Fault::new(Code::WorkspaceApply, format!("content {digest}"), "its bytes have changed in the store"));
     }
     Ok(Some(bytes))
+}
+
+impl Blobs for crate::store::Store {
+    fn open(&self, digest: &Content) -> Result<File, Fault> {
+        self.open_object(digest).map_err(|error| {
+            Fault::new(Code::WorkspaceApply, format!("content {digest}"), error.to_string())
+                .help("The store of this project does not keep it; make a snapshot of the run first.")
+        })
+    }
+}
+
+/// Contents made here on top of others: results of a merge.
+pub(crate) struct Layered<'a> {
+    /// What was made.
+    pub(crate) made: std::collections::BTreeMap<Content, Vec<u8>>,
+    /// Everything else.
+    pub(crate) under: &'a dyn Blobs,
+}
+
+impl Blobs for Layered<'_> {
+    fn open(&self, digest: &Content) -> Result<File, Fault> {
+        let Some(bytes) = self.made.get(digest) else { return self.under.open(digest) };
+        let fail = |error: std::io::Error| Fault::new(Code::WorkspaceApply, format!("content {digest}"), error.to_string());
+        let memory = rustix::fs::memfd_create("bastle-merge", rustix::fs::MemfdFlags::CLOEXEC).map_err(|error| fail(error.into()))?;
+        let mut file = File::from(memory);
+        file.write_all(bytes).map_err(fail)?;
+        file.rewind().map_err(fail)?;
+        Ok(file)
+    }
 }

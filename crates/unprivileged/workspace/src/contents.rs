@@ -14,7 +14,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// A tree that may still hold the files of a manifest.
-pub struct Lender {
+pub(crate) struct Lender {
     root: Dir,
     by_content: HashMap<Content, (TreePath, u64)>,
 }
@@ -22,7 +22,7 @@ pub struct Lender {
 impl Lender {
     /// `None` when the tree is gone.
     #[must_use]
-    pub fn new(root: &Path, manifest: &Manifest) -> Option<Self> {
+    pub(crate) fn new(root: &Path, manifest: &Manifest) -> Option<Self> {
         let root = Dir::open(root).ok()?;
         let mut by_content = HashMap::with_capacity(manifest.entries().len());
         for entry in manifest.entries() {
@@ -43,7 +43,7 @@ impl Lender {
 }
 
 /// The store and those who lend to it.
-pub struct Contents<'a> {
+pub(crate) struct Contents<'a> {
     store: &'a Store,
     lenders: Vec<Lender>,
     temporary: PathBuf,
@@ -52,7 +52,7 @@ pub struct Contents<'a> {
 impl<'a> Contents<'a> {
     /// `temporary` belongs to the run alone.
     #[must_use]
-    pub fn new(store: &'a Store, lenders: Vec<Lender>, temporary: PathBuf) -> Self {
+    pub(crate) fn new(store: &'a Store, lenders: Vec<Lender>, temporary: PathBuf) -> Self {
         Self {
             store,
             lenders,
@@ -64,7 +64,7 @@ impl<'a> Contents<'a> {
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub fn ensure(&self, content: &Content, batch: &Batch<'_>, buffer: &mut Vec<u8>) -> Result<bool, Fault> {
+    pub(crate) fn ensure(&self, content: &Content, batch: &Batch<'_>, buffer: &mut Vec<u8>) -> Result<bool, Fault> {
         if self.store.has(content) {
             return Ok(true);
         }
@@ -86,7 +86,7 @@ impl<'a> Contents<'a> {
     ///
     /// # Errors
     /// When nobody has it.
-    pub fn open(&self, content: &Content, path: &TreePath) -> Result<File, Fault> {
+    pub(crate) fn open(&self, content: &Content, path: &TreePath) -> Result<File, Fault> {
         if let Ok(file) = self.store.open_object(content) {
             return Ok(file);
         }

@@ -5,12 +5,14 @@
 #![forbid(unsafe_code)]
 
 mod base64;
+pub mod apply;
 pub mod blobs;
 pub mod diff;
+pub mod export;
 pub mod fuzzing;
 pub mod gate;
 pub mod git;
-mod rooted;
+pub mod rooted;
 pub mod manifest;
 pub mod path;
 pub mod audit_delta;
@@ -22,4 +24,15 @@ mod faults;
 pub mod finding;
 pub mod scan;
 pub mod seen;
+#[cfg(test)]
+mod testing;
 pub mod store;
+mod contents;
+mod fork;
+pub mod meta;
+pub mod place;
+mod restore;
+pub mod retention;
+pub mod rollback;
+pub mod snapshot;
+pub mod workspace;

@@ -20,6 +20,8 @@ use std::path::{Path, PathBuf};
 /// What a restoration works with.
 pub(crate) struct Restorer<'a> {
     pub(crate) tree: &'a Dir,
+    /// Where the tree is, for telling.
+    pub(crate) root: &'a Path,
     pub(crate) contents: &'a Contents<'a>,
     pub(crate) durable: &'a Durable,
     /// Fresh files, the run's own.
@@ -91,16 +93,18 @@ impl Restorer<'_> {
     }
 
     fn parent(&self, path: &TreePath) -> io::Result<Dir> {
-        self.tree.beneath(path.parent().as_ref())
+        let dir = self.tree.beneath(path.parent().as_ref())?;
+        dir.make_writable()?;
+        Ok(dir)
     }
 
     fn take_away(&self, change: &Change) -> Result<(), Fault> {
         let path = &change.path;
         let failed = |e| io_fault("remove", path.as_path(), e);
-        self.durable.show(Step::Tree(path.as_path()));
+        self.durable.show(Step::Tree(&self.root.join(path.as_path())));
         let dir = match self.parent(path) {
             Ok(dir) => dir,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if is_gone(&error) => return Ok(()),
             Err(error) => return Err(failed(error)),
         };
         let recorded = match &change.before {
@@ -121,7 +125,7 @@ impl Restorer<'_> {
         let path = &change.path;
         let failed = |e| io_fault("restore", path.as_path(), e);
         let Some(after) = &change.after else { return Ok(()) };
-        self.durable.show(Step::Tree(path.as_path()));
+        self.durable.show(Step::Tree(&self.root.join(path.as_path())));
         let dir = self.parent(path).map_err(failed)?;
         match after {
             Kind::Dir | Kind::Submodule { .. } => match dir.make_dir(path.name()) {
@@ -139,7 +143,7 @@ impl Restorer<'_> {
                 let from = &prepared[at].1;
                 let temporary = Dir::open(self.temporary).map_err(|e| io_fault("open", self.temporary, e))?;
                 let name = from.file_name().map(|n| n.as_encoded_bytes().to_vec()).unwrap_or_default();
-                self.durable.show(Step::Rename(from, path.as_path()));
+                self.durable.show(Step::Rename(from, &self.root.join(path.as_path())));
                 temporary.rename_to(&name, &dir, path.name()).map_err(failed)
             }
             // Never had content, so there is nothing to bring back.
@@ -150,11 +154,11 @@ impl Restorer<'_> {
     fn sync(&self, changes: &[Change]) -> Result<(), Fault> {
         let parents: BTreeSet<Option<TreePath>> = changes.iter().map(|change| change.path.parent()).collect();
         for parent in parents {
-            let shown = parent.as_ref().map_or(Path::new("."), TreePath::as_path);
+            let shown = &parent.as_ref().map_or(self.root.to_path_buf(), |p| self.root.join(p.as_path()));
             self.durable.show(Step::SyncDir(shown));
             let dir = match self.tree.beneath(parent.as_ref()) {
                 Ok(dir) => dir,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) if is_gone(&error) => continue,
                 Err(error) => return Err(io_fault("open", shown, error)),
             };
             rustix::fs::fsync(&dir).map_err(|e| io_fault("sync", shown, e))?;
@@ -172,6 +176,11 @@ fn must_go(change: &Change) -> bool {
         (Some(Kind::Opaque { .. }), Some(_)) => true,
         (Some(before), Some(after)) => is_dir(before) != is_dir(after),
     }
+}
+
+/// The directory is no more: removed, or a file stands in its place.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// Kinds that hold nothing of their own.

@@ -11,7 +11,7 @@ const ALLOWED: &[c_long] = &[
     SYS_exit, SYS_exit_group, SYS_fallocate, SYS_fcntl, SYS_fdatasync, SYS_flock, SYS_fstat, SYS_fsync, SYS_ftruncate,
     SYS_futex, SYS_getcpu, SYS_getdents64, SYS_getegid, SYS_geteuid, SYS_getgid, SYS_getpeername, SYS_getpid,
     SYS_getppid, SYS_getrandom, SYS_getrusage, SYS_getsockname, SYS_getsockopt, SYS_gettid, SYS_gettimeofday,
-    SYS_getuid, SYS_listen, SYS_lseek, SYS_madvise, SYS_membarrier, SYS_mkdirat, SYS_mmap, SYS_mprotect, SYS_mremap,
+    SYS_getuid, SYS_listen, SYS_lseek, SYS_madvise, SYS_membarrier, SYS_memfd_create, SYS_mkdirat, SYS_mmap, SYS_mprotect, SYS_mremap,
     SYS_munmap, SYS_nanosleep, SYS_newfstatat, SYS_openat, SYS_pipe2, SYS_ppoll, SYS_prctl, SYS_pread64, SYS_pwrite64,
     SYS_read, SYS_readlinkat, SYS_readv, SYS_recvfrom, SYS_recvmmsg, SYS_recvmsg, SYS_renameat2, SYS_restart_syscall,
     SYS_rseq, SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_sched_getaffinity, SYS_sched_yield,

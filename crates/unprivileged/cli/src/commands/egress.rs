@@ -1,10 +1,10 @@
 //! `bastle egress`: the proxy by itself, in front of other sandboxes.
-use super::source::PolicySource;
 use crate::context::{Context, Ended};
 use bastle_contract::{Code, Fault};
 use bastle_control::{Place, Sources, StandaloneArgs, StandaloneRequest};
 use bastle_policy::UpstreamProxy;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 /// Arguments of `egress`.
@@ -30,8 +30,15 @@ pub(crate) struct EgressArgs {
     /// Name server instead of the host's (repeatable)
     #[arg(long, value_name = "IP:PORT")]
     resolver: Vec<SocketAddr>,
-    #[command(flatten)]
-    source: PolicySource,
+    /// Write the certificate of the proxy's own authority here: clients must trust it where rules look into TLS
+    #[arg(long, value_name = "FILE")]
+    authority: Option<PathBuf>,
+    /// Start from this built-in preset [default: default]
+    #[arg(long, value_name = "NAME[@VERSION]")]
+    preset: Option<String>,
+    /// Policy file; your own and the managed ones hold too (repeatable)
+    #[arg(long, value_name = "FILE")]
+    policy: Vec<PathBuf>,
 }
 
 /// Serves until it is told to end.
@@ -53,11 +60,10 @@ pub(crate) fn run(args: &EgressArgs, cx: &Context) -> Ended {
         .map(UpstreamProxy::new)
         .transpose()
         .map_err(|why| Fault::new(Code::UsageArgument, "--upstream is not understood", why))?;
-    let place = Place::find(args.source.workspace_dir.as_deref())?;
+    let place = Place::without_project()?;
     let sources = Sources {
-        preset: args.source.preset.clone(),
-        files: args.source.policy.clone(),
-        expand: args.source.allow_user_expansion,
+        preset: args.preset.clone(),
+        files: args.policy.clone(),
         ..Sources::default()
     };
     let wanted = StandaloneArgs {
@@ -65,6 +71,7 @@ pub(crate) fn run(args: &EgressArgs, cx: &Context) -> Ended {
         socks: args.socks.clone(),
         upstream,
         resolvers: args.resolver.clone(),
+        authority: args.authority.clone(),
         sources,
     };
     let request = bastle_control::standalone(&place, wanted)?;

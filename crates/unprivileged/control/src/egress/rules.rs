@@ -26,8 +26,10 @@ impl Rules {
     /// The rules of a policy that was read; its groups become rules about hosts.
     pub fn new(place: &Place, sources: &Sources, loaded: &mut Loaded) -> Result<Self, Fault> {
         let mut groups = Resolved::new();
+        let mut known = Known::default();
         if reaches(loaded.effective.net.mode) {
             groups::resolve(&mut loaded.effective, &mut groups, place)?;
+            known = surroundings::look(place);
         }
         Ok(Self {
             place: place.clone(),
@@ -35,7 +37,7 @@ impl Rules {
             layers: loaded.layers.clone(),
             allow: Vec::new(),
             deny: Vec::new(),
-            known: surroundings::look(place),
+            known,
             groups,
         })
     }

@@ -141,6 +141,10 @@ impl Relay<'_> {
     fn pose(&mut self) {
         let Some(net) = &self.net else { return };
         if let Some(asked) = net.questions.front() {
+            // What was typed before the question was no answer to it. Input that is no terminal has nothing to flush.
+            match rustix::termios::tcflush(std::io::stdin(), rustix::termios::QueueSelector::IFlush) {
+                Ok(()) | Err(_) => {}
+            }
             self.voice.question(&Question {
                 id: &asked.id,
                 about: asked.about(),

@@ -1,21 +1,27 @@
 //! The certificate authority of one run: made when the run starts, gone with it.
 //!
-//! **Trust:** its key never leaves this process and is overwritten when the run ends. Its certificate is trusted
-//! inside that run's sandbox only, may sign hosts but no further authority, and holds for thirty days.
+//! **Trust:** its key never leaves this process but in memory that control keeps for the process's successor, and is
+//! overwritten when the run ends. Its certificate is trusted inside that run's sandbox only, may sign hosts but no further authority, and holds for thirty days.
 use super::{H2, HTTP11, provider};
+use crate::link::read_document;
 use bastle_contract::{Code, Fault, RunId};
 use bastle_policy::Host;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
 };
+use rustix::fs::{MemfdFlags, SealFlags};
 use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
 /// Hosts whose certificates are kept. A run speaks to a few dozen; a flood of names starts the list anew.
 const MAX_LEAVES: usize = 1_024;
@@ -27,6 +33,7 @@ const AFTER: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// The authority of one run.
 pub(crate) struct Authority {
     params: CertificateParams,
+    name: String,
     key: KeyPair,
     /// One key for all hosts: it is as secret as the authority's own, and making one for each would only cost time.
     leaf_key: KeyPair,
@@ -41,22 +48,57 @@ impl Authority {
         Self::make(run).map_err(fault)
     }
 
+    /// The same one in another process: in memory that nobody can change, to be kept by control.
+    pub(crate) fn sealed(&self) -> io::Result<OwnedFd> {
+        let kept = Kept {
+            name: self.name.clone(),
+            certificate: self.pem.clone(),
+            key: self.key.serialize_pem(),
+        };
+        let bytes = Zeroizing::new(serde_json::to_vec(&kept).map_err(io::Error::other)?);
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create("bastle-authority", flags)?;
+        let mut rest = bytes.as_slice();
+        while !rest.is_empty() {
+            let written = rustix::io::write(&file, rest)?;
+            rest = &rest[written..];
+        }
+        let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&file, seals)?;
+        Ok(file)
+    }
+
+    /// The one that a process before this one had.
+    pub(crate) fn restored(document: &OwnedFd) -> io::Result<Self> {
+        let kept: Kept = read_document(document)?;
+        // What is wrong with it is not told: the text might quote the key.
+        let unusable = |_| io::Error::other("the kept authority is unusable");
+        let key = KeyPair::from_pem(&kept.key).map_err(unusable)?;
+        let certificate = CertificateDer::from_pem_slice(kept.certificate.as_bytes())
+            .map_err(|_| io::Error::other("the kept authority has no certificate"))?;
+        let leaf_key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(unusable)?;
+        Ok(Self {
+            params: params(&kept.name),
+            name: kept.name.clone(),
+            pem: kept.certificate.clone(),
+            certificate,
+            key,
+            leaf_key,
+            leaves: Mutex::default(),
+        })
+    }
+
     fn make(run: &RunId) -> Result<Self, rcgen::Error> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         let leaf_key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-        let mut params = CertificateParams::default();
-        params.distinguished_name = DistinguishedName::new();
-        params
-            .distinguished_name
-            .push(DnType::CommonName, format!("bastle run {}", run.as_str()));
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        set_lifetime(&mut params);
+        let name = format!("bastle run {}", run.as_str());
+        let params = params(&name);
         let certificate = params.self_signed(&key)?;
         Ok(Self {
             pem: certificate.pem(),
             certificate: certificate.der().clone(),
             params,
+            name,
             key,
             leaf_key,
             leaves: Mutex::default(),
@@ -114,6 +156,32 @@ impl Authority {
         config.alpn_protocols = vec![H2.to_vec(), HTTP11.to_vec()];
         Ok(config)
     }
+}
+
+/// What is written down of an authority.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    name: String,
+    certificate: String,
+    key: String,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.key.zeroize();
+    }
+}
+
+/// What an authority of this name may do.
+fn params(name: &str) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    set_lifetime(&mut params);
+    params
 }
 
 fn set_lifetime(params: &mut CertificateParams) {

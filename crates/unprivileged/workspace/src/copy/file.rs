@@ -112,7 +112,7 @@ impl Copier<'_> {
 
 /// Attributes of the user's name space; the others are the host's own business. A file system without them is fine.
 fn copy_attributes(input: &File, output: &File) -> io::Result<()> {
-    match rustix::fs::flistxattr(input, &mut [0_u8; 0][..]) {
+    match rustix::fs::flistxattr_query(input) {
         Ok(0) | Err(rustix::io::Errno::NOTSUP) => return Ok(()),
         Ok(_) => {}
         Err(errno) => return Err(errno.into()),

@@ -9,7 +9,7 @@ use bastle_contract::Fault;
 use std::ops::Range;
 
 /// Larger files are named, not compared: nobody reads such a difference.
-pub const MAX_TEXT: u64 = 8 << 20;
+const MAX_TEXT: u64 = 8 << 20;
 /// Unchanged lines around a change.
 const CONTEXT: usize = 3;
 

@@ -250,8 +250,11 @@ fn supervise(mut child: Child, input: Vec<u8>) -> io::Result<Finished> {
         let errors = scope.spawn(move || drain(stderr, MAX_ERRORS));
         let in_time = wait_until(pid, deadline);
         if !matches!(in_time, Ok(true)) {
-            // Already gone is as good as killed; `wait` below tells the truth either way.
-            drop(rustix::process::kill_process_group(pid, Signal::KILL));
+            match rustix::process::kill_process_group(pid, Signal::KILL) {
+                // Already gone is as good as killed.
+                Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+                Err(errno) => return Err(errno.into()),
+            }
         }
         let status = child.wait()?;
         let join = |_| io::Error::other("a helper thread ended early");

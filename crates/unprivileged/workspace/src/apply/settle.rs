@@ -1,0 +1,189 @@
+//! One path of the host tree from what it is to what it shall be, by one change of a name.
+//!
+//! **Trust:** every look and every change goes through descriptors beneath the root. A path that is neither in
+//! its old nor in its new state was changed by somebody else: it is reported and left alone.
+use super::journal::Operation;
+use crate::blobs::Blobs;
+use crate::manifest::{Content, Kind};
+use crate::path::TreePath;
+use crate::rooted::{Place, Root, sync_directory};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// Why a path could not be settled.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SettleError {
+    /// It is neither old nor new.
+    #[error("it changed while the apply was under way")]
+    Drift,
+    /// A directory holds files that the plan does not know.
+    #[error("the directory holds other files")]
+    NotEmpty,
+    /// Its content is not what its digest says.
+    #[error("the stored content is damaged")]
+    Damaged,
+    /// The system refused.
+    #[error("{0}")]
+    Io(#[source] io::Error),
+    /// The content cannot be had.
+    #[error("{0}")]
+    Content(#[source] bastle_contract::Fault),
+}
+
+impl From<io::Error> for SettleError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<Errno> for SettleError {
+    fn from(errno: Errno) -> Self {
+        Self::Io(errno.into())
+    }
+}
+
+/// Puts the new content beside its place, synced, under its waiting name. Replaces a leftover of an earlier try.
+pub(super) fn lay_beside(root: &Root, operation: &Operation, blobs: &dyn Blobs) -> Result<(), SettleError> {
+    let directory = waiting_room(root, operation)?;
+    let name = operation.waits_as.as_str();
+    remove_waiting(&directory, name)?;
+    match &operation.after {
+        None | Some(Kind::Dir) => {}
+        Some(Kind::File { digest, mode, .. }) => {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(&directory, name, flags, Mode::from_raw_mode(mode.create_bits()))?;
+            let file = File::from(file);
+            let source = blobs.open(digest).map_err(SettleError::Content)?;
+            copy_checked(source, &file, digest)?;
+            keep_permissions(root, operation, &file, mode.executable)?;
+            file.sync_all()?;
+        }
+        Some(Kind::Symlink { target }) => rustix::fs::symlinkat(target.0.as_slice(), &directory, name)?,
+        Some(Kind::Submodule { .. } | Kind::Opaque { .. }) => return Err(SettleError::Drift),
+    }
+    Ok(sync_directory(&directory)?)
+}
+
+/// Removes the waiting name, if it is there.
+pub(super) fn clear_beside(root: &Root, operation: &Operation) -> Result<(), SettleError> {
+    match root_directory(root, operation.waits_in.as_ref())? {
+        Some(directory) => remove_waiting(&directory, &operation.waits_as),
+        None => Ok(()),
+    }
+}
+
+/// Makes the path what it shall be; already being so is fine.
+pub(super) fn settle(root: &Root, operation: &Operation) -> Result<(), SettleError> {
+    let now = root.kind(&operation.path)?;
+    if now == operation.after {
+        return Ok(());
+    }
+    if now != operation.before {
+        return Err(SettleError::Drift);
+    }
+    let Some(place) = root.place(&operation.path)? else { return Err(SettleError::Drift) };
+    match (&now, &operation.after) {
+        (_, None) => remove(&place, now.as_ref(), Rest::Keep)?,
+        (old, Some(Kind::Dir)) => {
+            remove(&place, old.as_ref(), Rest::Refuse)?;
+            rustix::fs::mkdirat(&place.directory, place.name, Mode::from_raw_mode(0o777))?;
+        }
+        (Some(Kind::Dir), Some(_)) => {
+            remove(&place, now.as_ref(), Rest::Refuse)?;
+            rename_in(root, operation, &place)?;
+        }
+        (_, Some(_)) => rename_in(root, operation, &place)?,
+    }
+    Ok(sync_directory(&place.directory)?)
+}
+
+/// What to do with a directory that is not empty.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    /// Leave it: it holds files of the user's.
+    Keep,
+    /// Fail: something else must take its place.
+    Refuse,
+}
+
+fn remove(place: &Place<'_>, now: Option<&Kind>, rest: Rest) -> Result<(), SettleError> {
+    let flags = match now {
+        None => return Ok(()),
+        Some(Kind::Dir) => AtFlags::REMOVEDIR,
+        Some(Kind::File { .. } | Kind::Symlink { .. } | Kind::Submodule { .. } | Kind::Opaque { .. }) => AtFlags::empty(),
+    };
+    match rustix::fs::unlinkat(&place.directory, place.name, flags) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(Errno::NOTEMPTY | Errno::EXIST) if rest == Rest::Keep => Ok(()),
+        Err(Errno::NOTEMPTY | Errno::EXIST) => Err(SettleError::NotEmpty),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn rename_in(root: &Root, operation: &Operation, place: &Place<'_>) -> Result<(), SettleError> {
+    let directory = waiting_room(root, operation)?;
+    let name = operation.waits_as.as_str();
+    // Where nothing stood, the kernel itself makes sure that nothing is overwritten.
+    let exclusive = match &operation.before {
+        None => RenameFlags::NOREPLACE,
+        Some(_) => RenameFlags::empty(),
+    };
+    match rustix::fs::renameat_with(&directory, name, &place.directory, place.name, exclusive) {
+        Ok(()) => Ok(()),
+        // Some file systems do not know the flag; the look before is all there is then.
+        Err(Errno::INVAL) => Ok(rustix::fs::renameat(&directory, name, &place.directory, place.name)?),
+        Err(Errno::EXIST) => Err(SettleError::Drift),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn waiting_room(root: &Root, operation: &Operation) -> Result<OwnedFd, SettleError> {
+    root_directory(root, operation.waits_in.as_ref())?.ok_or(SettleError::Drift)
+}
+
+fn root_directory(root: &Root, path: Option<&TreePath>) -> Result<Option<OwnedFd>, SettleError> {
+    Ok(match path {
+        None => Some(root.handle().try_clone()?),
+        Some(path) => root.directory(path)?,
+    })
+}
+
+fn remove_waiting(directory: &OwnedFd, name: &str) -> Result<(), SettleError> {
+    match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Copies and checks; a content that is not its digest's is never written under a name of the host's.
+pub(super) fn copy_checked(source: File, target: &File, digest: &Content) -> Result<(), SettleError> {
+    let mut source = source;
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0_u8; 128 * 1024];
+    let mut target = target;
+    loop {
+        let read = match io::Read::read(&mut source, &mut buffer) {
+            Ok(0) => break,
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error.into()),
+        };
+        hasher.update(&buffer[..read]);
+        io::Write::write_all(&mut target, &buffer[..read])?;
+    }
+    if Content::from_bytes(*hasher.finalize().as_bytes()) == *digest { Ok(()) } else { Err(SettleError::Damaged) }
+}
+
+/// A replaced file keeps its readers and writers; only the right to execute follows the change.
+fn keep_permissions(root: &Root, operation: &Operation, file: &File, executable: bool) -> Result<(), SettleError> {
+    if !matches!(operation.before, Some(Kind::File { .. })) {
+        return Ok(());
+    }
+    let Some(place) = root.place(&operation.path)? else { return Ok(()) };
+    let old = rustix::fs::statat(&place.directory, place.name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode & 0o666;
+    let bits = if executable { old | (old & 0o444) >> 2 } else { old };
+    Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(bits))?)
+}

@@ -1,0 +1,265 @@
+//! Apply against drift, crashes and planted files.
+use super::*;
+use crate::audit_delta::{Scope, delta};
+use crate::durable::{Durable, Observer, Step};
+use crate::gate::{Approvals, Assessed, Rules, assess_all};
+use crate::rooted::Root;
+use crate::testing::{Folder, fingerprint, manifest, path, write};
+use bastle_contract::Code;
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+struct World {
+    stage: tempfile::TempDir,
+    blobs: Folder,
+    assessed: Vec<Assessed>,
+}
+
+/// Contents, base and agent trees are the same everywhere; `host` starts as the base.
+fn world(base: impl Fn(&Path), agent: impl Fn(&Path)) -> World {
+    let stage = tempfile::tempdir().unwrap();
+    for name in ["base", "agent", "host", "blobs"] {
+        std::fs::create_dir(stage.path().join(name)).unwrap();
+    }
+    let blobs = Folder(stage.path().join("blobs"));
+    for name in ["base", "agent", "host"] {
+        base(&stage.path().join(name));
+    }
+    agent(&stage.path().join("agent"));
+    let (old, new) = (manifest(&stage.path().join("base"), &blobs), manifest(&stage.path().join("agent"), &blobs));
+    let rules = Rules::builtin().unwrap();
+    let assessed = assess_all(&rules, &delta(&old, &new, Scope::Work), &BTreeSet::new(), &blobs).unwrap();
+    World { stage, blobs, assessed }
+}
+
+impl World {
+    fn host(&self) -> PathBuf {
+        self.stage.path().join("host")
+    }
+
+    fn agent(&self) -> PathBuf {
+        self.stage.path().join("agent")
+    }
+
+    fn plan(&self, approvals: &Approvals, paths: &[crate::path::TreePath], resolve: Resolve) -> Plan {
+        let selection = select(&self.assessed, approvals, paths);
+        plan(&Root::open(&self.host()).unwrap(), &selection, resolve, &self.blobs).unwrap()
+    }
+
+    fn with<T>(&self, durable: &Durable, act: impl FnOnce(&Target<'_>) -> T) -> T {
+        act(&Target { source: &self.host(), journals: &self.stage.path().join("applied"), durable })
+    }
+
+    fn apply(&self, resolve: Resolve) -> Result<Applied, bastle_contract::Fault> {
+        let plan = self.plan(&Approvals::default(), &[], resolve);
+        self.with(&Durable::default(), |target| apply(target, &plan, &self.blobs))
+    }
+}
+
+fn tree(root: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
+    let strip = |(path, mode, bytes): (PathBuf, u32, Vec<u8>)| (path.strip_prefix(root).unwrap().to_owned(), mode, bytes);
+    fingerprint(root).into_iter().map(strip).collect()
+}
+
+fn some_base(root: &Path) {
+    write(root, "a.txt", b"1\n2\n3\n4\n5\n");
+    write(root, "dir/b.txt", b"b\n");
+    write(root, "dir/c.txt", b"c\n");
+    write(root, "was-file", b"f\n");
+    write(root, "was-dir/x", b"x\n");
+    std::os::unix::fs::symlink("a.txt", root.join("link")).unwrap();
+}
+
+fn some_changes(root: &Path) {
+    write(root, "a.txt", b"1\n2\n3\n4\nfive\n");
+    write(root, "new/deep/er.txt", b"new\n");
+    std::fs::remove_dir_all(root.join("dir")).unwrap();
+    std::fs::remove_file(root.join("was-file")).unwrap();
+    write(root, "was-file/now-dir", b"d\n");
+    std::fs::remove_dir_all(root.join("was-dir")).unwrap();
+    write(root, "was-dir", b"now a file\n");
+    std::fs::remove_file(root.join("link")).unwrap();
+    std::os::unix::fs::symlink("was-dir", root.join("link")).unwrap();
+    write(root, "tool", b"run\n");
+    std::fs::set_permissions(root.join("tool"), std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn apply_makes_the_host_tree_the_agents_and_undo_makes_it_the_old_one() {
+    let world = world(some_base, some_changes);
+    let before = tree(&world.host());
+    world.apply(Resolve::Refuse).unwrap();
+    assert_eq!(tree(&world.host()), tree(&world.agent()));
+    world.with(&Durable::default(), |target| undo(target)).unwrap();
+    assert_eq!(tree(&world.host()), before);
+    let again = world.with(&Durable::default(), |target| undo(target)).unwrap_err();
+    assert_eq!(again.code, Code::WorkspaceApply);
+}
+
+#[test]
+fn changes_on_both_sides_merge_and_conflicts_write_nothing() {
+    let world = world(|root| write(root, "a", b"1\n2\n3\n4\n5\n"), |root| {
+        write(root, "a", b"1\n2\n3\n4\nagent\n");
+        write(root, "other", b"o\n");
+    });
+    write(&world.host(), "a", b"host\n2\n3\n4\n5\n");
+    write(&world.host(), "other", b"mine\n");
+    let before = tree(&world.host());
+    let plan = world.plan(&Approvals::default(), &[], Resolve::Refuse);
+    assert_eq!(plan.conflicts().iter().map(|one| one.path.clone()).collect::<Vec<_>>(), [path("other")]);
+    assert!(plan.conflicts()[0].marked.as_ref().unwrap().starts_with(b"<<<<<<< host\nmine\n"));
+    assert_eq!(world.apply(Resolve::Refuse).unwrap_err().code, Code::WorkspaceConflict);
+    assert_eq!(tree(&world.host()), before);
+    world.apply(Resolve::Ours).unwrap();
+    assert_eq!(std::fs::read(world.host().join("a")).unwrap(), b"host\n2\n3\n4\nagent\n");
+    assert_eq!(std::fs::read(world.host().join("other")).unwrap(), b"mine\n");
+    world.apply(Resolve::Theirs).unwrap();
+    assert_eq!(std::fs::read(world.host().join("other")).unwrap(), b"o\n");
+}
+
+#[test]
+fn what_runs_on_the_host_is_left_out_until_exactly_its_content_is_approved() {
+    let world = world(|_| {}, |root| {
+        write(root, "src.c", b"x\n");
+        write(root, "Makefile", b"all:\n");
+        write(root, "sub/.git/hooks/pre-commit", b"evil\n");
+    });
+    let plan = world.plan(&Approvals::default(), &[], Resolve::Refuse);
+    let reasons: Vec<(String, Reason)> = plan.left_out().iter().map(|one| (one.path.to_string(), one.reason.clone())).collect();
+    assert!(matches!(reasons.iter().find(|(name, _)| name == "Makefile"), Some((_, Reason::NeedsApproval { .. }))));
+    assert!(matches!(reasons.iter().find(|(name, _)| name == "sub/.git/hooks/pre-commit"), Some((_, Reason::Refused))));
+    world.apply(Resolve::Refuse).unwrap();
+    assert!(world.host().join("src.c").exists());
+    assert!(!world.host().join("Makefile").exists() && !world.host().join("sub/.git").exists());
+    let held = world.assessed.iter().find(|one| one.change.path == path("Makefile")).unwrap();
+    let mut approvals = Approvals::default();
+    approvals.add(&held.approval.to_string()).unwrap();
+    let plan = world.plan(&approvals, &[], Resolve::Refuse);
+    world.with(&Durable::default(), |target| apply(target, &plan, &world.blobs)).unwrap();
+    assert!(world.host().join("Makefile").exists() && !world.host().join("sub/.git").exists());
+}
+
+#[test]
+fn only_named_paths_are_taken_and_ignored_ones_only_when_named() {
+    let mut world = world(|_| {}, |root| {
+        write(root, "a/x", b"x\n");
+        write(root, "b", b"b\n");
+        write(root, "out/y", b"y\n");
+    });
+    for one in &mut world.assessed {
+        one.ignored = one.change.path.starts_with(&path("out"));
+    }
+    let names = |plan: &Plan| plan.operations().iter().map(|one| one.path.to_string()).collect::<Vec<_>>();
+    assert_eq!(names(&world.plan(&Approvals::default(), &[], Resolve::Refuse)), ["a", "a/x", "b"]);
+    assert_eq!(names(&world.plan(&Approvals::default(), &[path("a/x")], Resolve::Refuse)), ["a", "a/x"]);
+    assert_eq!(names(&world.plan(&Approvals::default(), &[path("out")], Resolve::Refuse)), ["out", "out/y"]);
+}
+
+#[test]
+fn a_link_on_the_host_is_never_written_through() {
+    let world = world(|root| write(root, "d/keep", b"k\n"), |root| write(root, "d/evil", b"e\n"));
+    let outside = world.stage.path().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::remove_dir_all(world.host().join("d")).unwrap();
+    std::os::unix::fs::symlink(&outside, world.host().join("d")).unwrap();
+    for resolve in [Resolve::Refuse, Resolve::Theirs] {
+        assert_eq!(world.apply(resolve).unwrap_err().code, Code::WorkspaceConflict);
+    }
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
+}
+
+#[test]
+fn a_host_file_edited_after_planning_is_not_overwritten() {
+    let world = world(|root| write(root, "a", b"1\n"), |root| {
+        write(root, "a", b"2\n");
+        write(root, "b", b"b\n");
+    });
+    let plan = world.plan(&Approvals::default(), &[], Resolve::Refuse);
+    write(&world.host(), "a", b"edited\n");
+    let before = tree(&world.host());
+    let refused = world.with(&Durable::default(), |target| apply(target, &plan, &world.blobs)).unwrap_err();
+    assert_eq!(refused.code, Code::WorkspaceConflict);
+    assert_eq!(tree(&world.host()), before);
+}
+
+#[test]
+fn undo_refuses_when_the_host_changed_since() {
+    let world = world(some_base, some_changes);
+    world.apply(Resolve::Refuse).unwrap();
+    write(&world.host(), "a.txt", b"edited later\n");
+    let before = tree(&world.host());
+    let refused = world.with(&Durable::default(), |target| undo(target)).unwrap_err();
+    assert_eq!(refused.code, Code::WorkspaceConflict);
+    assert_eq!(tree(&world.host()), before);
+}
+
+#[test]
+fn a_stored_content_that_was_changed_is_never_written_to_the_host() {
+    let world = world(|_| {}, |root| write(root, "a", b"good\n"));
+    let crate::manifest::Kind::File { digest, .. } = world.blobs.put(b"good\n") else { panic!() };
+    std::fs::write(world.blobs.0.join(digest.to_string()), b"evil\n").unwrap();
+    assert_eq!(world.apply(Resolve::Refuse).unwrap_err().code, Code::WorkspaceApply);
+    assert_eq!(tree(&world.host()), Vec::new());
+}
+
+/// Ends the work before the n-th step, as a crash would: nothing after it happens.
+struct Crash {
+    at: usize,
+    seen: AtomicUsize,
+}
+
+impl Observer for Crash {
+    fn before(&self, _: Step<'_>) {
+        if self.seen.fetch_add(1, Ordering::SeqCst) == self.at {
+            std::panic::resume_unwind(Box::new("crash"));
+        }
+    }
+}
+
+fn until_crash(at: usize, act: impl FnOnce(&Durable)) -> bool {
+    let durable = Durable::observed(Arc::new(Crash { at, seen: AtomicUsize::new(0) }));
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| act(&durable))).is_err()
+}
+
+#[test]
+fn after_a_crash_at_any_step_of_apply_or_undo_recovery_leaves_the_tree_old_or_new() {
+    let mut outcomes = [0, 0];
+    for undoing in [false, true] {
+        for at in 0.. {
+            let world = world(some_base, some_changes);
+            let (old, new) = (tree(&world.host()), tree(&world.agent()));
+            if undoing {
+                world.apply(Resolve::Refuse).unwrap();
+            }
+            let plan = world.plan(&Approvals::default(), &[], Resolve::Refuse);
+            let crashed = until_crash(at, |durable| {
+                world.with(durable, |target| if undoing { undo(target) } else { apply(target, &plan, &world.blobs) }).unwrap();
+            });
+            // A crash during recovery must not matter either.
+            for again in [0, 3, 9] {
+                until_crash(again, |durable| world.with(durable, |target| drop(recover(target).unwrap())));
+            }
+            world.with(&Durable::default(), |target| recover(target)).unwrap();
+            let now = tree(&world.host());
+            assert!(now == old || now == new, "step {at} of {}", if undoing { "undo" } else { "apply" });
+            outcomes[usize::from(now == new)] += 1;
+            assert!(world.with(&Durable::default(), |target| recover(target)).unwrap().is_empty());
+            if !crashed {
+                assert_eq!(now, if undoing { old } else { new });
+                break;
+            }
+        }
+    }
+    assert!(outcomes[0] > 20 && outcomes[1] > 20, "{outcomes:?}");
+}
+
+#[test]
+fn two_applies_at_once_do_not_mix() {
+    let world = world(|_| {}, |root| write(root, "a", b"1\n"));
+    let held = Root::open(&world.host()).unwrap();
+    rustix::fs::flock(held.handle(), rustix::fs::FlockOperation::LockExclusive).unwrap();
+    assert_eq!(world.apply(Resolve::Refuse).unwrap_err().code, Code::WorkspaceBusy);
+}

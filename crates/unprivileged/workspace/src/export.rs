@@ -1,0 +1,169 @@
+//! The agent's work as one archive: POSIX tar with extended headers, made so that every reader sees the same.
+//!
+//! **Trust:** names and contents are the agent's. Written are regular files, directories and links that stay in
+//! the tree; no owner, no special bits, no device, no absolute or climbing name, no name twice.
+use crate::blobs::Blobs;
+use crate::finding::leads_out;
+use crate::git::is_git_name;
+use crate::manifest::{Content, Kind, Manifest};
+use crate::path::TreePath;
+use bastle_contract::{Code, Fault};
+use std::io::{self, Read, Write};
+
+const BLOCK: usize = 512;
+/// The largest number that eleven octal digits hold: 8 GiB less one byte.
+const MAX_OCTAL: u64 = 0o777_7777_7777;
+
+/// What went into the archive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exported {
+    /// Number of entries.
+    pub entries: usize,
+    /// What was left out: git directories, links that lead out, special files.
+    pub left_out: Vec<TreePath>,
+}
+
+/// Writes the tree to `out`.
+///
+/// # Errors
+/// When a content cannot be read or is damaged, or writing fails.
+pub fn export(manifest: &Manifest, blobs: &dyn Blobs, out: &mut dyn Write) -> Result<Exported, Fault> {
+    let mut done = Exported { entries: 0, left_out: Vec::new() };
+    for entry in manifest.entries() {
+        let fail = |error: io::Error| Fault::new(Code::WorkspaceApply, format!("export {}", entry.path), error.to_string());
+        let header = match &entry.kind {
+            _ if entry.path.components().any(is_git_name) => None,
+            Kind::File { digest, size, mode } => {
+                Some(Header { kind: b'0', mode: if mode.executable { 0o755 } else { 0o644 }, size: *size, link: b"", content: Some(digest) })
+            }
+            Kind::Dir => Some(Header { kind: b'5', mode: 0o755, size: 0, link: b"", content: None }),
+            Kind::Symlink { target } if !leads_out(&entry.path, &target.0) => {
+                Some(Header { kind: b'2', mode: 0o777, size: 0, link: &target.0, content: None })
+            }
+            Kind::Symlink { .. } | Kind::Submodule { .. } | Kind::Opaque { .. } => None,
+        };
+        let Some(header) = header else {
+            if !entry.path.in_git() {
+                done.left_out.push(entry.path.clone());
+            }
+            continue;
+        };
+        header.write(entry.path.as_bytes(), out).map_err(fail)?;
+        if let Some(digest) = header.content {
+            copy(blobs, digest, header.size, out)?.map_err(fail)?;
+        }
+        done.entries += 1;
+    }
+    let end = |error: io::Error| Fault::new(Code::WorkspaceApply, "export", error.to_string());
+    out.write_all(&[0; 2 * BLOCK]).map_err(end)?;
+    out.flush().map_err(end)?;
+    Ok(done)
+}
+
+struct Header<'a> {
+    kind: u8,
+    mode: u64,
+    size: u64,
+    link: &'a [u8],
+    content: Option<&'a Content>,
+}
+
+impl Header<'_> {
+    /// The entry's header, after an extended one where a field does not fit or is not ASCII.
+    fn write(&self, path: &[u8], out: &mut dyn Write) -> io::Result<()> {
+        let mut records = Vec::new();
+        let odd = |bytes: &[u8]| bytes.len() > 100 || !bytes.is_ascii();
+        if std::str::from_utf8(path).is_err() || std::str::from_utf8(self.link).is_err() {
+            record(&mut records, b"hdrcharset", b"BINARY");
+        }
+        if odd(path) {
+            record(&mut records, b"path", path);
+        }
+        if odd(self.link) {
+            record(&mut records, b"linkpath", self.link);
+        }
+        if self.size > MAX_OCTAL {
+            record(&mut records, b"size", self.size.to_string().as_bytes());
+        }
+        if !records.is_empty() {
+            out.write_all(&block(b"PaxHeader", b"", b'x', 0o644, records.len() as u64))?;
+            out.write_all(&records)?;
+            out.write_all(&padding(records.len() as u64))?;
+        }
+        // Old readers see a short, plain name; all others the record above.
+        let short = if odd(path) { b"long-name".as_slice() } else { path };
+        let link = if odd(self.link) { b"long-link".as_slice() } else { self.link };
+        out.write_all(&block(short, link, self.kind, self.mode, self.size.min(MAX_OCTAL)))
+    }
+}
+
+/// A record of an extended header: its own length in decimal, a name, a value.
+fn record(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    let rest = name.len() + value.len() + 3;
+    let mut total = rest + 1;
+    // The length counts its own digits; two steps reach the fixed point for any name.
+    for _ in 0..2 {
+        total = rest + total.to_string().len();
+    }
+    out.extend_from_slice(format!("{total} ").as_bytes());
+    out.extend_from_slice(name);
+    out.push(b'=');
+    out.extend_from_slice(value);
+    out.push(b'\n');
+}
+
+fn block(name: &[u8], link: &[u8], kind: u8, mode: u64, size: u64) -> [u8; BLOCK] {
+    let mut block = [0_u8; BLOCK];
+    let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, name);
+    put(100, format!("{mode:07o}\0").as_bytes());
+    put(108, b"0000000\0");
+    put(116, b"0000000\0");
+    put(124, format!("{size:011o}\0").as_bytes());
+    put(136, b"00000000000\0");
+    put(148, b"        ");
+    put(156, &[kind]);
+    put(157, link);
+    put(257, b"ustar\x0000");
+    let sum: u64 = block.iter().map(|byte| u64::from(*byte)).sum();
+    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    block
+}
+
+fn padding(size: u64) -> Vec<u8> {
+    let over = usize::try_from(size % BLOCK as u64).unwrap_or(0);
+    vec![0; (BLOCK - over) % BLOCK]
+}
+
+/// Exactly the promised bytes, and those of the digest: a header must never lie about what follows it.
+fn copy(blobs: &dyn Blobs, digest: &Content, size: u64, out: &mut dyn Write) -> Result<io::Result<()>, Fault> {
+    let file = blobs.open(digest)?;
+    Ok(copy_exactly(file, digest, size, out).and_then(|()| out.write_all(&padding(size))))
+}
+
+fn copy_exactly(file: std::fs::File, digest: &Content, size: u64, out: &mut dyn Write) -> io::Result<()> {
+    let mut hasher = blake3::Hasher::new();
+    let copied = io::copy(&mut file.take(size), &mut Tee { hasher: &mut hasher, out })?;
+    if copied == size && hasher.finalize().as_bytes() == digest.as_bytes() {
+        Ok(())
+    } else {
+        Err(io::Error::other("the stored content is damaged"))
+    }
+}
+
+struct Tee<'a> {
+    hasher: &'a mut blake3::Hasher,
+    out: &'a mut dyn Write,
+}
+
+impl Write for Tee<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        self.hasher.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}

@@ -1,0 +1,145 @@
+//! Fork: a new run's copy from a snapshot of another.
+//!
+//! **Trust:** every content is hashed on its way into the new tree. The new copy keeps the old one's base, so that its
+//! diff is against the host's tree as it was.
+use crate::beneath::Dir;
+use crate::contents::{Contents, Lender, not_kept};
+use crate::crew;
+use crate::faults::{damaged, io_fault};
+use crate::manifest::{Content, Entry, Kind, Manifest, Mode};
+use crate::meta::{Meta, Origin, Reason, State, Which};
+use crate::path::TreePath;
+use crate::place::Place;
+use crate::scan::assemble;
+use crate::seen::{Alive, Seen, SeenList, now};
+use crate::store::copy_hashing;
+use crate::workspace::Workspace;
+use bastle_contract::{Fault, RunId};
+use std::path::Path;
+
+/// Files per piece of work.
+const PIECE: usize = 256;
+
+type Made = (Entry, Option<Seen>);
+
+impl Workspace {
+    /// Makes the copy of a new run from a snapshot of this one.
+    ///
+    /// # Errors
+    /// When the snapshot is missing, a content of it is not kept any more, or the disk fails; what was made is removed.
+    pub fn fork(&self, which: &Which, run: RunId) -> Result<Self, Fault> {
+        let snapshot = self.find(which)?;
+        let target = self.manifest(&snapshot)?;
+        let meta = self.meta()?;
+        let child = Meta {
+            run,
+            created: now(),
+            state: State::Making,
+            applied: None,
+            origin: Some(Origin {
+                run: self.run.clone(),
+                snapshot: snapshot.number,
+            }),
+            ..meta
+        };
+        let place: &Place = &self.place;
+        let (space, held) = Self::begin(place, &child)?;
+        let made = space.fill_from(self, &target, child);
+        drop(held);
+        if made.is_err() {
+            space.abandon()?;
+        }
+        made.map(|()| space)
+    }
+
+    fn fill_from(&self, parent: &Self, target: &Manifest, mut meta: Meta) -> Result<(), Fault> {
+        let base = parent.base()?;
+        let mut lenders = Vec::new();
+        lenders.extend(Lender::new(&self.source, &base));
+        lenders.extend(Lender::new(&parent.tree(), target));
+        let _shared = self.store.lock_shared()?;
+        let contents = Contents::new(&self.store, lenders, self.path("tmp"));
+        let tree = self.open_tree()?;
+        let seen = write_tree(&tree, &self.tree(), target, &contents)?;
+        let batch = self.batch(crate::store::Keep::All);
+        let base_id = batch.take_manifest(&base)?;
+        let id = batch.take_manifest(target)?;
+        batch.commit()?;
+        self.write_seen(&seen)?;
+        self.record(0, None, Reason::Base, &base, base_id)?;
+        self.record(1, None, Reason::Fork, target, id)?;
+        meta.state = State::Ready;
+        self.place.write_meta(&meta)
+    }
+}
+
+/// Writes a whole manifest into an empty tree.
+fn write_tree(tree: &Dir, shown: &Path, target: &Manifest, contents: &Contents<'_>) -> Result<SeenList, Fault> {
+    let (dirs, others): (Vec<&Entry>, Vec<&Entry>) = target
+        .entries()
+        .iter()
+        .partition(|entry| matches!(entry.kind, Kind::Dir | Kind::Submodule { .. }));
+    for entry in &dirs {
+        let failed = |e| io_fault("make directory", &shown.join(entry.path.as_path()), e);
+        let parent = tree.beneath(entry.path.parent().as_ref()).map_err(failed)?;
+        parent.make_dir(entry.path.name()).map_err(failed)?;
+    }
+    let pieces: Vec<&[&Entry]> = others.chunks(PIECE).collect();
+    let shares: Vec<(Vec<Made>, Vec<u8>)> = crew::work(
+        pieces,
+        |piece, (made, buffer): &mut (Vec<Made>, Vec<u8>), _| {
+            for entry in piece {
+                let seen = write_one(tree, shown, entry, contents, buffer)?;
+                made.push(((*entry).clone(), seen));
+            }
+            Ok(())
+        },
+        || {},
+    )?;
+    let mut pairs: Vec<Made> = dirs.into_iter().map(|entry| (entry.clone(), None)).collect();
+    pairs.extend(shares.into_iter().flat_map(|(made, _)| made));
+    let (manifest, seen) = assemble(pairs).map_err(|error| damaged(shown, error))?;
+    Ok(SeenList {
+        manifest: manifest.id(),
+        seen,
+    })
+}
+
+fn write_one(
+    tree: &Dir,
+    shown: &Path,
+    entry: &Entry,
+    contents: &Contents<'_>,
+    buffer: &mut Vec<u8>,
+) -> Result<Option<Seen>, Fault> {
+    let failed = |e| io_fault("write", &shown.join(entry.path.as_path()), e);
+    let dir = tree.beneath(entry.path.parent().as_ref()).map_err(failed)?;
+    match &entry.kind {
+        Kind::File { digest, mode, .. } => write_file(&dir, &entry.path, (digest, *mode), contents, buffer).map(Some),
+        Kind::Symlink { target } => dir.make_link(entry.path.name(), &target.0).map_err(failed).map(|()| None),
+        // Without content there is nothing to bring over.
+        Kind::Dir | Kind::Submodule { .. } | Kind::Opaque { .. } => Ok(None),
+    }
+}
+
+fn write_file(
+    dir: &Dir,
+    path: &TreePath,
+    (digest, mode): (&Content, Mode),
+    contents: &Contents<'_>,
+    buffer: &mut Vec<u8>,
+) -> Result<Seen, Fault> {
+    let failed = |e: std::io::Error| io_fault("write", path.as_path(), e);
+    let from = contents.open(digest, path)?;
+    let mut to = dir.create_new(path.name(), mode.create_bits()).map_err(failed)?;
+    let copied = if rustix::fs::ioctl_ficlone(&to, &from).is_ok() {
+        copy_hashing(&mut to, None, buffer)
+    } else {
+        copy_hashing(&from, Some(&mut to), buffer)
+    };
+    if copied.map_err(failed)?.0 != *digest {
+        return Err(not_kept(std::slice::from_ref(path)));
+    }
+    let stat = rustix::fs::fstat(&to).map_err(|e| failed(e.into()))?;
+    Ok(Seen::exactly(&stat, Alive::No))
+}

@@ -1,0 +1,282 @@
+//! Removing copies without losing work.
+//!
+//! **Trust:** a copy goes only when its tree is the base, or its work is elsewhere, or the caller names the very state
+//! it throws away. The commit point is one rename; what follows is cleaning up.
+use crate::audit_delta::{Change, Scope, delta};
+use crate::beneath::Dir;
+use crate::durable::Step;
+use crate::faults::io_fault;
+use crate::manifest::{Content, Kind};
+use crate::meta::{Reason, State};
+use crate::path::TreePath;
+use crate::place::{Place, Wait};
+use crate::seen::now;
+use crate::store::Store;
+use crate::workspace::Workspace;
+use bastle_contract::{Code, Digest, Fault, RunId};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How the directories of removed copies begin; no run can have such a name.
+const GONE: &str = ".gone-";
+/// Most paths that one removal lists.
+const MAX_LISTED: usize = 1_000_000;
+
+/// Whether to remove or to show what would go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prune {
+    /// Only list.
+    DryRun,
+    /// Remove.
+    Remove,
+}
+
+/// What went, or would go.
+#[derive(Clone, Debug, Default)]
+pub struct Pruned {
+    /// The runs.
+    pub runs: Vec<RunId>,
+    /// Every path.
+    pub paths: Vec<PathBuf>,
+    /// Runs that stay, and why.
+    pub kept: Vec<(RunId, Fault)>,
+}
+
+impl Workspace {
+    /// Refuses unless nothing would be lost by removing the copy.
+    ///
+    /// # Errors
+    /// `WorkspaceBusy` while the run is alive, `WorkspaceUnexported` with the digest that would have to be named.
+    pub fn check_removable(&self, discard: Option<&Digest>) -> Result<(), Fault> {
+        let _held = self.hold()?;
+        self.check_held(discard)
+    }
+
+    fn check_held(&self, discard: Option<&Digest>) -> Result<(), Fault> {
+        let meta = self.meta()?;
+        if meta.state == State::Running {
+            let what = format!("run {} is alive", self.run);
+            return Err(Fault::new(Code::WorkspaceBusy, what, "").help(format!("bastle stop {}", self.run)));
+        }
+        let (taken, now) = self.snapshot_held(None, Reason::Look)?;
+        let id = taken.snapshot.manifest;
+        let changes = delta(&self.base()?, &now, Scope::Whole);
+        let work = changes.iter().filter(|change| is_work(change)).count();
+        let unread = taken.findings.len();
+        let elsewhere = meta.applied == Some(id);
+        let named = discard.is_some_and(|digest| Content::from(digest) == id);
+        if (work == 0 && unread == 0) || elsewhere || named {
+            return Ok(());
+        }
+        let what = format!("run {} has {work} changed paths that are nowhere else", self.run);
+        let why = match discard {
+            None => format!("the state of its tree is {id}"),
+            Some(_) => format!("the state of its tree is {id}, not the one that was named"),
+        };
+        Err(Fault::new(Code::WorkspaceUnexported, what, why)
+            .help(format!("bastle diff {0}; bastle apply {0}; bastle export {0}", self.run))
+            .help(format!("to throw it away: bastle rm {} --discard {id}", self.run)))
+    }
+
+    /// Removes the copy and what only it needed of the store; returns every path that went.
+    ///
+    /// # Errors
+    /// See [`Self::check_removable`]; the kernel's.
+    pub fn remove(self, discard: Option<&Digest>) -> Result<Vec<PathBuf>, Fault> {
+        let all = self.place.hold_all()?;
+        let held = self.hold()?;
+        self.check_held(discard)?;
+        let dir = self.place.run(&self.run);
+        let mut paths = Vec::new();
+        list(&dir, &mut paths);
+        let gone = self.place.work().join(format!("{GONE}{}", self.run));
+        // A removal that was interrupted may have left one of the same name.
+        remove_dir(&self.place, &gone)?;
+        self.place.durable().rename(&dir, &gone)?;
+        self.place.durable().sync_dir(&self.place.work())?;
+        drop(held);
+        remove_dir(&self.place, &gone)?;
+        paths.extend(collect(&self.place, &self.source, &self.store)?);
+        drop(all);
+        Ok(paths)
+    }
+}
+
+/// Whether a change is something a person could miss. In the copy's own repository only references are: git rewrites
+/// its index and logs on the mere asking for a status.
+fn is_work(change: &Change) -> bool {
+    let path = change.path.as_bytes();
+    let reference = path == b".git/HEAD" || path == b".git/packed-refs" || path.starts_with(b".git/refs/");
+    let directory = matches!(change.before, None | Some(Kind::Dir)) && matches!(change.after, None | Some(Kind::Dir));
+    !change.path.in_git() || (reference && !directory)
+}
+
+/// Removes, or shows, all copies that have ended, are older than `age` and hold nothing that is not elsewhere.
+///
+/// # Errors
+/// The kernel's, on the directory of copies; a copy that cannot be judged is kept and told.
+pub fn prune(place: &Place, age: Duration, what: Prune) -> Result<Pruned, Fault> {
+    let mut pruned = Pruned::default();
+    let oldest = now().saturating_sub(i64::try_from(age.as_nanos()).unwrap_or(i64::MAX));
+    for run in place.runs()? {
+        let space = match Workspace::open(place, &run) {
+            Ok(space) => space,
+            Err(fault) => {
+                pruned.kept.push((run, fault));
+                continue;
+            }
+        };
+        match space.meta() {
+            Ok(meta) if meta.created > oldest || meta.state == State::Running => continue,
+            Ok(_) => {}
+            Err(fault) => {
+                pruned.kept.push((run, fault));
+                continue;
+            }
+        }
+        let went = match what {
+            Prune::DryRun => space.check_removable(None).map(|()| {
+                let mut paths = Vec::new();
+                list(&place.run(&run), &mut paths);
+                paths
+            }),
+            Prune::Remove => space.remove(None),
+        };
+        match went {
+            Ok(paths) => {
+                pruned.paths.extend(paths);
+                pruned.runs.push(run);
+            }
+            Err(fault) => pruned.kept.push((run, fault)),
+        }
+    }
+    Ok(pruned)
+}
+
+/// Removes what no run on this source refers to any more.
+fn collect(place: &Place, source: &Path, store: &Store) -> Result<Vec<PathBuf>, Fault> {
+    let alone = store.lock_alone()?;
+    let mut keep = BTreeSet::new();
+    for run in place.runs()? {
+        let meta = match place.meta(&run) {
+            Ok(meta) => meta,
+            // A run that cannot be read may need anything: nothing is collected.
+            Err(_) => return Ok(Vec::new()),
+        };
+        if meta.source.as_path() != source {
+            continue;
+        }
+        if meta.state == State::Making {
+            return Ok(Vec::new());
+        }
+        let space = Workspace::of(place, &meta)?;
+        let known = space.known().map(|(manifest, _)| manifest);
+        let snapshots = space.snapshots()?;
+        for id in snapshots.iter().map(|snapshot| snapshot.manifest).chain(meta.base.manifest) {
+            if keep.insert(id) {
+                keep.extend(contents_of(&store.manifest(&id)?));
+            }
+        }
+        if let Some(known) = known {
+            keep.insert(known.id());
+            keep.extend(contents_of(&known));
+        }
+    }
+    store.collect(&alone, &keep)
+}
+
+fn contents_of(manifest: &crate::manifest::Manifest) -> impl Iterator<Item = Content> + '_ {
+    manifest.entries().iter().filter_map(|entry| match &entry.kind {
+        Kind::File { digest, .. } => Some(*digest),
+        Kind::Symlink { .. } | Kind::Dir | Kind::Submodule { .. } | Kind::Opaque { .. } => None,
+    })
+}
+
+fn remove_dir(place: &Place, path: &Path) -> Result<(), Fault> {
+    let Some(name) = path.file_name() else { return Ok(()) };
+    place.durable().show(Step::Remove(path));
+    let work = place.work();
+    let dir = Dir::open(&work).map_err(|e| io_fault("open", &work, e))?;
+    dir.remove_all(name.as_encoded_bytes()).map_err(|e| io_fault("remove", path, e))
+}
+
+/// Every path below a directory of ours, for telling; what cannot be listed is told by its directory.
+fn list(dir: &Path, paths: &mut Vec<PathBuf>) {
+    paths.push(dir.to_path_buf());
+    let Ok(root) = Dir::open(dir) else { return };
+    let mut open: Vec<Option<TreePath>> = vec![None];
+    while let Some(at) = open.pop() {
+        let Ok(names) = root.beneath(at.as_ref()).and_then(|inner| inner.list()) else {
+            continue;
+        };
+        for listed in names {
+            let Ok(path) = TreePath::join(at.as_ref(), &listed.name) else {
+                continue;
+            };
+            if paths.len() >= MAX_LISTED {
+                return;
+            }
+            paths.push(dir.join(path.as_path()));
+            if listed.kind == rustix::fs::FileType::Directory {
+                open.push(Some(path));
+            }
+        }
+    }
+}
+
+/// What a start found unfinished.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Recovered {
+    /// A copy that was being made; no agent had seen it. Removed.
+    Unmade(String),
+    /// A removal that was under way. Finished.
+    Removed(String),
+    /// A rollback that was under way. Finished.
+    RolledBack(RunId),
+    /// Something is wrong with this one; untouched.
+    Failed(RunId, Fault),
+}
+
+/// Finishes or undoes what was under way when a process of bastle ended; copies in use are left alone.
+///
+/// # Errors
+/// The kernel's, on the directory of copies.
+pub fn recover(place: &Place) -> Result<Vec<Recovered>, Fault> {
+    let _all = place.hold_all()?;
+    let mut done = Vec::new();
+    for name in place.names()? {
+        if let Some(run) = name.strip_prefix(GONE) {
+            remove_dir(place, &place.work().join(&name))?;
+            done.push(Recovered::Removed(run.to_owned()));
+            continue;
+        }
+        let Ok(run) = RunId::try_from(name) else { continue };
+        let _held = match place.hold(&run, Wait::No) {
+            Ok(held) => held,
+            Err(_) => continue,
+        };
+        match recover_one(place, &run) {
+            Ok(Some(what)) => done.push(what),
+            Ok(None) => {}
+            Err(fault) => done.push(Recovered::Failed(run, fault)),
+        }
+    }
+    Ok(done)
+}
+
+fn recover_one(place: &Place, run: &RunId) -> Result<Option<Recovered>, Fault> {
+    let unmade = match place.meta(run) {
+        Ok(meta) => meta.state == State::Making,
+        // The first record was not on disk yet: nothing was copied.
+        Err(fault) if fault.code == Code::WorkspaceMissing => true,
+        Err(fault) => return Err(fault),
+    };
+    if unmade {
+        remove_dir(place, &place.run(run))?;
+        return Ok(Some(Recovered::Unmade(run.to_string())));
+    }
+    let space = Workspace::open(place, run)?;
+    crate::restore::sweep(&space.path("tmp"))?;
+    Ok(space.resume_rollback()?.then(|| Recovered::RolledBack(run.clone())))
+}

@@ -1,0 +1,130 @@
+//! Rollback: the tree becomes a snapshot again, and what it was before is a snapshot too.
+//!
+//! **Trust:** order is everything. (1) The tree as it is becomes a durable snapshot. (2) Every content of the target is
+//! in the store. (3) The intent is recorded. (4) The tree is changed. (5) The intent is removed. A crash before 3 leaves
+//! the old tree, one after 3 is finished at the next start.
+use crate::audit_delta::{Change, Scope, delta};
+use crate::contents::not_kept;
+use crate::manifest::{Content, Kind, Manifest};
+use crate::meta::{FORMAT, Reason, Snapshot, State, Which};
+use crate::place::{read_record, write_record};
+use crate::restore::{Restorer, sweep};
+use crate::store::Keep;
+use crate::workspace::Workspace;
+use bastle_contract::{Code, Fault};
+use serde::{Deserialize, Serialize};
+
+/// What is under way.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Intent {
+    format: u32,
+    to: Content,
+    /// Number of the snapshot that holds the tree as it was.
+    before: u32,
+}
+
+/// Who may be writing to the tree while it is rolled back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quiet {
+    /// The caller has paused the agent, or it has ended.
+    Paused,
+    /// Not known: refused while the run is alive.
+    Unknown,
+}
+
+/// What a rollback did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RolledBack {
+    /// The snapshot of the tree as it was.
+    pub before: Snapshot,
+    /// The snapshot that the tree is now.
+    pub to: Snapshot,
+    /// What was changed.
+    pub changes: Vec<Change>,
+}
+
+impl Workspace {
+    /// Makes the tree what it was at a snapshot.
+    ///
+    /// # Errors
+    /// Before anything is changed: when the run is alive and not paused, when the snapshot is missing, when a content
+    /// of it is not kept any more. Later only when the disk fails; the next start then finishes.
+    pub fn rollback(&self, which: &Which, quiet: Quiet) -> Result<RolledBack, Fault> {
+        let _held = self.hold()?;
+        if self.meta()?.state == State::Running && quiet == Quiet::Unknown {
+            let what = format!("run {} is alive", self.run);
+            return Err(Fault::new(Code::WorkspaceBusy, what, "the agent would write into the tree meanwhile"));
+        }
+        let to = self.find(which)?;
+        let target = self.manifest(&to)?;
+        let (taken, now) = self.snapshot_held(None, Reason::BeforeRollback)?;
+        let before = taken.snapshot;
+        let changes = delta(&now, &target, Scope::Whole);
+        self.ensure_all(&changes)?;
+        let intent = Intent {
+            format: FORMAT,
+            to: to.manifest,
+            before: before.number,
+        };
+        write_record(self.place.durable(), &self.path("rollback.json"), &intent)?;
+        self.restore(&changes, before.number)?;
+        self.finish_rollback()?;
+        Ok(RolledBack { before, to, changes })
+    }
+
+    /// Finishes a rollback that a crash interrupted; `true` when there was one.
+    pub(crate) fn resume_rollback(&self) -> Result<bool, Fault> {
+        let path = self.path("rollback.json");
+        if !path.exists() {
+            return Ok(false);
+        }
+        let intent: Intent = read_record(&path)?;
+        let target: Manifest = self.store.manifest(&intent.to)?;
+        let (_, now) = self.snapshot_held(None, Reason::BeforeRollback)?;
+        let changes = delta(&now, &target, Scope::Whole);
+        self.ensure_all(&changes)?;
+        self.restore(&changes, intent.before)?;
+        self.finish_rollback()?;
+        Ok(true)
+    }
+
+    /// Every content that the target needs is in the store before anything else happens.
+    fn ensure_all(&self, changes: &[Change]) -> Result<(), Fault> {
+        let _shared = self.store.lock_shared()?;
+        let contents = self.contents()?;
+        let batch = self.batch(Keep::All);
+        let mut buffer = Vec::new();
+        let mut lost = Vec::new();
+        for change in changes {
+            let Some(Kind::File { digest, .. }) = &change.after else {
+                continue;
+            };
+            if !contents.ensure(digest, &batch, &mut buffer)? {
+                lost.push(change.path.clone());
+            }
+        }
+        batch.commit()?;
+        if lost.is_empty() { Ok(()) } else { Err(not_kept(&lost)) }
+    }
+
+    fn restore(&self, changes: &[Change], before: u32) -> Result<(), Fault> {
+        let tree = self.open_tree()?;
+        let contents = self.contents()?;
+        let temporary = self.path("tmp");
+        sweep(&temporary)?;
+        let restorer = Restorer {
+            tree: &tree,
+            root: &self.tree(),
+            contents: &contents,
+            durable: self.place.durable(),
+            temporary: &temporary,
+            aside: &self.path("kept").join(before.to_string()),
+        };
+        restorer.apply(changes)
+    }
+
+    fn finish_rollback(&self) -> Result<(), Fault> {
+        self.place.durable().remove_file(&self.path("rollback.json"))
+    }
+}

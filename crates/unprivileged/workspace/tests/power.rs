@@ -1,0 +1,208 @@
+//! The power goes before every single step: of the state, only what was synced is there. A model of the disk keeps
+//! file bytes as of their last sync and names as of the last sync of their directory, and drops everything else.
+mod support;
+
+use bastle_workspace::durable::{Durable, Observer, Step};
+use bastle_workspace::meta::{Reason, Which};
+use bastle_workspace::place::Place;
+use bastle_workspace::retention::recover;
+use bastle_workspace::rollback::Quiet;
+use bastle_workspace::workspace::Workspace;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use support::{Ground, look, run_id, write};
+
+/// A file by the order of its making; its bytes as far as they are on disk.
+type Inode = usize;
+
+#[derive(Default)]
+struct Disk {
+    bytes: BTreeMap<Inode, Vec<u8>>,
+    /// What programs see.
+    names: BTreeMap<PathBuf, Inode>,
+    /// What is on disk.
+    kept: BTreeMap<PathBuf, Inode>,
+    /// Names that were touched: all others are as they were from the start.
+    touched: BTreeSet<PathBuf>,
+    log: Vec<String>,
+    cuts: usize,
+}
+
+struct PowerCut {
+    disk: Mutex<Disk>,
+    state: PathBuf,
+    tree: PathBuf,
+    cuts: PathBuf,
+}
+
+impl Disk {
+    fn apply(&mut self, step: Step<'_>) {
+        match step {
+            Step::Write(path) => {
+                let inode = self.log.len();
+                self.bytes.insert(inode, Vec::new());
+                self.names.insert(path.to_path_buf(), inode);
+                self.touched.insert(path.to_path_buf());
+            }
+            Step::Sync(path) => {
+                let inode = self.names[path];
+                self.bytes.insert(inode, fs::read(path).unwrap());
+            }
+            Step::Rename(from, to) => {
+                let inode = self.names.remove(from).expect("only files of ours are renamed");
+                self.names.insert(to.to_path_buf(), inode);
+                self.touched.insert(to.to_path_buf());
+            }
+            Step::SyncDir(dir) => {
+                let here = |path: &&PathBuf| path.parent() == Some(dir);
+                for path in self.touched.iter().filter(here) {
+                    match self.names.get(path) {
+                        Some(inode) => self.kept.insert(path.clone(), *inode),
+                        None => self.kept.remove(path),
+                    };
+                }
+            }
+            Step::Remove(path) => {
+                self.names.remove(path);
+                self.touched.insert(path.to_path_buf());
+            }
+            Step::MakeDir(_) | Step::Tree(_) => {}
+        }
+    }
+}
+
+impl PowerCut {
+    /// The state as it would be found: everything untouched as it is, everything touched as it is on disk. The
+    /// tree is taken as it is: what it must be is the business of the state.
+    fn cut(&self, disk: &Disk) {
+        let to = self.cuts.join(disk.cuts.to_string());
+        let copied = Command::new("cp").arg("-a").arg(&self.state).arg(&to).status().unwrap();
+        assert!(copied.success());
+        for path in &disk.touched {
+            if path.starts_with(&self.tree) {
+                continue;
+            }
+            let there = to.join(path.strip_prefix(&self.state).unwrap());
+            match disk.kept.get(path) {
+                Some(inode) => fs::write(there, &disk.bytes[inode]).unwrap(),
+                None => match fs::remove_file(there) {
+                    Ok(()) => {}
+                    Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound),
+                },
+            }
+        }
+        // Caches are written without waiting: the worst they can be is empty.
+        for cache in ["tree.seen", "source.seen"] {
+            let run = to.join("work/one").join(cache);
+            fs::write(run, b"").unwrap();
+        }
+    }
+}
+
+impl Observer for PowerCut {
+    fn before(&self, step: Step<'_>) {
+        let mut disk = self.disk.lock().unwrap();
+        self.cut(&disk);
+        disk.cuts += 1;
+        disk.log.push(format!("{step:?}"));
+        disk.apply(step);
+    }
+}
+
+fn cut_every_step(act: impl Fn(&Workspace), check: impl Fn(&Workspace, &Ground, &str)) {
+    let ground = Ground::new();
+    let space = ground.create("one");
+    write(&space.tree(), "README", b"work\n");
+    write(&space.tree(), "new/file", b"work too\n");
+    fs::remove_dir_all(space.tree().join("src/deep")).unwrap();
+    let cuts = ground.root.path().join("cuts");
+    fs::create_dir(&cuts).unwrap();
+    let observer = Arc::new(PowerCut {
+        disk: Mutex::default(),
+        state: ground.root.path().join("state"),
+        tree: space.tree(),
+        cuts: cuts.clone(),
+    });
+    let place = ground.observed(Durable::observed(observer.clone()));
+    act(&Workspace::open(&place, &run_id("one")).unwrap());
+    let disk = observer.disk.lock().unwrap();
+    observer.cut(&disk);
+    assert!(disk.cuts > 8, "the observer saw too little: {:?}", disk.log);
+    for cut in 0..=disk.cuts {
+        let place = Place::new(cuts.join(cut.to_string()));
+        let next = disk.log.get(cut).map_or("the end", String::as_str);
+        let done = recover(&place).unwrap();
+        let failed = done.iter().any(|d| matches!(d, bastle_workspace::retention::Recovered::Failed(..)));
+        assert!(!failed, "before {next}: {done:?}");
+        check(&Workspace::open(&place, &run_id("one")).unwrap(), &ground, &format!("{cut}: before {next}"));
+    }
+}
+
+fn restorable(space: &Workspace) {
+    for snapshot in space.snapshots().unwrap() {
+        space.rollback(&Which::Number(snapshot.number), Quiet::Unknown).unwrap();
+    }
+}
+
+fn has_work(tree: &Path) -> bool {
+    fs::read(tree.join("README")).unwrap() == b"work\n" && !tree.join("src/deep").exists()
+}
+
+#[test]
+fn a_snapshot_that_is_listed_after_a_power_cut_can_be_restored() {
+    cut_every_step(
+        |space| drop(space.snapshot(None, Reason::Turn).unwrap()),
+        |space, _, at| {
+            assert!(has_work(&space.tree()), "{at}");
+            restorable(space);
+        },
+    );
+}
+
+#[test]
+fn an_acknowledged_snapshot_survives_a_power_cut() {
+    let ground = Ground::new();
+    let space = ground.create("one");
+    write(&space.tree(), "README", b"work\n");
+    let cuts = ground.root.path().join("cuts");
+    fs::create_dir(&cuts).unwrap();
+    let observer = Arc::new(PowerCut {
+        disk: Mutex::default(),
+        state: ground.root.path().join("state"),
+        tree: space.tree(),
+        cuts: cuts.clone(),
+    });
+    let place = ground.observed(Durable::observed(observer.clone()));
+    let taken = Workspace::open(&place, &run_id("one")).unwrap().snapshot(None, Reason::Turn).unwrap();
+    let disk = observer.disk.lock().unwrap();
+    observer.cut(&disk);
+    let after = Place::new(cuts.join(disk.cuts.to_string()));
+    let space = Workspace::open(&after, &run_id("one")).unwrap();
+    assert_eq!(space.find(&Which::Last).unwrap(), taken.snapshot);
+    restorable(&space);
+}
+
+#[test]
+fn a_rollback_cut_by_the_power_is_old_or_new_and_the_work_is_kept() {
+    cut_every_step(
+        |space| drop(space.rollback(&Which::Number(0), Quiet::Unknown).unwrap()),
+        |space, ground, at| {
+            let mut clean = look(&ground.source());
+            clean.remove(&b".env"[..]);
+            let tree = look(&space.tree());
+            if has_work(&space.tree()) && space.tree().join("new/file").exists() {
+                return;
+            }
+            assert_eq!(tree, clean, "{at}: neither old nor new");
+            let all = space.snapshots().unwrap();
+            let kept = all.iter().any(|snapshot| {
+                space.rollback(&Which::Number(snapshot.number), Quiet::Unknown).unwrap();
+                has_work(&space.tree())
+            });
+            assert!(kept, "{at}: the work is in no snapshot");
+        },
+    );
+}
