@@ -99,7 +99,7 @@ fn nothing_leads_out_of_the_sandbox() {
         );
         let output = lab
             .fence()
-            .sh("cat /proc/net/route /proc/net/dev; cat /etc/resolv.conf");
+            .sh("cat /proc/net/route /proc/net/dev");
         let interfaces: Vec<&str> = output
             .ended
             .stdout

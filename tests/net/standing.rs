@@ -22,9 +22,10 @@ fn curl(lab: &Lab, words: &[&str]) -> String {
 fn standing_alone_it_judges_by_the_same_rules_and_keeps_its_own_log() {
     for_each_identity(|lab| {
         let (yes, seen, no) = (host("alone"), host("alone-looked-into"), host("denied"));
-        let net = json!({ "allow": [format!("{yes}:{{tls}}"), format!("GET {seen}:{{plain}}/public/**")] });
+        let net = json!({ "allow": [format!("{yes}:{{tls}}"), format!("GET {seen}:{{plain}}/public/**"), format!("GET {seen}:{{tls}}/public/**")] });
         let policy = world().policy(lab, &world().document(&net, &json!({})));
         let (http, socks) = (free_port(), free_port());
+        let authority = lab.home().join("authority.pem");
         let mut command = lab.command(bastle());
         command
             .args([
@@ -36,6 +37,8 @@ fn standing_alone_it_judges_by_the_same_rules_and_keeps_its_own_log() {
                 "--policy",
             ])
             .arg(&policy)
+            .arg("--authority")
+            .arg(&authority)
             .env("SSL_CERT_FILE", world().file("ca.pem"));
         let mut proxy = Background::start(&mut command);
         let up = eventually(Limit::HANG, || TcpStream::connect(("127.0.0.1", http)).is_ok());
@@ -55,6 +58,18 @@ fn standing_alone_it_judges_by_the_same_rules_and_keeps_its_own_log() {
         assert_eq!(ask(&through, &plain(&seen, "/private")), "403 000");
         assert!(ask(&socksh, &url(&yes)).starts_with("200"));
         assert!(ask(&socksh, &url(&no)).starts_with("000"));
+        let inside = |path: &str| {
+            let target = world().fill(&format!("https://{seen}:{{tls}}{path}"));
+            let trusted = authority.to_str().expect("UTF-8");
+            curl(
+                lab,
+                &["-w", "%{http_code}", "--cacert", trusted, "-x", &through, &target],
+            )
+        };
+        assert_eq!(
+            (inside("/public/a"), inside("/private")),
+            ("200".to_owned(), "403".to_owned())
+        );
         assert!(world().seen(&no).is_empty());
         proxy.signal(rustix::process::Signal::TERM);
         assert!(

@@ -42,7 +42,11 @@ fn generate(root: &Path, files: u64, megabytes: u64) -> Result<(), Box<dyn Error
 }
 
 fn report(name: &str, mut figures: Vec<f64>) {
-    let all = figures.iter().map(|f| format!("{f:.0}")).collect::<Vec<_>>().join(" ");
+    let all = figures
+        .iter()
+        .map(|f| format!("{f:.0}"))
+        .collect::<Vec<_>>()
+        .join(" ");
     figures.sort_by(f64::total_cmp);
     println!("{name:32} {:8.1} ms   ({all})", figures[figures.len() / 2]);
 }
@@ -55,7 +59,11 @@ fn timed<T>(act: impl FnOnce() -> Result<T, Box<dyn Error>>) -> Result<(T, f64),
 
 fn run(program: &str, args: &[&Path]) -> Result<(), Box<dyn Error>> {
     let status = Command::new(program).args(args).status()?;
-    if status.success() { Ok(()) } else { Err(format!("{program}: {status}").into()) }
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("{program}: {status}").into())
+    }
 }
 
 /// What every copy must do, with two threads and nothing else: open, read, create, write.
@@ -89,7 +97,8 @@ fn bare_tree(from: &Path, to: &Path) -> std::io::Result<()> {
 }
 
 fn create(place: &Place, source: &Path, name: String) -> Result<Workspace, Fault> {
-    let run = RunId::try_from(name).map_err(|e| Fault::new(bastle_contract::Code::UsageArgument, e.to_string(), ""))?;
+    let run = RunId::try_from(name)
+        .map_err(|e| Fault::new(bastle_contract::Code::UsageArgument, e.to_string(), ""))?;
     let request = CreateRequest {
         run,
         source,
@@ -134,7 +143,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         run("sync", &[])?;
         ours.push(timed(|| Ok(create(&place, &source, format!("run-{round}"))?))?.1);
         if round > 0 {
-            run("rm", &[Path::new("-rf"), &root.join("state/work").join(format!("run-{round}"))])?;
+            run(
+                "rm",
+                &[
+                    Path::new("-rf"),
+                    &root.join("state/work").join(format!("run-{round}")),
+                ],
+            )?;
         }
     }
     report("cp -a", cp);

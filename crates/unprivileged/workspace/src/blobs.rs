@@ -25,12 +25,22 @@ pub fn read_blob(blobs: &dyn Blobs, digest: &Content, most: u64) -> Result<Optio
     let file = blobs.open(digest)?;
     file.take(most.saturating_add(1))
         .read_to_end(&mut bytes)
-        .map_err(|why| Fault::new(Code::WorkspaceApply, format!("read content {digest}"), why.to_string()))?;
+        .map_err(|why| {
+            Fault::new(
+                Code::WorkspaceApply,
+                format!("read content {digest}"),
+                why.to_string(),
+            )
+        })?;
     if bytes.len() as u64 > most {
         return Ok(None);
     }
     if Content::of(&bytes) != *digest {
-        return Err(Fault::new(Code::WorkspaceApply, format!("content {digest}"), "its bytes have changed in the store"));
+        return Err(Fault::new(
+            Code::WorkspaceApply,
+            format!("content {digest}"),
+            "its bytes have changed in the store",
+        ));
     }
     Ok(Some(bytes))
 }
@@ -38,8 +48,12 @@ pub fn read_blob(blobs: &dyn Blobs, digest: &Content, most: u64) -> Result<Optio
 impl Blobs for crate::store::Store {
     fn open(&self, digest: &Content) -> Result<File, Fault> {
         self.open_object(digest).map_err(|error| {
-            Fault::new(Code::WorkspaceApply, format!("content {digest}"), error.to_string())
-                .help("The store of this project does not keep it; make a snapshot of the run first.")
+            Fault::new(
+                Code::WorkspaceApply,
+                format!("content {digest}"),
+                error.to_string(),
+            )
+            .help("The store of this project does not keep it; make a snapshot of the run first.")
         })
     }
 }
@@ -54,9 +68,18 @@ pub(crate) struct Layered<'a> {
 
 impl Blobs for Layered<'_> {
     fn open(&self, digest: &Content) -> Result<File, Fault> {
-        let Some(bytes) = self.made.get(digest) else { return self.under.open(digest) };
-        let fail = |error: std::io::Error| Fault::new(Code::WorkspaceApply, format!("content {digest}"), error.to_string());
-        let memory = rustix::fs::memfd_create("bastle-merge", rustix::fs::MemfdFlags::CLOEXEC).map_err(|error| fail(error.into()))?;
+        let Some(bytes) = self.made.get(digest) else {
+            return self.under.open(digest);
+        };
+        let fail = |error: std::io::Error| {
+            Fault::new(
+                Code::WorkspaceApply,
+                format!("content {digest}"),
+                error.to_string(),
+            )
+        };
+        let memory = rustix::fs::memfd_create("bastle-merge", rustix::fs::MemfdFlags::CLOEXEC)
+            .map_err(|error| fail(error.into()))?;
         let mut file = File::from(memory);
         file.write_all(bytes).map_err(fail)?;
         file.rewind().map_err(fail)?;

@@ -11,7 +11,9 @@ use crate::store::{Batch, Store};
 use bastle_contract::{Code, Fault};
 use std::collections::HashMap;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
+use std::sync::OnceLock;
 
 /// A tree that may still hold the files of a manifest.
 pub(crate) struct Lender {
@@ -22,8 +24,8 @@ pub(crate) struct Lender {
 impl Lender {
     /// `None` when the tree is gone.
     #[must_use]
-    pub(crate) fn new(root: &Path, manifest: &Manifest) -> Option<Self> {
-        let root = Dir::open(root).ok()?;
+    pub(crate) fn new(root: io::Result<Dir>, manifest: &Manifest) -> Option<Self> {
+        let root = root.ok()?;
         let mut by_content = HashMap::with_capacity(manifest.entries().len());
         for entry in manifest.entries() {
             if let Kind::File { digest, size, .. } = &entry.kind {
@@ -42,33 +44,51 @@ impl Lender {
     }
 }
 
+/// Finds the lenders; only asked when the store does not have something.
+type Find<'a> = Box<dyn Fn() -> Result<Vec<Lender>, Fault> + Sync + 'a>;
+
 /// The store and those who lend to it.
 pub(crate) struct Contents<'a> {
     store: &'a Store,
-    lenders: Vec<Lender>,
+    find: Find<'a>,
+    lenders: OnceLock<Vec<Lender>>,
     temporary: PathBuf,
 }
 
 impl<'a> Contents<'a> {
     /// `temporary` belongs to the run alone.
     #[must_use]
-    pub(crate) fn new(store: &'a Store, lenders: Vec<Lender>, temporary: PathBuf) -> Self {
+    pub(crate) fn new(store: &'a Store, find: Find<'a>, temporary: PathBuf) -> Self {
         Self {
             store,
-            lenders,
+            find,
+            lenders: OnceLock::new(),
             temporary,
         }
+    }
+
+    fn lenders(&self) -> Result<&[Lender], Fault> {
+        if let Some(lenders) = self.lenders.get() {
+            return Ok(lenders);
+        }
+        let found = (self.find)()?;
+        Ok(self.lenders.get_or_init(|| found))
     }
 
     /// Sees to it that the store keeps the content once the batch is committed; `false` when nobody has it.
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub(crate) fn ensure(&self, content: &Content, batch: &Batch<'_>, buffer: &mut Vec<u8>) -> Result<bool, Fault> {
+    pub(crate) fn ensure(
+        &self,
+        content: &Content,
+        batch: &Batch<'_>,
+        buffer: &mut Vec<u8>,
+    ) -> Result<bool, Fault> {
         if self.store.has(content) {
             return Ok(true);
         }
-        for lender in &self.lenders {
+        for lender in self.lenders()? {
             let Some((file, size)) = lender.candidate(content) else {
                 continue;
             };
@@ -90,19 +110,34 @@ impl<'a> Contents<'a> {
         if let Ok(file) = self.store.open_object(content) {
             return Ok(file);
         }
-        let lent = self.lenders.iter().find_map(|lender| lender.candidate(content));
-        lent.map(|(file, _)| file).ok_or_else(|| not_kept(&[path.clone()]))
+        let lent = self
+            .lenders()?
+            .iter()
+            .find_map(|lender| lender.candidate(content));
+        lent.map(|(file, _)| file)
+            .ok_or_else(|| not_kept(std::slice::from_ref(path)))
     }
 }
 
 /// Nobody has the content of these files any more.
 pub(crate) fn not_kept(paths: &[TreePath]) -> Fault {
-    let shown: Vec<String> = paths.iter().take(10).map(|path| visible(path.as_bytes())).collect();
+    let shown: Vec<String> = paths
+        .iter()
+        .take(10)
+        .map(|path| visible(path.as_bytes()))
+        .collect();
     let more = paths.len().saturating_sub(shown.len());
-    let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let tail = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
     Fault::new(
         Code::WorkspaceDamaged,
-        format!("the recorded content of {}{tail} is not kept any more", shown.join(", ")),
+        format!(
+            "the recorded content of {}{tail} is not kept any more",
+            shown.join(", ")
+        ),
         "the file was changed in the source and in the copy before a snapshot could take its first content",
     )
 }

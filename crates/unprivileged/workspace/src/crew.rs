@@ -113,14 +113,20 @@ where
         let handles: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
         let mut state = heap.lock();
         while state.left > 0 {
-            let (next, waited) = heap.changed.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner);
+            let (next, waited) = heap
+                .changed
+                .wait_timeout(state, TICK)
+                .unwrap_or_else(PoisonError::into_inner);
             state = next;
             if waited.timed_out() {
                 tick();
             }
         }
         drop(state);
-        handles.into_iter().filter_map(|handle| handle.join().ok()).collect::<Vec<_>>()
+        handles
+            .into_iter()
+            .filter_map(|handle| handle.join().ok())
+            .collect::<Vec<_>>()
     });
     match heap.lock().failed.take() {
         Some(fault) => Err(fault),

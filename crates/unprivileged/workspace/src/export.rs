@@ -28,18 +28,41 @@ pub struct Exported {
 /// # Errors
 /// When a content cannot be read or is damaged, or writing fails.
 pub fn export(manifest: &Manifest, blobs: &dyn Blobs, out: &mut dyn Write) -> Result<Exported, Fault> {
-    let mut done = Exported { entries: 0, left_out: Vec::new() };
+    let mut done = Exported {
+        entries: 0,
+        left_out: Vec::new(),
+    };
     for entry in manifest.entries() {
-        let fail = |error: io::Error| Fault::new(Code::WorkspaceApply, format!("export {}", entry.path), error.to_string());
+        let fail = |error: io::Error| {
+            Fault::new(
+                Code::WorkspaceApply,
+                format!("export {}", entry.path),
+                error.to_string(),
+            )
+        };
         let header = match &entry.kind {
             _ if entry.path.components().any(is_git_name) => None,
-            Kind::File { digest, size, mode } => {
-                Some(Header { kind: b'0', mode: if mode.executable { 0o755 } else { 0o644 }, size: *size, link: b"", content: Some(digest) })
-            }
-            Kind::Dir => Some(Header { kind: b'5', mode: 0o755, size: 0, link: b"", content: None }),
-            Kind::Symlink { target } if !leads_out(&entry.path, &target.0) => {
-                Some(Header { kind: b'2', mode: 0o777, size: 0, link: &target.0, content: None })
-            }
+            Kind::File { digest, size, mode } => Some(Header {
+                kind: b'0',
+                mode: if mode.executable { 0o755 } else { 0o644 },
+                size: *size,
+                link: b"",
+                content: Some(digest),
+            }),
+            Kind::Dir => Some(Header {
+                kind: b'5',
+                mode: 0o755,
+                size: 0,
+                link: b"",
+                content: None,
+            }),
+            Kind::Symlink { target } if !leads_out(&entry.path, &target.0) => Some(Header {
+                kind: b'2',
+                mode: 0o777,
+                size: 0,
+                link: &target.0,
+                content: None,
+            }),
             Kind::Symlink { .. } | Kind::Submodule { .. } | Kind::Opaque { .. } => None,
         };
         let Some(header) = header else {
@@ -92,8 +115,18 @@ impl Header<'_> {
         }
         // Old readers see a short, plain name; all others the record above.
         let short = if odd(path) { b"long-name".as_slice() } else { path };
-        let link = if odd(self.link) { b"long-link".as_slice() } else { self.link };
-        out.write_all(&block(short, link, self.kind, self.mode, self.size.min(MAX_OCTAL)))
+        let link = if odd(self.link) {
+            b"long-link".as_slice()
+        } else {
+            self.link
+        };
+        out.write_all(&block(
+            short,
+            link,
+            self.kind,
+            self.mode,
+            self.size.min(MAX_OCTAL),
+        ))
     }
 }
 
@@ -136,14 +169,25 @@ fn padding(size: u64) -> Vec<u8> {
 }
 
 /// Exactly the promised bytes, and those of the digest: a header must never lie about what follows it.
-fn copy(blobs: &dyn Blobs, digest: &Content, size: u64, out: &mut dyn Write) -> Result<io::Result<()>, Fault> {
+fn copy(
+    blobs: &dyn Blobs,
+    digest: &Content,
+    size: u64,
+    out: &mut dyn Write,
+) -> Result<io::Result<()>, Fault> {
     let file = blobs.open(digest)?;
     Ok(copy_exactly(file, digest, size, out).and_then(|()| out.write_all(&padding(size))))
 }
 
 fn copy_exactly(file: std::fs::File, digest: &Content, size: u64, out: &mut dyn Write) -> io::Result<()> {
     let mut hasher = blake3::Hasher::new();
-    let copied = io::copy(&mut file.take(size), &mut Tee { hasher: &mut hasher, out })?;
+    let copied = io::copy(
+        &mut file.take(size),
+        &mut Tee {
+            hasher: &mut hasher,
+            out,
+        },
+    )?;
     if copied == size && hasher.finalize().as_bytes() == digest.as_bytes() {
         Ok(())
     } else {
@@ -165,5 +209,73 @@ impl Write for Tee<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Folder, manifest, path, write};
+    use std::process::Command;
+
+    #[test]
+    fn the_archive_unpacks_to_the_same_tree_without_git_and_outward_links() {
+        let stage = tempfile::tempdir().unwrap();
+        let (tree, out, blobs) = (
+            stage.path().join("tree"),
+            stage.path().join("out"),
+            stage.path().join("blobs"),
+        );
+        for directory in [&tree, &out, &blobs] {
+            std::fs::create_dir(directory).unwrap();
+        }
+        let blobs = Folder(blobs);
+        write(&tree, "a", b"a\n");
+        write(
+            &tree,
+            &format!("{}/{}", "d".repeat(90), "f".repeat(200)),
+            &vec![7; 1000],
+        );
+        write(&tree, "é\n-rf", b"");
+        std::os::unix::fs::symlink("a", tree.join("in")).unwrap();
+        let expected = manifest(&tree, &blobs);
+        std::os::unix::fs::symlink("/etc/passwd", tree.join("abs")).unwrap();
+        std::os::unix::fs::symlink("../x", tree.join("up")).unwrap();
+        write(&tree, "sub/.git/config", b"evil");
+        let mut bytes = Vec::new();
+        let done = export(&manifest(&tree, &blobs), &blobs, &mut bytes).unwrap();
+        assert_eq!(
+            done.left_out,
+            [path("abs"), path("sub/.git"), path("sub/.git/config"), path("up")]
+        );
+        assert!(bytes.len().is_multiple_of(512));
+        std::fs::write(stage.path().join("x.tar"), &bytes).unwrap();
+        assert!(
+            Command::new("tar")
+                .current_dir(&out)
+                .args(["xf", "../x.tar"])
+                .status()
+                .unwrap()
+                .success()
+        );
+        std::fs::remove_dir(out.join("sub")).unwrap();
+        assert_eq!(manifest(&out, &blobs), expected);
+    }
+
+    #[test]
+    fn a_content_shorter_or_other_than_promised_is_refused() {
+        let stage = tempfile::tempdir().unwrap();
+        let blobs = Folder(stage.path().to_owned());
+        let kind = blobs.put(b"good");
+        let entry = crate::manifest::Entry {
+            path: path("a"),
+            kind,
+        };
+        let tree = Manifest::new(vec![entry]).unwrap();
+        for evil in [&b"evil"[..], b"goo", b"good and more"] {
+            std::fs::write(stage.path().join(Content::of(b"good").to_string()), evil).unwrap();
+            let outcome = export(&tree, &blobs, &mut Vec::new());
+            assert!(outcome.is_err() || evil.starts_with(b"good"), "{evil:?}");
+        }
     }
 }

@@ -10,11 +10,19 @@ use std::path::Path;
 /// A failed call: what was done, on what.
 pub(crate) fn io_fault(doing: &str, path: &Path, error: impl Into<io::Error>) -> Fault {
     let shown = visible(path.as_os_str().as_bytes());
-    Fault::new(Code::WorkspaceIo, format!("{doing} {shown}"), error.into().to_string())
+    Fault::new(
+        Code::WorkspaceIo,
+        format!("{doing} {shown}"),
+        error.into().to_string(),
+    )
 }
 
 /// Stored state that does not have the form it must have.
 pub(crate) fn damaged(path: &Path, why: impl ToString) -> Fault {
     let shown = visible(path.as_os_str().as_bytes());
-    Fault::new(Code::WorkspaceDamaged, format!("{shown} is damaged"), why.to_string())
+    Fault::new(
+        Code::WorkspaceDamaged,
+        format!("{shown} is damaged"),
+        why.to_string(),
+    )
 }

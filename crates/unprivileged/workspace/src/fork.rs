@@ -54,11 +54,13 @@ impl Workspace {
 
     fn fill_from(&self, parent: &Self, target: &Manifest, mut meta: Meta) -> Result<(), Fault> {
         let base = parent.base()?;
-        let mut lenders = Vec::new();
-        lenders.extend(Lender::new(&self.source, &base));
-        lenders.extend(Lender::new(&parent.tree(), target));
+        let lenders = || {
+            let source = Lender::new(Dir::open(&self.source), &base);
+            let tree = Lender::new(Dir::open_own(&parent.tree()), target);
+            Ok(source.into_iter().chain(tree).collect())
+        };
         let _shared = self.store.lock_shared()?;
-        let contents = Contents::new(&self.store, lenders, self.path("tmp"));
+        let contents = Contents::new(&self.store, Box::new(lenders), self.path("tmp"));
         let tree = self.open_tree()?;
         let seen = write_tree(&tree, &self.tree(), target, &contents)?;
         let batch = self.batch(crate::store::Keep::All);
@@ -74,7 +76,12 @@ impl Workspace {
 }
 
 /// Writes a whole manifest into an empty tree.
-fn write_tree(tree: &Dir, shown: &Path, target: &Manifest, contents: &Contents<'_>) -> Result<SeenList, Fault> {
+fn write_tree(
+    tree: &Dir,
+    shown: &Path,
+    target: &Manifest,
+    contents: &Contents<'_>,
+) -> Result<SeenList, Fault> {
     let (dirs, others): (Vec<&Entry>, Vec<&Entry>) = target
         .entries()
         .iter()
@@ -115,8 +122,13 @@ fn write_one(
     let failed = |e| io_fault("write", &shown.join(entry.path.as_path()), e);
     let dir = tree.beneath(entry.path.parent().as_ref()).map_err(failed)?;
     match &entry.kind {
-        Kind::File { digest, mode, .. } => write_file(&dir, &entry.path, (digest, *mode), contents, buffer).map(Some),
-        Kind::Symlink { target } => dir.make_link(entry.path.name(), &target.0).map_err(failed).map(|()| None),
+        Kind::File { digest, mode, .. } => {
+            write_file(&dir, &entry.path, (digest, *mode), contents, buffer).map(Some)
+        }
+        Kind::Symlink { target } => dir
+            .make_link(entry.path.name(), &target.0)
+            .map_err(failed)
+            .map(|()| None),
         // Without content there is nothing to bring over.
         Kind::Dir | Kind::Submodule { .. } | Kind::Opaque { .. } => Ok(None),
     }

@@ -4,35 +4,35 @@
 //! name or byte: it is read through descriptors that never follow links, and nothing in it is executed.
 #![forbid(unsafe_code)]
 
-mod base64;
 pub mod apply;
+pub mod audit_delta;
+mod base64;
+pub mod beneath;
 pub mod blobs;
+mod contents;
+pub mod copy;
+mod crew;
 pub mod diff;
+pub mod durable;
 pub mod export;
+mod faults;
+pub mod finding;
+mod fork;
 pub mod fuzzing;
 pub mod gate;
 pub mod git;
-pub mod rooted;
 pub mod manifest;
-pub mod path;
-pub mod audit_delta;
-pub mod beneath;
-pub mod copy;
-mod crew;
-pub mod durable;
-mod faults;
-pub mod finding;
-pub mod scan;
-pub mod seen;
-#[cfg(test)]
-mod testing;
-pub mod store;
-mod contents;
-mod fork;
 pub mod meta;
+pub mod path;
 pub mod place;
 mod restore;
 pub mod retention;
 pub mod rollback;
+pub mod rooted;
+pub mod scan;
+pub mod seen;
 pub mod snapshot;
+pub mod store;
+#[cfg(test)]
+mod testing;
 pub mod workspace;

@@ -143,7 +143,10 @@ impl TryFrom<String> for SnapshotName {
         if fits && text.as_bytes().iter().all(rest) {
             return Ok(Self(text));
         }
-        let what = format!("{:?} cannot name a snapshot", crate::path::visible(text.as_bytes()));
+        let what = format!(
+            "{:?} cannot name a snapshot",
+            crate::path::visible(text.as_bytes())
+        );
         let why = "a name has 1 to 64 letters, digits, '.', '_' and '-', the first one a letter";
         Err(Fault::new(Code::UsageArgument, what, why))
     }

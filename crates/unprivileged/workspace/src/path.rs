@@ -188,9 +188,7 @@ fn is_harmless(c: char) -> bool {
 #[serde(untagged)]
 enum Shape {
     Text(String),
-    Bytes {
-        b64: String,
-    },
+    Bytes { b64: String },
 }
 
 impl Serialize for TreePath {

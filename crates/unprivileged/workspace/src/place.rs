@@ -80,7 +80,10 @@ impl Place {
     /// The kernel's.
     pub fn runs(&self) -> Result<Vec<RunId>, Fault> {
         let names = self.names()?;
-        let mut runs: Vec<RunId> = names.into_iter().filter_map(|name| RunId::try_from(name).ok()).collect();
+        let mut runs: Vec<RunId> = names
+            .into_iter()
+            .filter_map(|name| RunId::try_from(name).ok())
+            .collect();
         runs.sort();
         Ok(runs)
     }
@@ -120,7 +123,11 @@ impl Place {
         let path = dir.join("lock");
         let held = lock(&path, wait)?.ok_or_else(|| busy(&dir))?;
         // The copy may have been removed while this process waited.
-        if path.exists() { Ok(held) } else { Err(missing(run)) }
+        if path.exists() {
+            Ok(held)
+        } else {
+            Err(missing(run))
+        }
     }
 
     /// What is recorded about a run's copy.
@@ -145,7 +152,11 @@ impl Place {
 }
 
 /// Writes a record durably.
-pub(crate) fn write_record(durable: &Durable, path: &Path, record: &impl serde::Serialize) -> Result<(), Fault> {
+pub(crate) fn write_record(
+    durable: &Durable,
+    path: &Path,
+    record: &impl serde::Serialize,
+) -> Result<(), Fault> {
     let bytes = serde_json::to_vec(record).map_err(|error| damaged(path, error))?;
     durable.write_file(path, &bytes)
 }
@@ -154,13 +165,20 @@ pub(crate) fn write_record(durable: &Durable, path: &Path, record: &impl serde::
 pub(crate) fn read_record<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, Fault> {
     let file = File::open(path).map_err(|e| io_fault("open", path, e))?;
     let mut bytes = Vec::new();
-    file.take(MAX_RECORD).read_to_end(&mut bytes).map_err(|e| io_fault("read", path, e))?;
+    file.take(MAX_RECORD)
+        .read_to_end(&mut bytes)
+        .map_err(|e| io_fault("read", path, e))?;
     serde_json::from_slice(&bytes).map_err(|error| damaged(path, error))
 }
 
 fn lock(path: &Path, wait: Wait) -> Result<Option<Held>, Fault> {
     let mut options = OpenOptions::new();
-    let file = options.write(true).create(true).truncate(false).mode(0o600).open(path);
+    let file = options
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path);
     let file = file.map_err(|e| io_fault("open", path, e))?;
     let how = match wait {
         Wait::Yes => FlockOperation::LockExclusive,
@@ -174,7 +192,11 @@ fn lock(path: &Path, wait: Wait) -> Result<Option<Held>, Fault> {
 }
 
 fn busy(path: &Path) -> Fault {
-    Fault::new(Code::WorkspaceBusy, format!("{} is in use", path.display()), "another process of bastle holds it")
+    Fault::new(
+        Code::WorkspaceBusy,
+        format!("{} is in use", path.display()),
+        "another process of bastle holds it",
+    )
 }
 
 /// No copy of that name.

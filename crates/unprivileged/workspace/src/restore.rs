@@ -78,7 +78,12 @@ impl Restorer<'_> {
         self.durable.show(Step::Write(path));
         let from = self.contents.open(digest, shown)?;
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(true).mode(mode.create_bits());
+        options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(mode.create_bits());
         let mut to = options.open(path).map_err(|e| io_fault("create", path, e))?;
         let copied = if rustix::fs::ioctl_ficlone(&to, &from).is_ok() {
             copy_hashing(&mut to, None, buffer)
@@ -87,7 +92,10 @@ impl Restorer<'_> {
         };
         let (found, _) = copied.map_err(|e| io_fault("write", path, e))?;
         if found != *digest {
-            return Err(damaged(shown.as_path(), "the kept content does not have its digest"));
+            return Err(damaged(
+                shown.as_path(),
+                "the kept content does not have its digest",
+            ));
         }
         Ok(())
     }
@@ -109,16 +117,19 @@ impl Restorer<'_> {
         };
         let recorded = match &change.before {
             Some(Kind::Opaque { why }) => is_worthless(*why),
-            Some(Kind::File { .. } | Kind::Symlink { .. } | Kind::Submodule { .. } | Kind::Dir) | None => true,
+            Some(Kind::File { .. } | Kind::Symlink { .. } | Kind::Submodule { .. } | Kind::Dir) | None => {
+                true
+            }
         };
         if recorded && dir.remove_one(path.name()).map_err(failed)? {
             return Ok(());
         }
         // Not recorded, or a directory with something unrecorded in it.
         self.durable.make_dir(self.aside)?;
-        let aside = Dir::open(self.aside).map_err(|e| io_fault("open", self.aside, e))?;
+        let aside = Dir::open_own(self.aside).map_err(|e| io_fault("open", self.aside, e))?;
         let name = format!("{}", Content::of(path.as_bytes()));
-        dir.rename_to(path.name(), &aside, name.as_bytes()).map_err(failed)
+        dir.rename_to(path.name(), &aside, name.as_bytes())
+            .map_err(failed)
     }
 
     fn put(&self, change: &Change, prepared: &[(TreePath, PathBuf)]) -> Result<(), Fault> {
@@ -141,9 +152,14 @@ impl Restorer<'_> {
                     return Err(damaged(path.as_path(), "not prepared"));
                 };
                 let from = &prepared[at].1;
-                let temporary = Dir::open(self.temporary).map_err(|e| io_fault("open", self.temporary, e))?;
-                let name = from.file_name().map(|n| n.as_encoded_bytes().to_vec()).unwrap_or_default();
-                self.durable.show(Step::Rename(from, &self.root.join(path.as_path())));
+                let temporary =
+                    Dir::open_own(self.temporary).map_err(|e| io_fault("open", self.temporary, e))?;
+                let name = from
+                    .file_name()
+                    .map(|n| n.as_encoded_bytes().to_vec())
+                    .unwrap_or_default();
+                self.durable
+                    .show(Step::Rename(from, &self.root.join(path.as_path())));
                 temporary.rename_to(&name, &dir, path.name()).map_err(failed)
             }
             // Never had content, so there is nothing to bring back.
@@ -154,7 +170,9 @@ impl Restorer<'_> {
     fn sync(&self, changes: &[Change]) -> Result<(), Fault> {
         let parents: BTreeSet<Option<TreePath>> = changes.iter().map(|change| change.path.parent()).collect();
         for parent in parents {
-            let shown = &parent.as_ref().map_or(self.root.to_path_buf(), |p| self.root.join(p.as_path()));
+            let shown = &parent
+                .as_ref()
+                .map_or(self.root.to_path_buf(), |p| self.root.join(p.as_path()));
             self.durable.show(Step::SyncDir(shown));
             let dir = match self.tree.beneath(parent.as_ref()) {
                 Ok(dir) => dir,
@@ -180,7 +198,10 @@ fn must_go(change: &Change) -> bool {
 
 /// The directory is no more: removed, or a file stands in its place.
 fn is_gone(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
 }
 
 /// Kinds that hold nothing of their own.

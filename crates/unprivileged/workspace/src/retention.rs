@@ -75,7 +75,10 @@ impl Workspace {
             Some(_) => format!("the state of its tree is {id}, not the one that was named"),
         };
         Err(Fault::new(Code::WorkspaceUnexported, what, why)
-            .help(format!("bastle diff {0}; bastle apply {0}; bastle export {0}", self.run))
+            .help(format!(
+                "bastle diff {0}; bastle apply {0}; bastle export {0}",
+                self.run
+            ))
             .help(format!("to throw it away: bastle rm {} --discard {id}", self.run)))
     }
 
@@ -108,7 +111,8 @@ impl Workspace {
 fn is_work(change: &Change) -> bool {
     let path = change.path.as_bytes();
     let reference = path == b".git/HEAD" || path == b".git/packed-refs" || path.starts_with(b".git/refs/");
-    let directory = matches!(change.before, None | Some(Kind::Dir)) && matches!(change.after, None | Some(Kind::Dir));
+    let directory =
+        matches!(change.before, None | Some(Kind::Dir)) && matches!(change.after, None | Some(Kind::Dir));
     !change.path.in_git() || (reference && !directory)
 }
 
@@ -173,7 +177,11 @@ fn collect(place: &Place, source: &Path, store: &Store) -> Result<Vec<PathBuf>, 
         let space = Workspace::of(place, &meta)?;
         let known = space.known().map(|(manifest, _)| manifest);
         let snapshots = space.snapshots()?;
-        for id in snapshots.iter().map(|snapshot| snapshot.manifest).chain(meta.base.manifest) {
+        for id in snapshots
+            .iter()
+            .map(|snapshot| snapshot.manifest)
+            .chain(meta.base.manifest)
+        {
             if keep.insert(id) {
                 keep.extend(contents_of(&store.manifest(&id)?));
             }
@@ -194,17 +202,20 @@ fn contents_of(manifest: &crate::manifest::Manifest) -> impl Iterator<Item = Con
 }
 
 fn remove_dir(place: &Place, path: &Path) -> Result<(), Fault> {
-    let Some(name) = path.file_name() else { return Ok(()) };
+    let Some(name) = path.file_name() else {
+        return Ok(());
+    };
     place.durable().show(Step::Remove(path));
     let work = place.work();
-    let dir = Dir::open(&work).map_err(|e| io_fault("open", &work, e))?;
-    dir.remove_all(name.as_encoded_bytes()).map_err(|e| io_fault("remove", path, e))
+    let dir = Dir::open_own(&work).map_err(|e| io_fault("open", &work, e))?;
+    dir.remove_all(name.as_encoded_bytes())
+        .map_err(|e| io_fault("remove", path, e))
 }
 
 /// Every path below a directory of ours, for telling; what cannot be listed is told by its directory.
 fn list(dir: &Path, paths: &mut Vec<PathBuf>) {
     paths.push(dir.to_path_buf());
-    let Ok(root) = Dir::open(dir) else { return };
+    let Ok(root) = Dir::open_own(dir) else { return };
     let mut open: Vec<Option<TreePath>> = vec![None];
     while let Some(at) = open.pop() {
         let Ok(names) = root.beneath(at.as_ref()).and_then(|inner| inner.list()) else {
@@ -278,5 +289,7 @@ fn recover_one(place: &Place, run: &RunId) -> Result<Option<Recovered>, Fault> {
     }
     let space = Workspace::open(place, run)?;
     crate::restore::sweep(&space.path("tmp"))?;
-    Ok(space.resume_rollback()?.then(|| Recovered::RolledBack(run.clone())))
+    Ok(space
+        .resume_rollback()?
+        .then(|| Recovered::RolledBack(run.clone())))
 }

@@ -54,7 +54,11 @@ impl Workspace {
         let _held = self.hold()?;
         if self.meta()?.state == State::Running && quiet == Quiet::Unknown {
             let what = format!("run {} is alive", self.run);
-            return Err(Fault::new(Code::WorkspaceBusy, what, "the agent would write into the tree meanwhile"));
+            return Err(Fault::new(
+                Code::WorkspaceBusy,
+                what,
+                "the agent would write into the tree meanwhile",
+            ));
         }
         let to = self.find(which)?;
         let target = self.manifest(&to)?;
@@ -92,7 +96,7 @@ impl Workspace {
     /// Every content that the target needs is in the store before anything else happens.
     fn ensure_all(&self, changes: &[Change]) -> Result<(), Fault> {
         let _shared = self.store.lock_shared()?;
-        let contents = self.contents()?;
+        let contents = self.contents();
         let batch = self.batch(Keep::All);
         let mut buffer = Vec::new();
         let mut lost = Vec::new();
@@ -105,12 +109,16 @@ impl Workspace {
             }
         }
         batch.commit()?;
-        if lost.is_empty() { Ok(()) } else { Err(not_kept(&lost)) }
+        if lost.is_empty() {
+            Ok(())
+        } else {
+            Err(not_kept(&lost))
+        }
     }
 
     fn restore(&self, changes: &[Change], before: u32) -> Result<(), Fault> {
         let tree = self.open_tree()?;
-        let contents = self.contents()?;
+        let contents = self.contents();
         let temporary = self.path("tmp");
         sweep(&temporary)?;
         let restorer = Restorer {

@@ -13,8 +13,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Neither out of the tree, nor over a link, nor through `/proc`.
-const BENEATH: ResolveFlags =
-    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS);
 
 /// An open directory that is the root of a tree.
 #[derive(Debug)]
@@ -45,7 +46,10 @@ impl Root {
             None => Some(self.0.try_clone()?),
             Some(parent) => self.directory(&parent)?,
         };
-        Ok(directory.map(|directory| Place { directory, name: path.name() }))
+        Ok(directory.map(|directory| Place {
+            directory,
+            name: path.name(),
+        }))
     }
 
     /// A directory of the tree; `None` when it does not exist.
@@ -63,12 +67,22 @@ impl Root {
         &self.0
     }
 
+    /// As [`Self::kind`], but where a file stands in the place of a parent there is nothing below it.
+    pub(crate) fn kind_or_nothing(&self, path: &TreePath) -> io::Result<Option<Kind>> {
+        match self.kind(path) {
+            Err(error) if error.raw_os_error() == Some(Errno::NOTDIR.raw_os_error()) => Ok(None),
+            other => other,
+        }
+    }
+
     /// What stands at a path now; `None` when nothing does. A file or link in the place of a parent is an error.
     ///
     /// # Errors
     /// When a component above is not a directory, or reading fails.
     pub fn kind(&self, path: &TreePath) -> io::Result<Option<Kind>> {
-        let Some(place) = self.place(path)? else { return Ok(None) };
+        let Some(place) = self.place(path)? else {
+            return Ok(None);
+        };
         let stat = match rustix::fs::statat(&place.directory, place.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             Err(Errno::NOENT) => return Ok(None),
@@ -79,7 +93,9 @@ impl Root {
             FileType::Directory => Kind::Dir,
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(&place.directory, place.name, Vec::new())?;
-                Kind::Symlink { target: LinkTarget(target.into_bytes()) }
+                Kind::Symlink {
+                    target: LinkTarget(target.into_bytes()),
+                }
             }
             FileType::Fifo => Kind::Opaque { why: Opaque::Fifo },
             FileType::Socket => Kind::Opaque { why: Opaque::Socket },
@@ -94,8 +110,18 @@ impl Place<'_> {
     /// Opens the regular file here for reading; never blocks on a FIFO, never follows a link.
     pub(crate) fn open_file(&self) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-        let file = File::from(rustix::fs::openat2(&self.directory, self.name, flags, Bits::empty(), BENEATH)?);
-        if file.metadata()?.is_file() { Ok(file) } else { Err(not_regular()) }
+        let file = File::from(rustix::fs::openat2(
+            &self.directory,
+            self.name,
+            flags,
+            Bits::empty(),
+            BENEATH,
+        )?);
+        if file.metadata()?.is_file() {
+            Ok(file)
+        } else {
+            Err(not_regular())
+        }
     }
 
     fn file_kind(&self) -> io::Result<Kind> {
@@ -106,7 +132,10 @@ impl Place<'_> {
         Ok(Kind::File {
             digest: Content::from_bytes(*hasher.finalize().as_bytes()),
             size,
-            mode: Mode { executable: Mode::from_bits(meta.mode()).executable, special: false },
+            mode: Mode {
+                executable: Mode::from_bits(meta.mode()).executable,
+                special: false,
+            },
         })
     }
 }
@@ -121,7 +150,10 @@ pub(crate) fn read_small(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the file is larger than any of its kind"));
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            "the file is larger than any of its kind",
+        ));
     }
     Ok(bytes)
 }

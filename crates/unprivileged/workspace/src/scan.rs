@@ -133,7 +133,11 @@ pub(crate) fn can_descend(path: &TreePath) -> bool {
 /// Names that vanished or changed their kind between the listing and the look.
 fn is_gone(error: &io::Error) -> bool {
     let raw = error.raw_os_error();
-    let errnos = [rustix::io::Errno::NOENT, rustix::io::Errno::NOTDIR, rustix::io::Errno::LOOP];
+    let errnos = [
+        rustix::io::Errno::NOENT,
+        rustix::io::Errno::NOTDIR,
+        rustix::io::Errno::LOOP,
+    ];
     errnos.iter().any(|errno| raw == Some(errno.raw_os_error()))
 }
 
@@ -156,7 +160,10 @@ impl Scanner<'_> {
         };
         if names.len() > PIECE {
             let rest = names.split_off(PIECE);
-            heap.push(rest.chunks(PIECE).map(|part| Task::Names(path.clone(), part.to_vec())));
+            heap.push(
+                rest.chunks(PIECE)
+                    .map(|part| Task::Names(path.clone(), part.to_vec())),
+            );
         }
         if self.count.fetch_add(names.len(), Ordering::Relaxed) > MAX_ENTRIES {
             return Err(damaged(self.shown, ManifestError::TooMany));
@@ -168,7 +175,12 @@ impl Scanner<'_> {
     }
 
     /// The directory's own entry was made when it was listed; without it open, its inside is not known.
-    fn lost_directory(&self, path: Option<TreePath>, error: io::Error, share: &mut Share) -> Result<(), Fault> {
+    fn lost_directory(
+        &self,
+        path: Option<TreePath>,
+        error: io::Error,
+        share: &mut Share,
+    ) -> Result<(), Fault> {
         let Some(path) = path else {
             return Err(io_fault("open", self.shown, error));
         };
@@ -206,7 +218,12 @@ impl Scanner<'_> {
             }
             FileType::Directory => (opaque(Opaque::TooDeep), None),
             FileType::Symlink => match dir.read_link(&listed.name) {
-                Ok(target) => (Kind::Symlink { target: LinkTarget(target) }, None),
+                Ok(target) => (
+                    Kind::Symlink {
+                        target: LinkTarget(target),
+                    },
+                    None,
+                ),
                 Err(_) => return Ok(()),
             },
             FileType::RegularFile => match self.file(dir, &path, share)? {
@@ -215,7 +232,9 @@ impl Scanner<'_> {
             },
             FileType::Fifo => (opaque(Opaque::Fifo), None),
             FileType::Socket => (opaque(Opaque::Socket), None),
-            FileType::CharacterDevice | FileType::BlockDevice | FileType::Unknown => (opaque(Opaque::Device), None),
+            FileType::CharacterDevice | FileType::BlockDevice | FileType::Unknown => {
+                (opaque(Opaque::Device), None)
+            }
         };
         if let Kind::Opaque { why } = kind {
             share.findings.extend(about(why).map(|about| Finding {
@@ -227,7 +246,12 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    fn file(&self, dir: &Dir, path: &TreePath, share: &mut Share) -> Result<Option<(Kind, Option<Seen>)>, Fault> {
+    fn file(
+        &self,
+        dir: &Dir,
+        path: &TreePath,
+        share: &mut Share,
+    ) -> Result<Option<(Kind, Option<Seen>)>, Fault> {
         let Ok(stat) = dir.stat(path.name()) else {
             return Ok(None);
         };
@@ -241,7 +265,9 @@ impl Scanner<'_> {
                 Err(error) if error.kind() == io::ErrorKind::StorageFull => {
                     return Err(io_fault("keep", path.as_path(), error));
                 }
-                Err(error) if is_gone(&error) || error.kind() == io::ErrorKind::InvalidInput => return Ok(None),
+                Err(error) if is_gone(&error) || error.kind() == io::ErrorKind::InvalidInput => {
+                    return Ok(None);
+                }
                 Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
                     return Ok(Some((opaque(Opaque::TooLarge), None)));
                 }
@@ -267,11 +293,17 @@ impl Scanner<'_> {
         let Kind::File { digest, size, .. } = &known.manifest.entries()[at].kind else {
             return None;
         };
-        seen.still(stat, self.alive).then(|| (file_kind(*digest, *size, stat), seen))
+        seen.still(stat, self.alive)
+            .then(|| (file_kind(*digest, *size, stat), seen))
     }
 
     /// `None` when it changed while it was read.
-    fn read(&self, dir: &Dir, path: &TreePath, share: &mut Share) -> io::Result<Option<(Kind, Option<Seen>)>> {
+    fn read(
+        &self,
+        dir: &Dir,
+        path: &TreePath,
+        share: &mut Share,
+    ) -> io::Result<Option<(Kind, Option<Seen>)>> {
         let (file, before) = dir.open_regular(path.name())?;
         let began = now();
         let (digest, size) = self.batch.take(&file, length(&before), &mut share.buffer)?;
@@ -279,7 +311,10 @@ impl Scanner<'_> {
         if !Seen::exactly(&before, self.alive).still(&after, self.alive) {
             return Ok(None);
         }
-        Ok(Some((file_kind(digest, size, &after), Seen::of(&after, began, self.alive))))
+        Ok(Some((
+            file_kind(digest, size, &after),
+            Seen::of(&after, began, self.alive),
+        )))
     }
 }
 

@@ -92,11 +92,17 @@ impl SeenList {
                 None => (0, [0, 0, 0, 0]),
                 Some(s) => (
                     1 + u8::from(s.live),
-                    [s.size, s.modified.cast_unsigned(), s.changed.cast_unsigned(), s.inode],
+                    [
+                        s.size,
+                        s.modified.cast_unsigned(),
+                        s.changed.cast_unsigned(),
+                        s.inode,
+                    ],
                 ),
             };
             out.push(flag);
-            seen.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
+            seen.iter()
+                .for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
         }
         let check = Content::of(&out);
         out.extend_from_slice(check.as_bytes());
@@ -121,6 +127,9 @@ impl SeenList {
 
 fn record(bytes: &[u8]) -> Option<Option<Seen>> {
     let (flag, numbers) = bytes.split_first()?;
+    if numbers.len() != RECORD - 1 {
+        return None;
+    }
     let number = |at: usize| {
         let part = numbers.get(at * 8..at * 8 + 8)?;
         Some(u64::from_le_bytes(part.try_into().ok()?))
@@ -133,7 +142,7 @@ fn record(bytes: &[u8]) -> Option<Option<Seen>> {
         live: *flag == 2,
     };
     match flag {
-        0 => Some(None),
+        0 if numbers.iter().all(|b| *b == 0) => Some(None),
         1 | 2 => Some(Some(seen)),
         _ => None,
     }
@@ -144,4 +153,77 @@ fn record(bytes: &[u8]) -> Option<Option<Seen>> {
 pub fn now() -> i64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     nanoseconds(time.tv_sec, time.tv_nsec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn seen(size: u64, alive: Alive) -> Seen {
+        Seen {
+            size,
+            modified: -5,
+            changed: i64::MAX,
+            inode: u64::MAX,
+            live: alive == Alive::Yes,
+        }
+    }
+
+    fn list() -> SeenList {
+        SeenList {
+            manifest: Content::of(b"m"),
+            seen: vec![None, Some(seen(1, Alive::No)), Some(seen(u64::MAX, Alive::Yes))],
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back_the_same() {
+        assert_eq!(SeenList::decode(&list().encode()), Some(list()));
+    }
+
+    #[test]
+    fn a_list_with_any_flipped_bit_or_cut_off_is_no_list() {
+        let bytes = list().encode();
+        for at in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut flipped = bytes.clone();
+                flipped[at] ^= 1 << bit;
+                assert_eq!(SeenList::decode(&flipped), None);
+            }
+            assert_eq!(SeenList::decode(&bytes[..at]), None);
+        }
+    }
+
+    #[test]
+    fn a_file_that_changed_a_moment_before_the_look_is_not_remembered() {
+        let file = tempfile::tempfile().unwrap();
+        let stat = rustix::fs::fstat(&file).unwrap();
+        let changed = nanoseconds(stat.st_ctime, i64::try_from(stat.st_ctime_nsec).unwrap());
+        assert_eq!(Seen::of(&stat, changed + 1, Alive::No), None);
+        assert!(Seen::of(&stat, changed + 2 * TICK_NS, Alive::No).is_some());
+    }
+
+    #[test]
+    fn what_was_seen_while_the_agent_lived_is_not_believed_after_its_end() {
+        let file = tempfile::tempfile().unwrap();
+        let stat = rustix::fs::fstat(&file).unwrap();
+        let lively = Seen::exactly(&stat, Alive::Yes);
+        assert!(lively.still(&stat, Alive::Yes));
+        assert!(!lively.still(&stat, Alive::No));
+        assert!(Seen::exactly(&stat, Alive::No).still(&stat, Alive::Yes));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_decoder_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let mut checked = bytes.clone();
+            checked.extend_from_slice(Content::of(&bytes).as_bytes());
+            for input in [bytes, checked] {
+                if let Some(list) = SeenList::decode(&input) {
+                    prop_assert_eq!(list.encode(), input);
+                }
+            }
+        }
+    }
 }

@@ -48,14 +48,20 @@ impl Workspace {
         };
         let batch = self.batch(Keep::All);
         let known = self.known();
-        let found = self.look(known.as_ref().map(|(m, s)| Known { manifest: m, seen: s }), &batch, alive)?;
+        let found = self.look(
+            known.as_ref().map(|(m, s)| Known { manifest: m, seen: s }),
+            &batch,
+            alive,
+        )?;
         let Scan {
             manifest,
             seen,
             mut findings,
         } = found;
         let last = self.snapshots()?.pop();
-        let unchanged = last.as_ref().filter(|last| last.manifest == seen.manifest && name.is_none());
+        let unchanged = last
+            .as_ref()
+            .filter(|last| last.manifest == seen.manifest && name.is_none());
         if let Some(last) = unchanged {
             batch.commit()?;
             self.write_seen(&seen)?;
@@ -91,7 +97,7 @@ impl Workspace {
         if replaced.is_empty() {
             return Ok(Vec::new());
         }
-        let contents = self.contents()?;
+        let contents = self.contents();
         let mut buffer = Vec::new();
         let mut lost = Vec::new();
         for (change, digest) in replaced {
@@ -144,8 +150,12 @@ impl Workspace {
         };
         let run = &self.run;
         found.ok_or_else(|| {
-            Fault::new(Code::WorkspaceMissing, format!("run {run} has no snapshot of {shown}"), "")
-                .help(format!("bastle snapshots {run}"))
+            Fault::new(
+                Code::WorkspaceMissing,
+                format!("run {run} has no snapshot of {shown}"),
+                "",
+            )
+            .help(format!("bastle snapshots {run}"))
         })
     }
 

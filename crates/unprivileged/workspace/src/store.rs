@@ -47,7 +47,9 @@ impl Store {
         let store = Self { root, durable };
         if !store.manifests().is_dir() {
             for digit in 0..16 {
-                store.durable.make_dir(&store.root.join("objects").join(format!("{digit:x}")))?;
+                store
+                    .durable
+                    .make_dir(&store.root.join("objects").join(format!("{digit:x}")))?;
             }
             store.durable.make_dir(&store.manifests())?;
         }
@@ -98,7 +100,12 @@ impl Store {
     fn lock(&self, how: FlockOperation) -> Result<StoreLock, Fault> {
         let path = self.root.join("lock");
         let mut options = OpenOptions::new();
-        let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let file = options
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path);
         let file = file.map_err(|e| io_fault("open", &path, e))?;
         rustix::fs::flock(&file, how).map_err(|e| io_fault("lock", &path, e))?;
         Ok(StoreLock(file.into()))
@@ -192,7 +199,10 @@ impl<'a> Batch<'a> {
     }
 
     fn promise(&self, temporary: PathBuf, to: PathBuf) {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner).push((temporary, to));
+        self.pending
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((temporary, to));
     }
 
     /// Takes in what the file holds now and tells its digest and length: the digest is of the bytes that are kept,
@@ -292,7 +302,12 @@ impl<'a> Batch<'a> {
 }
 
 fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
 }
 
 /// Reads to the end, hashing, and writes what it reads; runs of zeros become holes.

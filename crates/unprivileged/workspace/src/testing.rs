@@ -14,7 +14,8 @@ pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Blobs for Folder {
     fn open(&self, digest: &Content) -> Result<File, Fault> {
-        File::open(self.0.join(digest.to_string())).map_err(|error| Fault::new(Code::WorkspaceApply, "open", error.to_string()))
+        File::open(self.0.join(digest.to_string()))
+            .map_err(|error| Fault::new(Code::WorkspaceApply, "open", error.to_string()))
     }
 }
 
@@ -22,7 +23,11 @@ impl Folder {
     pub(crate) fn put(&self, bytes: &[u8]) -> Kind {
         let digest = Content::of(bytes);
         std::fs::write(self.0.join(digest.to_string()), bytes).unwrap();
-        Kind::File { digest, size: bytes.len() as u64, mode: Mode::default() }
+        Kind::File {
+            digest,
+            size: bytes.len() as u64,
+            mode: Mode::default(),
+        }
     }
 }
 
@@ -47,13 +52,21 @@ fn collect(directory: &Path, above: Option<&TreePath>, blobs: &Folder, entries: 
         let kind = entry.file_type().unwrap();
         let kind = if kind.is_symlink() {
             let target = std::fs::read_link(entry.path()).unwrap();
-            Kind::Symlink { target: LinkTarget(target.as_os_str().as_bytes().to_vec()) }
+            Kind::Symlink {
+                target: LinkTarget(target.as_os_str().as_bytes().to_vec()),
+            }
         } else if kind.is_dir() {
             collect(&entry.path(), Some(&path), blobs, entries);
             Kind::Dir
         } else {
-            let Kind::File { digest, size, .. } = blobs.put(&std::fs::read(entry.path()).unwrap()) else { unreachable!() };
-            Kind::File { digest, size, mode: Mode::from_bits(entry.metadata().unwrap().permissions().mode()) }
+            let Kind::File { digest, size, .. } = blobs.put(&std::fs::read(entry.path()).unwrap()) else {
+                unreachable!()
+            };
+            Kind::File {
+                digest,
+                size,
+                mode: Mode::from_bits(entry.metadata().unwrap().permissions().mode()),
+            }
         };
         entries.push(Entry { path, kind });
     }
@@ -96,11 +109,22 @@ pub(crate) fn user_git(directory: &Path, arguments: &[&str]) -> String {
         .env("PATH", "/usr/bin:/bin")
         .env("HOME", "/var/empty")
         .env("GIT_CONFIG_NOSYSTEM", "1")
-        .args(["-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "init.defaultBranch=main"])
+        .args([
+            "-c",
+            "user.name=Ada",
+            "-c",
+            "user.email=ada@example.org",
+            "-c",
+            "init.defaultBranch=main",
+        ])
         .args(arguments)
         .output()
         .unwrap();
-    assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "git {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 

@@ -7,8 +7,8 @@ use crate::blobs::Blobs;
 use crate::contents::{Contents, Lender, not_kept};
 use crate::copy::{Hidden, Progress, copy_tree};
 use crate::faults::io_fault;
-use crate::finding::{Finding, MAX_FINDINGS};
-use crate::manifest::{Content, Manifest};
+use crate::finding::{About, Finding, MAX_FINDINGS};
+use crate::manifest::{Content, Kind, Manifest};
 use crate::meta::{Base, FORMAT, HostPath, Meta, Reason, Snapshot, State, WorkMode};
 use crate::path::TreePath;
 use crate::place::{Held, Place, Wait, missing, write_record};
@@ -18,6 +18,9 @@ use crate::store::{Batch, Keep, Store};
 use bastle_contract::{Code, Fault, RunId};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+
+/// Entries that are settled in one go.
+const SETTLE_PIECE: usize = 256;
 
 /// Gives the fresh copy its own repository; called after the files are there and before the base is recorded.
 pub type GitHook<'a> = &'a mut dyn FnMut(&Path, &Path) -> Result<GitMade, Fault>;
@@ -122,7 +125,11 @@ impl Workspace {
         let dir = place.run(&meta.run);
         if dir.exists() {
             let what = format!("run {} has a copy already", meta.run);
-            return Err(Fault::new(Code::WorkspaceBusy, what, "names of runs are used once"));
+            return Err(Fault::new(
+                Code::WorkspaceBusy,
+                what,
+                "names of runs are used once",
+            ));
         }
         let space = Self::of(place, meta)?;
         place.durable().make_dir(&dir)?;
@@ -148,7 +155,9 @@ impl Workspace {
         let scan = scan(&tree, &self.tree(), Some(known), &batch, Alive::No)?;
         let id = batch.take_manifest(&scan.manifest)?;
         batch.commit()?;
-        self.place.durable().write_cache(&self.path("source.seen"), &copied.source.encode())?;
+        self.place
+            .durable()
+            .write_cache(&self.path("source.seen"), &copied.source.encode())?;
         self.write_seen(&scan.seen)?;
         self.record(0, None, Reason::Base, &scan.manifest, id)?;
         meta.note(copied.findings.into_iter().chain(git.findings));
@@ -165,7 +174,7 @@ impl Workspace {
     /// Removes a copy that no agent has seen.
     pub(crate) fn abandon(&self) -> Result<(), Fault> {
         let work = self.place.work();
-        let dir = Dir::open(&work).map_err(|e| io_fault("open", &work, e))?;
+        let dir = Dir::open_own(&work).map_err(|e| io_fault("open", &work, e))?;
         dir.remove_all(self.run.as_str().as_bytes())
             .map_err(|e| io_fault("remove", &self.place.run(&self.run), e))
     }
@@ -192,6 +201,40 @@ impl Workspace {
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.place.run(&self.run).join(name)
+    }
+
+    /// Makes the fresh copy durable and takes every content of the base into the store, so that no later edit of the
+    /// source can take it away. Costs about as much as the copy where the file system cannot share extents: for a
+    /// thread beside the agent's start.
+    ///
+    /// # Errors
+    /// The kernel's; contents that are gone already are left out and told.
+    pub fn settle(&self) -> Result<Vec<Finding>, Fault> {
+        let tree = self.open_tree()?;
+        rustix::fs::syncfs(&tree).map_err(|e| io_fault("sync", &self.tree(), e))?;
+        let base = self.base()?;
+        let contents = self.contents();
+        let mut buffer = Vec::new();
+        let mut lost = Vec::new();
+        // In pieces, so that a snapshot before the first command waits for one piece only.
+        for piece in base.entries().chunks(SETTLE_PIECE) {
+            let _held = self.hold()?;
+            let _shared = self.store.lock_shared()?;
+            let batch = self.batch(Keep::All);
+            for entry in piece {
+                let Kind::File { digest, .. } = &entry.kind else {
+                    continue;
+                };
+                if !contents.ensure(digest, &batch, &mut buffer)? {
+                    lost.push(Finding {
+                        path: entry.path.clone(),
+                        about: About::BeforeLost,
+                    });
+                }
+            }
+            batch.commit()?;
+        }
+        Ok(lost)
     }
 
     /// What is recorded.
@@ -241,7 +284,7 @@ impl Workspace {
     }
 
     pub(crate) fn open_tree(&self) -> Result<Dir, Fault> {
-        Dir::open(&self.tree()).map_err(|e| io_fault("open", &self.tree(), e))
+        Dir::open_own(&self.tree()).map_err(|e| io_fault("open", &self.tree(), e))
     }
 
     pub(crate) fn batch(&self, keep: Keep) -> Batch<'_> {
@@ -249,7 +292,9 @@ impl Workspace {
     }
 
     pub(crate) fn write_seen(&self, seen: &SeenList) -> Result<(), Fault> {
-        self.place.durable().write_cache(&self.path("tree.seen"), &seen.encode())
+        self.place
+            .durable()
+            .write_cache(&self.path("tree.seen"), &seen.encode())
     }
 
     /// The last look at the tree, when it is whole and its manifest is still there.
@@ -282,13 +327,16 @@ impl Workspace {
     }
 
     /// The store, the source and the tree, for contents of the base and of the last look.
-    pub(crate) fn contents(&self) -> Result<Contents<'_>, Fault> {
-        let mut lenders = Vec::new();
-        lenders.extend(Lender::new(&self.source, &self.base()?));
-        if let Some((manifest, _)) = self.known() {
-            lenders.extend(Lender::new(&self.tree(), &manifest));
-        }
-        Ok(Contents::new(&self.store, lenders, self.path("tmp")))
+    pub(crate) fn contents(&self) -> Contents<'_> {
+        let find = || {
+            let mut lenders = Vec::new();
+            lenders.extend(Lender::new(Dir::open(&self.source), &self.base()?));
+            if let Some((manifest, _)) = self.known() {
+                lenders.extend(Lender::new(Dir::open_own(&self.tree()), &manifest));
+            }
+            Ok(lenders)
+        };
+        Contents::new(&self.store, Box::new(find), self.path("tmp"))
     }
 }
 
@@ -301,13 +349,16 @@ impl Blobs for Workspace {
         let _held = self.hold()?;
         let _shared = self.store.lock_shared()?;
         let batch = self.batch(Keep::All);
-        let found = self.contents()?.ensure(digest, &batch, &mut Vec::new())?;
+        let found = self.contents().ensure(digest, &batch, &mut Vec::new())?;
         batch.commit()?;
         if !found {
-            let path = TreePath::new(digest.to_string()).map_err(|e| crate::faults::damaged(&self.source, e))?;
+            let path =
+                TreePath::new(digest.to_string()).map_err(|e| crate::faults::damaged(&self.source, e))?;
             return Err(not_kept(&[path]));
         }
-        self.store.open_object(digest).map_err(|e| io_fault("open content", &self.source, e))
+        self.store
+            .open_object(digest)
+            .map_err(|e| io_fault("open content", &self.source, e))
     }
 }
 

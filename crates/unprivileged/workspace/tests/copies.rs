@@ -15,7 +15,11 @@ use support::{Ground, create, look, run_id, write};
 fn about(space: &Workspace, path: &str) -> Vec<About> {
     let meta = space.meta().unwrap();
     let named = |f: &&bastle_workspace::finding::Finding| f.path.as_bytes() == path.as_bytes();
-    meta.findings.iter().filter(named).map(|f| f.about.clone()).collect()
+    meta.findings
+        .iter()
+        .filter(named)
+        .map(|f| f.about.clone())
+        .collect()
 }
 
 #[test]
@@ -36,7 +40,11 @@ fn a_copy_has_everything_but_hidden_names_and_the_source_is_untouched() {
 #[test]
 fn the_repository_of_the_source_is_never_copied_as_files() {
     let ground = Ground::new();
-    write(&ground.source(), ".git/config", b"[core]\nfsmonitor=touch /tmp/x\n");
+    write(
+        &ground.source(),
+        ".git/config",
+        b"[core]\nfsmonitor=touch /tmp/x\n",
+    );
     write(&ground.source(), "vendor/.git/config", b"nested\n");
     let space = ground.create("one");
     assert!(!space.tree().join(".git").exists());
@@ -73,10 +81,18 @@ fn a_link_out_of_the_tree_is_kept_as_a_link_never_followed_and_told() {
     std::os::unix::fs::symlink(ground.root.path(), ground.source().join("dirlink")).unwrap();
     let space = ground.create("one");
     for name in ["absolute", "climbing", "dirlink"] {
-        assert!(fs::symlink_metadata(space.tree().join(name)).unwrap().is_symlink());
+        assert!(
+            fs::symlink_metadata(space.tree().join(name))
+                .unwrap()
+                .is_symlink()
+        );
         assert_eq!(about(&space, name), [About::LinkOutside]);
     }
-    assert!(look(&space.tree()).values().all(|(_, _, bytes)| bytes != b"outside"));
+    assert!(
+        look(&space.tree())
+            .values()
+            .all(|(_, _, bytes)| bytes != b"outside")
+    );
     assert!(about(&space, "link").is_empty());
 }
 
@@ -160,9 +176,13 @@ fn a_second_copy_of_the_same_run_and_a_source_that_is_no_directory_are_refused()
     ground.create("one");
     let again = create(&ground.place, &ground.source(), "one").err().unwrap();
     assert_eq!(again.code, Code::WorkspaceBusy);
-    let file = create(&ground.place, &ground.source().join("README"), "two").err().unwrap();
+    let file = create(&ground.place, &ground.source().join("README"), "two")
+        .err()
+        .unwrap();
     assert_eq!(file.code, Code::WorkspaceInvalid);
-    let nothing = create(&ground.place, &ground.source().join("none"), "two").err().unwrap();
+    let nothing = create(&ground.place, &ground.source().join("none"), "two")
+        .err()
+        .unwrap();
     assert_eq!(nothing.code, Code::WorkspaceInvalid);
     assert!(Workspace::open(&ground.place, &run_id("two")).is_err());
 }
@@ -191,4 +211,20 @@ fn a_directory_with_thousands_of_files_is_copied_whole_by_all_workers() {
     let mut expected = look(&ground.source());
     expected.remove(&b".env"[..]);
     assert_eq!(look(&space.tree()), expected);
+}
+
+#[test]
+fn an_unreadable_file_of_the_user_is_told_and_its_mode_is_never_touched() {
+    let ground = Ground::new();
+    write(&ground.source(), "locked/file", b"x");
+    fs::set_permissions(ground.source().join("README"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(ground.source().join("locked"), fs::Permissions::from_mode(0)).unwrap();
+    let space = ground.create("one");
+    let mode = |name: &str| fs::metadata(ground.source().join(name)).unwrap().mode() & 0o7777;
+    assert_eq!((mode("README"), mode("locked")), (0, 0));
+    if !rustix::process::geteuid().is_root() {
+        assert_eq!(about(&space, "README"), [About::Unreadable]);
+        assert_eq!(about(&space, "locked"), [About::Unreadable]);
+    }
+    fs::set_permissions(ground.source().join("locked"), fs::Permissions::from_mode(0o700)).unwrap();
 }

@@ -37,7 +37,11 @@ impl Observer for Killer {
 fn the_process_that_is_killed() {
     let Ok(order) = std::env::var(ENV) else { return };
     let mut words = order.splitn(3, ' ');
-    let (what, step, root) = (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
+    let (what, step, root) = (
+        words.next().unwrap(),
+        words.next().unwrap(),
+        words.next().unwrap(),
+    );
     let root = Path::new(root);
     let killer = Durable::observed(Arc::new(Killer(AtomicI64::new(step.parse().unwrap()))));
     let place = Place::observed(root.join("state"), killer);
@@ -59,7 +63,12 @@ fn the_process_that_is_killed() {
 fn killed_at(ground: &Ground, what: &str, step: usize) -> bool {
     let order = format!("{what} {step} {}", ground.root.path().display());
     let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "the_process_that_is_killed", "--nocapture", "--test-threads=1"])
+        .args([
+            "--exact",
+            "the_process_that_is_killed",
+            "--nocapture",
+            "--test-threads=1",
+        ])
         .env(ENV, order)
         .output()
         .unwrap()
@@ -124,7 +133,10 @@ fn no_litter(ground: &Ground) {
     let state = ground.root.path().join("state");
     for entry in fs::read_dir(state.join("work")).unwrap() {
         let entry = entry.unwrap();
-        assert!(!entry.file_name().as_encoded_bytes().starts_with(b"."), "{entry:?}");
+        assert!(
+            !entry.file_name().as_encoded_bytes().starts_with(b"."),
+            "{entry:?}"
+        );
         assert_eq!(fs::read_dir(entry.path().join("tmp")).unwrap().count(), 0);
         assert!(!entry.path().join("rollback.json").exists());
     }
@@ -163,7 +175,9 @@ fn a_killed_snapshot_leaves_the_tree_and_only_snapshots_that_can_be_restored() {
             space.rollback(&Which::Number(0), Quiet::Unknown).unwrap();
             assert_eq!(look(&space.tree()), clean(ground), "step {step}");
             let back = space.snapshots().unwrap().into_iter().filter(|snapshot| {
-                space.rollback(&Which::Number(snapshot.number), Quiet::Unknown).unwrap();
+                space
+                    .rollback(&Which::Number(snapshot.number), Quiet::Unknown)
+                    .unwrap();
                 look(&space.tree()) == worked(ground)
             });
             assert_eq!(back.count(), 1, "step {step}");
@@ -185,7 +199,9 @@ fn a_killed_rollback_is_the_old_tree_or_the_new_one_and_the_work_comes_back() {
             }
             assert_eq!(tree, clean(ground), "step {step}: neither old nor new");
             let found = space.snapshots().unwrap().into_iter().any(|snapshot| {
-                space.rollback(&Which::Number(snapshot.number), Quiet::Unknown).unwrap();
+                space
+                    .rollback(&Which::Number(snapshot.number), Quiet::Unknown)
+                    .unwrap();
                 look(&space.tree()) == worked(ground)
             });
             assert!(found, "step {step}: the work is in no snapshot");

@@ -79,7 +79,12 @@ impl PowerCut {
     /// tree is taken as it is: what it must be is the business of the state.
     fn cut(&self, disk: &Disk) {
         let to = self.cuts.join(disk.cuts.to_string());
-        let copied = Command::new("cp").arg("-a").arg(&self.state).arg(&to).status().unwrap();
+        let copied = Command::new("cp")
+            .arg("-a")
+            .arg(&self.state)
+            .arg(&to)
+            .status()
+            .unwrap();
         assert!(copied.success());
         for path in &disk.touched {
             if path.starts_with(&self.tree) {
@@ -135,15 +140,23 @@ fn cut_every_step(act: impl Fn(&Workspace), check: impl Fn(&Workspace, &Ground, 
         let place = Place::new(cuts.join(cut.to_string()));
         let next = disk.log.get(cut).map_or("the end", String::as_str);
         let done = recover(&place).unwrap();
-        let failed = done.iter().any(|d| matches!(d, bastle_workspace::retention::Recovered::Failed(..)));
+        let failed = done
+            .iter()
+            .any(|d| matches!(d, bastle_workspace::retention::Recovered::Failed(..)));
         assert!(!failed, "before {next}: {done:?}");
-        check(&Workspace::open(&place, &run_id("one")).unwrap(), &ground, &format!("{cut}: before {next}"));
+        check(
+            &Workspace::open(&place, &run_id("one")).unwrap(),
+            &ground,
+            &format!("{cut}: before {next}"),
+        );
     }
 }
 
 fn restorable(space: &Workspace) {
     for snapshot in space.snapshots().unwrap() {
-        space.rollback(&Which::Number(snapshot.number), Quiet::Unknown).unwrap();
+        space
+            .rollback(&Which::Number(snapshot.number), Quiet::Unknown)
+            .unwrap();
     }
 }
 
@@ -176,7 +189,10 @@ fn an_acknowledged_snapshot_survives_a_power_cut() {
         cuts: cuts.clone(),
     });
     let place = ground.observed(Durable::observed(observer.clone()));
-    let taken = Workspace::open(&place, &run_id("one")).unwrap().snapshot(None, Reason::Turn).unwrap();
+    let taken = Workspace::open(&place, &run_id("one"))
+        .unwrap()
+        .snapshot(None, Reason::Turn)
+        .unwrap();
     let disk = observer.disk.lock().unwrap();
     observer.cut(&disk);
     let after = Place::new(cuts.join(disk.cuts.to_string()));
@@ -199,7 +215,9 @@ fn a_rollback_cut_by_the_power_is_old_or_new_and_the_work_is_kept() {
             assert_eq!(tree, clean, "{at}: neither old nor new");
             let all = space.snapshots().unwrap();
             let kept = all.iter().any(|snapshot| {
-                space.rollback(&Which::Number(snapshot.number), Quiet::Unknown).unwrap();
+                space
+                    .rollback(&Which::Number(snapshot.number), Quiet::Unknown)
+                    .unwrap();
                 has_work(&space.tree())
             });
             assert!(kept, "{at}: the work is in no snapshot");

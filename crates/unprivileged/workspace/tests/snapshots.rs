@@ -43,7 +43,9 @@ fn rollback_gives_back_every_kind_of_change_and_the_spoilt_tree_is_a_snapshot() 
     let done = space.rollback(&Which::Number(0), Quiet::Unknown).unwrap();
     assert_eq!(look(&space.tree()), clean);
     assert_eq!(done.before.reason, Reason::BeforeRollback);
-    space.rollback(&Which::Number(done.before.number), Quiet::Unknown).unwrap();
+    space
+        .rollback(&Which::Number(done.before.number), Quiet::Unknown)
+        .unwrap();
     assert_eq!(look(&space.tree()), spoilt);
 }
 
@@ -53,13 +55,19 @@ fn a_snapshot_of_an_unchanged_tree_is_the_one_before_and_a_named_one_shares_its_
     let space = ground.create("one");
     let first = space.snapshot(None, Reason::Turn).unwrap().snapshot;
     assert_eq!(first.number, 0);
-    let named = space.snapshot(Some(name("before-lunch")), Reason::Asked).unwrap().snapshot;
+    let named = space
+        .snapshot(Some(name("before-lunch")), Reason::Asked)
+        .unwrap()
+        .snapshot;
     assert_eq!((named.number, named.manifest), (1, first.manifest));
     write(&space.tree(), "README", b"lunch\n");
     let third = space.snapshot(None, Reason::Turn).unwrap().snapshot;
     assert_eq!(third.number, 2);
     assert_eq!(space.find(&Which::Name(name("before-lunch"))).unwrap().number, 1);
-    assert_eq!(space.find(&Which::Number(9)).unwrap_err().code, Code::WorkspaceMissing);
+    assert_eq!(
+        space.find(&Which::Number(9)).unwrap_err().code,
+        Code::WorkspaceMissing
+    );
 }
 
 #[test]
@@ -89,7 +97,12 @@ fn a_write_through_a_mapping_that_shows_no_new_time_is_found_once_the_agent_has_
     // looked while the agent was alive can make the next look read again, so the record of the look is used twice.
     let seen = fs::read(space.path("tree.seen")).unwrap();
     fs::write(&path, b"other").unwrap();
-    fs::File::options().write(true).open(&path).unwrap().set_modified(before).unwrap();
+    fs::File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_modified(before)
+        .unwrap();
     fs::write(space.path("tree.seen"), seen).unwrap();
     space.set_state(State::Finished).unwrap();
     let (_, now) = space.current().unwrap();
@@ -129,7 +142,10 @@ fn contents_come_by_digest_and_never_from_what_stands_in_the_tree_now() {
     space.current().unwrap();
     write(&space.tree(), "README", b"swapped afterwards\n");
     let shown = Content::of(b"shown to the reviewer\n");
-    assert_eq!(read_blob(&space, &shown, 1000).unwrap().unwrap(), b"shown to the reviewer\n");
+    assert_eq!(
+        read_blob(&space, &shown, 1000).unwrap().unwrap(),
+        b"shown to the reviewer\n"
+    );
     // The base content is lent by the source as long as it is there, and kept once it was asked for.
     let base = Content::of(b"read me\n");
     assert_eq!(read_blob(&space, &base, 1000).unwrap().unwrap(), b"read me\n");
@@ -186,7 +202,11 @@ fn locked_directories_and_files_of_the_agent_hide_nothing_from_a_snapshot() {
     }
     let (taken, now) = space.current().unwrap();
     assert_eq!(taken.findings, []);
-    assert!(now.entries().iter().any(|e| e.path.as_bytes() == b"locked/in/file"));
+    assert!(
+        now.entries()
+            .iter()
+            .any(|e| e.path.as_bytes() == b"locked/in/file")
+    );
     fs::set_permissions(space.tree().join("locked"), fs::Permissions::from_mode(0o500)).unwrap();
     space.rollback(&Which::Number(0), Quiet::Unknown).unwrap();
     assert!(!space.tree().join("locked").exists());
@@ -214,7 +234,9 @@ fn a_fork_starts_from_the_snapshot_and_shares_nothing_writable() {
     space.snapshot(Some(name("fork-here")), Reason::Asked).unwrap();
     let expected = look(&space.tree());
     write(&space.tree(), "README/later", b"later\n");
-    let fork = space.fork(&Which::Name(name("fork-here")), run_id("two")).unwrap();
+    let fork = space
+        .fork(&Which::Name(name("fork-here")), run_id("two"))
+        .unwrap();
     assert_eq!(look(&fork.tree()), expected);
     assert_eq!(fork.base().unwrap().id(), space.base().unwrap().id());
     write(&fork.tree(), "src/main.rs", b"fork\n");
@@ -233,12 +255,18 @@ fn removal_is_refused_while_work_is_nowhere_else_and_needs_the_very_digest() {
     let refused = space.clone().remove(None).unwrap_err();
     assert_eq!(refused.code, Code::WorkspaceUnexported);
     let wrong = Digest::try_from("0".repeat(64)).unwrap();
-    assert_eq!(space.clone().remove(Some(&wrong)).unwrap_err().code, Code::WorkspaceUnexported);
+    assert_eq!(
+        space.clone().remove(Some(&wrong)).unwrap_err().code,
+        Code::WorkspaceUnexported
+    );
     let (taken, _) = space.current().unwrap();
     let right = Digest::try_from(taken.snapshot.manifest.to_string()).unwrap();
     // Work that came after the digest was told is not covered by it.
     write(&space.tree(), "README", b"more work\n");
-    assert_eq!(space.clone().remove(Some(&right)).unwrap_err().code, Code::WorkspaceUnexported);
+    assert_eq!(
+        space.clone().remove(Some(&right)).unwrap_err().code,
+        Code::WorkspaceUnexported
+    );
     write(&space.tree(), "README", b"work\n");
     let paths = space.clone().remove(Some(&right)).unwrap();
     assert!(paths.contains(&space.tree().join("README")));
@@ -250,7 +278,10 @@ fn an_unchanged_or_applied_copy_is_removed_and_a_running_one_is_not() {
     let ground = Ground::new();
     let unchanged = ground.create("one");
     unchanged.set_state(State::Running).unwrap();
-    assert_eq!(unchanged.clone().remove(None).unwrap_err().code, Code::WorkspaceBusy);
+    assert_eq!(
+        unchanged.clone().remove(None).unwrap_err().code,
+        Code::WorkspaceBusy
+    );
     unchanged.set_state(State::Finished).unwrap();
     unchanged.remove(None).unwrap();
     let applied = ground.create("two");
@@ -273,7 +304,12 @@ fn removing_one_run_leaves_the_contents_that_another_needs() {
     let (taken, _) = one.current().unwrap();
     one.mark_applied(taken.snapshot.manifest).unwrap();
     one.remove(None).unwrap();
-    assert_eq!(read_blob(&two, &Content::of(b"same work\n"), 100).unwrap().unwrap(), b"same work\n");
+    assert_eq!(
+        read_blob(&two, &Content::of(b"same work\n"), 100)
+            .unwrap()
+            .unwrap(),
+        b"same work\n"
+    );
     assert!(two.open(&Content::of(b"only in one\n")).is_err());
     two.rollback(&Which::Last, Quiet::Unknown).unwrap();
 }
@@ -288,7 +324,12 @@ fn prune_shows_every_path_keeps_unexported_work_and_removes_only_when_told() {
     assert!(shown.paths.contains(&clean.tree().join("src/main.rs")));
     assert_eq!(shown.kept.len(), 1);
     assert!(clean.tree().exists());
-    assert!(prune(&ground.place, Duration::from_secs(3600), Prune::Remove).unwrap().runs.is_empty());
+    assert!(
+        prune(&ground.place, Duration::from_secs(3600), Prune::Remove)
+            .unwrap()
+            .runs
+            .is_empty()
+    );
     assert!(clean.tree().exists());
     prune(&ground.place, Duration::ZERO, Prune::Remove).unwrap();
     assert!(!clean.tree().exists());
@@ -308,9 +349,62 @@ fn a_damaged_manifest_or_content_is_an_error_and_never_a_tree() {
     let object = store.join("objects").join(&digest[..1]).join(&digest[1..]);
     fs::write(&object, b"evil\n").unwrap();
     let which = Which::Number(taken.snapshot.number);
-    assert_eq!(space.rollback(&which, Quiet::Unknown).unwrap_err().code, Code::WorkspaceDamaged);
+    assert_eq!(
+        space.rollback(&which, Quiet::Unknown).unwrap_err().code,
+        Code::WorkspaceDamaged
+    );
     assert_eq!(fs::read(space.tree().join("README")).unwrap(), b"later\n");
     let manifest = store.join("manifests").join(taken.snapshot.manifest.to_string());
     fs::write(&manifest, b"bastle manifest 1\n").unwrap();
-    assert_eq!(space.manifest(&taken.snapshot).unwrap_err().code, Code::WorkspaceDamaged);
+    assert_eq!(
+        space.manifest(&taken.snapshot).unwrap_err().code,
+        Code::WorkspaceDamaged
+    );
+}
+
+#[test]
+fn settling_keeps_the_base_against_any_later_edit_of_source_and_copy() {
+    let ground = Ground::new();
+    let space = ground.create("one");
+    assert_eq!(space.settle().unwrap(), []);
+    write(&space.tree(), "README", b"agent\n");
+    write(&ground.source(), "README", b"person\n");
+    let taken = space.snapshot(None, Reason::Turn).unwrap();
+    assert_eq!(taken.findings, []);
+    space.rollback(&Which::Number(0), Quiet::Unknown).unwrap();
+    assert_eq!(fs::read(space.tree().join("README")).unwrap(), b"read me\n");
+}
+
+#[test]
+fn a_tree_nested_beyond_every_limit_is_told_moved_aside_and_removed_without_failing() {
+    let ground = Ground::new();
+    let space = ground.create("one");
+    let mut dir = rustix::fs::open(
+        space.tree(),
+        rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )
+    .unwrap();
+    for _ in 0..1500 {
+        rustix::fs::mkdirat(&dir, "deeper", rustix::fs::Mode::from_raw_mode(0o700)).unwrap();
+        let flags = rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+        dir = rustix::fs::openat(&dir, "deeper", flags, rustix::fs::Mode::empty()).unwrap();
+    }
+    let (taken, _) = space.current().unwrap();
+    assert!(taken.findings.iter().any(|f| f.about == About::TooDeep));
+    assert_eq!(
+        space.clone().remove(None).unwrap_err().code,
+        Code::WorkspaceUnexported
+    );
+    let done = space.rollback(&Which::Number(0), Quiet::Unknown).unwrap();
+    assert!(!space.tree().join("deeper").exists());
+    assert_eq!(
+        fs::read_dir(space.path("kept").join(done.before.number.to_string()))
+            .unwrap()
+            .count(),
+        1
+    );
+    space.remove(None).unwrap();
+    let left: Vec<_> = fs::read_dir(ground.place.work()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
 }

@@ -13,7 +13,10 @@ use support::{Ground, write};
 const SECRET: &[u8] = b"the secret outside";
 
 fn swaps() -> usize {
-    std::env::var("BASTLE_TEST_SWAPS").ok().and_then(|n| n.parse().ok()).unwrap_or(5_000)
+    std::env::var("BASTLE_TEST_SWAPS")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(5_000)
 }
 
 /// One turn of the wheel on a name: file, link to a secret, FIFO, link to a directory, directory with a file in it.
@@ -77,7 +80,11 @@ fn swapping_files_links_and_fifos_under_the_reader_reads_nothing_outside_and_han
     for snapshot in space.snapshots().unwrap() {
         for entry in space.manifest(&snapshot).unwrap().entries() {
             let read = matches!(&entry.kind, Kind::File { digest, .. } if *digest == secret);
-            assert!(!read, "{} of snapshot {} is the file outside", entry.path, snapshot.number);
+            assert!(
+                !read,
+                "{} of snapshot {} is the file outside",
+                entry.path, snapshot.number
+            );
         }
     }
     // The bytes must not be in the store either, under whatever digest.
@@ -115,7 +122,10 @@ fn a_rollback_into_a_directory_that_became_a_link_writes_nothing_outside() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    let names: Vec<_> = fs::read_dir(&outside).unwrap().map(|e| e.unwrap().file_name()).collect();
+    let names: Vec<_> = fs::read_dir(&outside)
+        .unwrap()
+        .map(|e| e.unwrap().file_name())
+        .collect();
     assert_eq!(names, ["main.rs"]);
     assert_eq!(fs::read(outside.join("main.rs")).unwrap(), b"mine\n");
 }
@@ -123,6 +133,10 @@ fn a_rollback_into_a_directory_that_became_a_link_writes_nothing_outside() {
 fn holds(dir: &Path, bytes: &[u8]) -> bool {
     fs::read_dir(dir).unwrap().any(|entry| {
         let path = entry.unwrap().path();
-        if path.is_dir() { holds(&path, bytes) } else { fs::read(&path).unwrap() == bytes }
+        if path.is_dir() {
+            holds(&path, bytes)
+        } else {
+            fs::read(&path).unwrap() == bytes
+        }
     })
 }

@@ -122,6 +122,8 @@ fn ours(stage: &Stage, load: &Load, bastle: &Path) -> Result<Peer, Failed> {
     command
         .args(["egress", "--listen", &format!("127.0.0.1:{port}"), "--policy"])
         .arg(&policy)
+        .arg("--authority")
+        .arg(stage.path().join("authority.pem"))
         .env("XDG_STATE_HOME", stage.path().join("state"))
         .env("SSL_CERT_FILE", &load.certificate);
     Ok(Peer {

@@ -38,6 +38,10 @@ pub struct Operation {
     pub before: Option<Kind>,
     /// What it gets.
     pub after: Option<Kind>,
+    /// Permission bits of the file that goes.
+    pub(super) old_bits: Option<u32>,
+    /// Permission bits of the file that comes, where it comes back.
+    pub(super) new_bits: Option<u32>,
     /// The existing directory in which the new content waits; `None` is the root of the tree.
     pub(super) waits_in: Option<TreePath>,
     /// The name under which it waits.
@@ -46,12 +50,27 @@ pub struct Operation {
 
 impl Operation {
     pub(super) fn new(path: TreePath, before: Option<Kind>, after: Option<Kind>) -> Self {
-        Self { path, before, after, waits_in: None, waits_as: String::new() }
+        Self {
+            path,
+            before,
+            after,
+            old_bits: None,
+            new_bits: None,
+            waits_in: None,
+            waits_as: String::new(),
+        }
     }
 
     /// The same step backwards.
     pub(super) fn reversed(&self) -> Self {
-        Self { before: self.after.clone(), after: self.before.clone(), waits_as: format!("{}u", self.waits_as), ..self.clone() }
+        Self {
+            before: self.after.clone(),
+            after: self.before.clone(),
+            old_bits: self.new_bits,
+            new_bits: self.old_bits,
+            waits_as: format!("{}u", self.waits_as),
+            ..self.clone()
+        }
     }
 }
 
@@ -75,7 +94,9 @@ pub(super) struct Journals {
 
 impl Journals {
     pub(super) fn new(directory: &Path) -> Self {
-        Self { directory: directory.to_owned() }
+        Self {
+            directory: directory.to_owned(),
+        }
     }
 
     /// The directory of one journal.
@@ -87,7 +108,10 @@ impl Journals {
     pub(super) fn read_all(&self) -> Result<Vec<Journal>, Fault> {
         let mut numbers = self.numbers()?;
         numbers.sort_unstable();
-        numbers.into_iter().filter_map(|number| self.read(number).transpose()).collect()
+        numbers
+            .into_iter()
+            .filter_map(|number| self.read(number).transpose())
+            .collect()
     }
 
     fn numbers(&self) -> Result<Vec<u64>, Fault> {

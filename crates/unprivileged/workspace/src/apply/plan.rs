@@ -87,9 +87,18 @@ impl Plan {
         if self.conflicts.is_empty() {
             return None;
         }
-        let listed: Vec<String> = self.conflicts.iter().take(20).map(|one| format!("{} ({})", one.path, one.why)).collect();
+        let listed: Vec<String> = self
+            .conflicts
+            .iter()
+            .take(20)
+            .map(|one| format!("{} ({})", one.path, one.why))
+            .collect();
         let more = self.conflicts.len().saturating_sub(20);
-        let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let tail = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
         Some(
             Fault::new(Code::WorkspaceConflict, "apply to the project", format!("{}{tail}", listed.join("; ")))
                 .help("bastle apply --theirs takes the agent's versions, --ours keeps yours, --branch NAME leaves the tree alone"),
@@ -119,12 +128,30 @@ pub fn plan(root: &Root, selection: &Selection, resolve: Resolve, blobs: &dyn Bl
 }
 
 impl Plan {
-    fn consider(&mut self, root: &Root, change: &Change, resolve: Resolve, blobs: &dyn Blobs) -> Result<(), Fault> {
+    fn consider(
+        &mut self,
+        root: &Root,
+        change: &Change,
+        resolve: Resolve,
+        blobs: &dyn Blobs,
+    ) -> Result<(), Fault> {
         let (before, after) = (plain(change.before.as_ref()), plain(change.after.as_ref()));
         let host = match root.kind(&change.path) {
             Ok(host) => host,
+            // The agent made a directory of a file or link, and the plan does so too: below it is nothing yet.
+            Err(error)
+                if matches!(error.raw_os_error(), Some(code) if is_blocked(code))
+                    && self.makes_parent_of(&change.path) =>
+            {
+                None
+            }
             Err(error) if matches!(error.raw_os_error(), Some(code) if is_blocked(code)) => {
-                self.conflict(change, "a directory above it is a file or a link on the host", None, resolve);
+                self.conflict(
+                    change,
+                    "a directory above it is a file or a link on the host",
+                    None,
+                    resolve,
+                );
                 return Ok(());
             }
             Err(error) => return Err(unreadable(&change.path, &error)),
@@ -132,16 +159,33 @@ impl Plan {
         if host == after {
             self.already.push(change.path.clone());
         } else if host == before {
-            self.operations.push(Operation::new(change.path.clone(), host, after));
+            self.operations
+                .push(Operation::new(change.path.clone(), host, after));
         } else {
             self.reconcile(root, change, host, resolve, blobs)?;
         }
         Ok(())
     }
 
+    fn makes_parent_of(&self, path: &TreePath) -> bool {
+        let made = |one: &Operation| one.after == Some(Kind::Dir) && one.before.is_some();
+        self.operations
+            .iter()
+            .any(|one| made(one) && path != &one.path && path.starts_with(&one.path))
+    }
+
     /// The host's version is neither the old nor the new one.
-    fn reconcile(&mut self, root: &Root, change: &Change, host: Option<Kind>, resolve: Resolve, blobs: &dyn Blobs) -> Result<(), Fault> {
-        let (Some(Kind::File { mode: ours, .. }), Some(Kind::File { mode: theirs, .. })) = (&host, &change.after) else {
+    fn reconcile(
+        &mut self,
+        root: &Root,
+        change: &Change,
+        host: Option<Kind>,
+        resolve: Resolve,
+        blobs: &dyn Blobs,
+    ) -> Result<(), Fault> {
+        let (Some(Kind::File { mode: ours, .. }), Some(Kind::File { mode: theirs, .. })) =
+            (&host, &change.after)
+        else {
             let why = match (&host, &change.after) {
                 (None, _) => "removed on the host, changed by the agent",
                 (_, None) => "changed on the host, removed by the agent",
@@ -151,33 +195,75 @@ impl Plan {
         };
         let was = match &change.before {
             Some(Kind::File { mode, .. }) => mode.executable,
-            None | Some(Kind::Symlink { .. } | Kind::Dir | Kind::Submodule { .. } | Kind::Opaque { .. }) => false,
+            None | Some(Kind::Symlink { .. } | Kind::Dir | Kind::Submodule { .. } | Kind::Opaque { .. }) => {
+                false
+            }
         };
         // One side changed the bit: that side decides. Both changed it: they agree, a bit has two values.
-        let executable = if ours.executable == was { theirs.executable } else { ours.executable };
+        let executable = if ours.executable == was {
+            theirs.executable
+        } else {
+            ours.executable
+        };
         match three_texts(root, change, blobs)? {
             Some([base, ours, theirs]) => match merge(&base, &ours, &theirs) {
                 Merged::Clean(bytes) => {
                     let digest = Content::of(&bytes);
-                    let mode = Mode { executable, special: false };
-                    let after = Some(Kind::File { digest, size: bytes.len() as u64, mode });
+                    let mode = Mode {
+                        executable,
+                        special: false,
+                    };
+                    let after = Some(Kind::File {
+                        digest,
+                        size: bytes.len() as u64,
+                        mode,
+                    });
                     self.merged.push(change.path.clone());
                     self.made.insert(digest, bytes);
-                    self.operations.push(Operation::new(change.path.clone(), host, after));
+                    self.operations
+                        .push(Operation::new(change.path.clone(), host, after));
                     Ok(())
                 }
-                Merged::Conflict { marked, .. } => self.take_or_conflict(change, host, "the same lines changed on both sides", Some(marked), resolve),
-                Merged::NotText => self.take_or_conflict(change, host, "changed on both sides and not text", None, resolve),
+                Merged::Conflict { marked, .. } => self.take_or_conflict(
+                    change,
+                    host,
+                    "the same lines changed on both sides",
+                    Some(marked),
+                    resolve,
+                ),
+                Merged::NotText => {
+                    self.take_or_conflict(change, host, "changed on both sides and not text", None, resolve)
+                }
             },
-            None => self.take_or_conflict(change, host, "changed on both sides and too large to merge, or its old content is not kept", None, resolve),
+            None => self.take_or_conflict(
+                change,
+                host,
+                "changed on both sides and too large to merge, or its old content is not kept",
+                None,
+                resolve,
+            ),
         }
     }
 
-    fn take_or_conflict(&mut self, change: &Change, host: Option<Kind>, why: &'static str, marked: Option<Vec<u8>>, resolve: Resolve) -> Result<(), Fault> {
+    fn take_or_conflict(
+        &mut self,
+        change: &Change,
+        host: Option<Kind>,
+        why: &'static str,
+        marked: Option<Vec<u8>>,
+        resolve: Resolve,
+    ) -> Result<(), Fault> {
         // Replacing a directory of the host's would remove files that nobody looked at.
-        let replaceable = !matches!(host, Some(Kind::Dir | Kind::Submodule { .. } | Kind::Opaque { .. }));
+        let replaceable = !matches!(
+            host,
+            Some(Kind::Dir | Kind::Submodule { .. } | Kind::Opaque { .. })
+        );
         if resolve == Resolve::Theirs && replaceable {
-            self.operations.push(Operation::new(change.path.clone(), host, plain(change.after.as_ref())));
+            self.operations.push(Operation::new(
+                change.path.clone(),
+                host,
+                plain(change.after.as_ref()),
+            ));
         } else {
             self.conflict(change, why, marked, resolve);
         }
@@ -187,7 +273,10 @@ impl Plan {
     fn conflict(&mut self, change: &Change, why: &'static str, marked: Option<Vec<u8>>, resolve: Resolve) {
         let path = change.path.clone();
         match resolve {
-            Resolve::Ours => self.left_out.push(LeftOut { path, reason: Reason::KeptOurs }),
+            Resolve::Ours => self.left_out.push(LeftOut {
+                path,
+                reason: Reason::KeptOurs,
+            }),
             Resolve::Refuse | Resolve::Theirs => self.conflicts.push(Conflict { path, why, marked }),
         }
     }
@@ -212,7 +301,11 @@ impl Plan {
                 }
             }
         }
-        self.operations.extend(missing.into_iter().map(|path| Operation::new(path, None, Some(Kind::Dir))));
+        self.operations.extend(
+            missing
+                .into_iter()
+                .map(|path| Operation::new(path, None, Some(Kind::Dir))),
+        );
         Ok(())
     }
 }
@@ -220,9 +313,14 @@ impl Plan {
 /// A kind as apply compares and writes it: special bits never travel.
 fn plain(kind: Option<&Kind>) -> Option<Kind> {
     kind.map(|kind| match kind {
-        Kind::File { digest, size, mode } => {
-            Kind::File { digest: *digest, size: *size, mode: Mode { executable: mode.executable, special: false } }
-        }
+        Kind::File { digest, size, mode } => Kind::File {
+            digest: *digest,
+            size: *size,
+            mode: Mode {
+                executable: mode.executable,
+                special: false,
+            },
+        },
         Kind::Symlink { .. } | Kind::Dir | Kind::Submodule { .. } | Kind::Opaque { .. } => kind.clone(),
     })
 }
@@ -235,22 +333,42 @@ fn three_texts(root: &Root, change: &Change, blobs: &dyn Blobs) -> Result<Option
             // A store that dropped the old content costs the merge, not the apply.
             Ok(None) | Err(_) => return Ok(None),
         },
-        None | Some(Kind::Symlink { .. } | Kind::Dir | Kind::Submodule { .. } | Kind::Opaque { .. }) => Vec::new(),
+        None | Some(Kind::Symlink { .. } | Kind::Dir | Kind::Submodule { .. } | Kind::Opaque { .. }) => {
+            Vec::new()
+        }
     };
-    let Some(Kind::File { digest, .. }) = &change.after else { return Ok(None) };
-    let Some(theirs) = read_blob(blobs, digest, MAX_MERGED)? else { return Ok(None) };
+    let Some(Kind::File { digest, .. }) = &change.after else {
+        return Ok(None);
+    };
+    let Some(theirs) = read_blob(blobs, digest, MAX_MERGED)? else {
+        return Ok(None);
+    };
     let fail = |error: std::io::Error| unreadable(&change.path, &error);
-    let Some(place) = root.place(&change.path).map_err(fail)? else { return Ok(None) };
+    let Some(place) = root.place(&change.path).map_err(fail)? else {
+        return Ok(None);
+    };
     let mut ours = Vec::new();
-    place.open_file().map_err(fail)?.take(MAX_MERGED + 1).read_to_end(&mut ours).map_err(fail)?;
+    place
+        .open_file()
+        .map_err(fail)?
+        .take(MAX_MERGED + 1)
+        .read_to_end(&mut ours)
+        .map_err(fail)?;
     Ok((ours.len() as u64 <= MAX_MERGED).then_some([base, ours, theirs]))
 }
 
 fn is_blocked(code: i32) -> bool {
     let errno = rustix::io::Errno::from_raw_os_error(code);
-    matches!(errno, rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP | rustix::io::Errno::XDEV)
+    matches!(
+        errno,
+        rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP | rustix::io::Errno::XDEV
+    )
 }
 
 fn unreadable(path: &TreePath, error: &std::io::Error) -> Fault {
-    Fault::new(Code::WorkspaceApply, format!("read {path} of the project"), error.to_string())
+    Fault::new(
+        Code::WorkspaceApply,
+        format!("read {path} of the project"),
+        error.to_string(),
+    )
 }

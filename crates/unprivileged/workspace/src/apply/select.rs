@@ -48,10 +48,22 @@ pub struct Selection {
 /// Chooses the changes to take. With `paths`, only those and what lies below them; a path named exactly, or a
 /// directory above it, takes ignored ones too.
 pub fn select(assessed: &[Assessed], approvals: &Approvals, paths: &[TreePath]) -> Selection {
-    let mut selection = Selection { taken: Vec::new(), left_out: Vec::new() };
+    let mut selection = Selection {
+        taken: Vec::new(),
+        left_out: Vec::new(),
+    };
     let named = |change: &Assessed| paths.iter().any(|path| change.change.path.starts_with(path));
-    let wanted: Vec<Assessed> =
-        assessed.iter().filter(|one| if paths.is_empty() { !one.ignored } else { named(one) }).cloned().collect();
+    let wanted: Vec<Assessed> = assessed
+        .iter()
+        .filter(|one| {
+            if paths.is_empty() {
+                !one.ignored
+            } else {
+                named(one)
+            }
+        })
+        .cloned()
+        .collect();
     // The hash of the set is that of what is asked for, so that it can be approved without what is not.
     let (all, asked) = (set_hash(assessed), set_hash(&wanted));
     for one in assessed {
@@ -65,9 +77,14 @@ pub fn select(assessed: &[Assessed], approvals: &Approvals, paths: &[TreePath]) 
             selection.taken.push(one.change.clone());
             continue;
         } else {
-            Reason::NeedsApproval { approval: one.approval }
+            Reason::NeedsApproval {
+                approval: one.approval,
+            }
         };
-        selection.left_out.push(LeftOut { path: one.change.path.clone(), reason });
+        selection.left_out.push(LeftOut {
+            path: one.change.path.clone(),
+            reason,
+        });
     }
     selection
 }
@@ -90,7 +107,10 @@ impl Selection {
     pub fn files(&self) -> Vec<(TreePath, Option<Kind>)> {
         // A directory that became a file has its old files removed by changes of their own.
         let is_directory = |change: &Change| {
-            matches!((&change.before, &change.after), (Some(Kind::Dir), None) | (None | Some(Kind::Dir), Some(Kind::Dir)))
+            matches!(
+                (&change.before, &change.after),
+                (Some(Kind::Dir), None) | (None | Some(Kind::Dir), Some(Kind::Dir))
+            )
         };
         let files = self.taken.iter().filter(|change| !is_directory(change));
         files
@@ -106,7 +126,11 @@ impl Selection {
     /// # Errors
     /// When a content cannot be read.
     pub fn patch(&self, blobs: &dyn Blobs) -> Result<Patch, Fault> {
-        let diffs = self.taken.iter().map(|change| diff(change, blobs)).collect::<Result<Vec<_>, _>>()?;
+        let diffs = self
+            .taken
+            .iter()
+            .map(|change| diff(change, blobs))
+            .collect::<Result<Vec<_>, _>>()?;
         Ok(patch(&diffs))
     }
 }

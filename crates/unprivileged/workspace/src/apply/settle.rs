@@ -4,10 +4,10 @@
 //! its old nor in its new state was changed by somebody else: it is reported and left alone.
 use super::journal::Operation;
 use crate::blobs::Blobs;
-use crate::manifest::{Content, Kind};
+use crate::manifest::{Content, Kind, Mode as FileMode};
 use crate::path::TreePath;
 use crate::rooted::{Place, Root, sync_directory};
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
@@ -58,7 +58,7 @@ pub(super) fn lay_beside(root: &Root, operation: &Operation, blobs: &dyn Blobs) 
             let file = File::from(file);
             let source = blobs.open(digest).map_err(SettleError::Content)?;
             copy_checked(source, &file, digest)?;
-            keep_permissions(root, operation, &file, mode.executable)?;
+            keep_permissions(operation, &file, *mode)?;
             file.sync_all()?;
         }
         Some(Kind::Symlink { target }) => rustix::fs::symlinkat(target.0.as_slice(), &directory, name)?,
@@ -77,14 +77,16 @@ pub(super) fn clear_beside(root: &Root, operation: &Operation) -> Result<(), Set
 
 /// Makes the path what it shall be; already being so is fine.
 pub(super) fn settle(root: &Root, operation: &Operation) -> Result<(), SettleError> {
-    let now = root.kind(&operation.path)?;
+    let now = root.kind_or_nothing(&operation.path)?;
     if now == operation.after {
         return Ok(());
     }
     if now != operation.before {
         return Err(SettleError::Drift);
     }
-    let Some(place) = root.place(&operation.path)? else { return Err(SettleError::Drift) };
+    let Some(place) = root.place(&operation.path)? else {
+        return Err(SettleError::Drift);
+    };
     match (&now, &operation.after) {
         (_, None) => remove(&place, now.as_ref(), Rest::Keep)?,
         (old, Some(Kind::Dir)) => {
@@ -113,7 +115,9 @@ fn remove(place: &Place<'_>, now: Option<&Kind>, rest: Rest) -> Result<(), Settl
     let flags = match now {
         None => return Ok(()),
         Some(Kind::Dir) => AtFlags::REMOVEDIR,
-        Some(Kind::File { .. } | Kind::Symlink { .. } | Kind::Submodule { .. } | Kind::Opaque { .. }) => AtFlags::empty(),
+        Some(Kind::File { .. } | Kind::Symlink { .. } | Kind::Submodule { .. } | Kind::Opaque { .. }) => {
+            AtFlags::empty()
+        }
     };
     match rustix::fs::unlinkat(&place.directory, place.name, flags) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -134,7 +138,12 @@ fn rename_in(root: &Root, operation: &Operation, place: &Place<'_>) -> Result<()
     match rustix::fs::renameat_with(&directory, name, &place.directory, place.name, exclusive) {
         Ok(()) => Ok(()),
         // Some file systems do not know the flag; the look before is all there is then.
-        Err(Errno::INVAL) => Ok(rustix::fs::renameat(&directory, name, &place.directory, place.name)?),
+        Err(Errno::INVAL) => Ok(rustix::fs::renameat(
+            &directory,
+            name,
+            &place.directory,
+            place.name,
+        )?),
         Err(Errno::EXIST) => Err(SettleError::Drift),
         Err(errno) => Err(errno.into()),
     }
@@ -174,16 +183,29 @@ pub(super) fn copy_checked(source: File, target: &File, digest: &Content) -> Res
         hasher.update(&buffer[..read]);
         io::Write::write_all(&mut target, &buffer[..read])?;
     }
-    if Content::from_bytes(*hasher.finalize().as_bytes()) == *digest { Ok(()) } else { Err(SettleError::Damaged) }
+    if Content::from_bytes(*hasher.finalize().as_bytes()) == *digest {
+        Ok(())
+    } else {
+        Err(SettleError::Damaged)
+    }
 }
 
-/// A replaced file keeps its readers and writers; only the right to execute follows the change.
-fn keep_permissions(root: &Root, operation: &Operation, file: &File, executable: bool) -> Result<(), SettleError> {
-    if !matches!(operation.before, Some(Kind::File { .. })) {
-        return Ok(());
+/// A replaced file keeps its readers and writers, and only the right to execute follows the change; a restored
+/// one gets exactly the bits it had.
+fn keep_permissions(operation: &Operation, file: &File, mode: FileMode) -> Result<(), SettleError> {
+    let derived = operation.old_bits.map(|bits| match mode.executable {
+        true => bits & 0o666 | (bits & 0o444) >> 2,
+        false => bits & 0o666,
+    });
+    match operation.new_bits.or(derived) {
+        Some(bits) => Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(bits & 0o777))?),
+        None => Ok(()),
     }
-    let Some(place) = root.place(&operation.path)? else { return Ok(()) };
-    let old = rustix::fs::statat(&place.directory, place.name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode & 0o666;
-    let bits = if executable { old | (old & 0o444) >> 2 } else { old };
-    Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(bits))?)
+}
+
+/// The permission bits of a regular file of the tree; `None` for anything else.
+pub(super) fn permissions(root: &Root, path: &TreePath) -> Option<u32> {
+    let place = root.place(path).ok()??;
+    let stat = rustix::fs::statat(&place.directory, place.name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile).then_some(stat.st_mode & 0o777)
 }

@@ -29,10 +29,17 @@ fn world(base: impl Fn(&Path), agent: impl Fn(&Path)) -> World {
         base(&stage.path().join(name));
     }
     agent(&stage.path().join("agent"));
-    let (old, new) = (manifest(&stage.path().join("base"), &blobs), manifest(&stage.path().join("agent"), &blobs));
+    let (old, new) = (
+        manifest(&stage.path().join("base"), &blobs),
+        manifest(&stage.path().join("agent"), &blobs),
+    );
     let rules = Rules::builtin().unwrap();
     let assessed = assess_all(&rules, &delta(&old, &new, Scope::Work), &BTreeSet::new(), &blobs).unwrap();
-    World { stage, blobs, assessed }
+    World {
+        stage,
+        blobs,
+        assessed,
+    }
 }
 
 impl World {
@@ -46,11 +53,21 @@ impl World {
 
     fn plan(&self, approvals: &Approvals, paths: &[crate::path::TreePath], resolve: Resolve) -> Plan {
         let selection = select(&self.assessed, approvals, paths);
-        plan(&Root::open(&self.host()).unwrap(), &selection, resolve, &self.blobs).unwrap()
+        plan(
+            &Root::open(&self.host()).unwrap(),
+            &selection,
+            resolve,
+            &self.blobs,
+        )
+        .unwrap()
     }
 
     fn with<T>(&self, durable: &Durable, act: impl FnOnce(&Target<'_>) -> T) -> T {
-        act(&Target { source: &self.host(), journals: &self.stage.path().join("applied"), durable })
+        act(&Target {
+            source: &self.host(),
+            journals: &self.stage.path().join("applied"),
+            durable,
+        })
     }
 
     fn apply(&self, resolve: Resolve) -> Result<Applied, bastle_contract::Fault> {
@@ -60,7 +77,9 @@ impl World {
 }
 
 fn tree(root: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
-    let strip = |(path, mode, bytes): (PathBuf, u32, Vec<u8>)| (path.strip_prefix(root).unwrap().to_owned(), mode, bytes);
+    let strip = |(path, mode, bytes): (PathBuf, u32, Vec<u8>)| {
+        (path.strip_prefix(root).unwrap().to_owned(), mode, bytes)
+    };
     fingerprint(root).into_iter().map(strip).collect()
 }
 
@@ -68,6 +87,10 @@ fn some_base(root: &Path) {
     write(root, "a.txt", b"1\n2\n3\n4\n5\n");
     write(root, "dir/b.txt", b"b\n");
     write(root, "dir/c.txt", b"c\n");
+    for private in ["private", "private-gone"] {
+        write(root, private, b"p\n");
+        std::fs::set_permissions(root.join(private), std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
     write(root, "was-file", b"f\n");
     write(root, "was-dir/x", b"x\n");
     std::os::unix::fs::symlink("a.txt", root.join("link")).unwrap();
@@ -75,6 +98,8 @@ fn some_base(root: &Path) {
 
 fn some_changes(root: &Path) {
     write(root, "a.txt", b"1\n2\n3\n4\nfive\n");
+    write(root, "private", b"changed\n");
+    std::fs::remove_file(root.join("private-gone")).unwrap();
     write(root, "new/deep/er.txt", b"new\n");
     std::fs::remove_dir_all(root.join("dir")).unwrap();
     std::fs::remove_file(root.join("was-file")).unwrap();
@@ -93,28 +118,49 @@ fn apply_makes_the_host_tree_the_agents_and_undo_makes_it_the_old_one() {
     let before = tree(&world.host());
     world.apply(Resolve::Refuse).unwrap();
     assert_eq!(tree(&world.host()), tree(&world.agent()));
-    world.with(&Durable::default(), |target| undo(target)).unwrap();
+    world.with(&Durable::default(), undo).unwrap();
     assert_eq!(tree(&world.host()), before);
-    let again = world.with(&Durable::default(), |target| undo(target)).unwrap_err();
+    let again = world.with(&Durable::default(), undo).unwrap_err();
     assert_eq!(again.code, Code::WorkspaceApply);
 }
 
 #[test]
 fn changes_on_both_sides_merge_and_conflicts_write_nothing() {
-    let world = world(|root| write(root, "a", b"1\n2\n3\n4\n5\n"), |root| {
-        write(root, "a", b"1\n2\n3\n4\nagent\n");
-        write(root, "other", b"o\n");
-    });
+    let world = world(
+        |root| write(root, "a", b"1\n2\n3\n4\n5\n"),
+        |root| {
+            write(root, "a", b"1\n2\n3\n4\nagent\n");
+            write(root, "other", b"o\n");
+        },
+    );
     write(&world.host(), "a", b"host\n2\n3\n4\n5\n");
     write(&world.host(), "other", b"mine\n");
     let before = tree(&world.host());
     let plan = world.plan(&Approvals::default(), &[], Resolve::Refuse);
-    assert_eq!(plan.conflicts().iter().map(|one| one.path.clone()).collect::<Vec<_>>(), [path("other")]);
-    assert!(plan.conflicts()[0].marked.as_ref().unwrap().starts_with(b"<<<<<<< host\nmine\n"));
-    assert_eq!(world.apply(Resolve::Refuse).unwrap_err().code, Code::WorkspaceConflict);
+    assert_eq!(
+        plan.conflicts()
+            .iter()
+            .map(|one| one.path.clone())
+            .collect::<Vec<_>>(),
+        [path("other")]
+    );
+    assert!(
+        plan.conflicts()[0]
+            .marked
+            .as_ref()
+            .unwrap()
+            .starts_with(b"<<<<<<< host\nmine\n")
+    );
+    assert_eq!(
+        world.apply(Resolve::Refuse).unwrap_err().code,
+        Code::WorkspaceConflict
+    );
     assert_eq!(tree(&world.host()), before);
     world.apply(Resolve::Ours).unwrap();
-    assert_eq!(std::fs::read(world.host().join("a")).unwrap(), b"host\n2\n3\n4\nagent\n");
+    assert_eq!(
+        std::fs::read(world.host().join("a")).unwrap(),
+        b"host\n2\n3\n4\nagent\n"
+    );
     assert_eq!(std::fs::read(world.host().join("other")).unwrap(), b"mine\n");
     world.apply(Resolve::Theirs).unwrap();
     assert_eq!(std::fs::read(world.host().join("other")).unwrap(), b"o\n");
@@ -122,45 +168,86 @@ fn changes_on_both_sides_merge_and_conflicts_write_nothing() {
 
 #[test]
 fn what_runs_on_the_host_is_left_out_until_exactly_its_content_is_approved() {
-    let world = world(|_| {}, |root| {
-        write(root, "src.c", b"x\n");
-        write(root, "Makefile", b"all:\n");
-        write(root, "sub/.git/hooks/pre-commit", b"evil\n");
-    });
+    let world = world(
+        |_| {},
+        |root| {
+            write(root, "src.c", b"x\n");
+            write(root, "Makefile", b"all:\n");
+            write(root, "sub/.git/hooks/pre-commit", b"evil\n");
+        },
+    );
     let plan = world.plan(&Approvals::default(), &[], Resolve::Refuse);
-    let reasons: Vec<(String, Reason)> = plan.left_out().iter().map(|one| (one.path.to_string(), one.reason.clone())).collect();
-    assert!(matches!(reasons.iter().find(|(name, _)| name == "Makefile"), Some((_, Reason::NeedsApproval { .. }))));
-    assert!(matches!(reasons.iter().find(|(name, _)| name == "sub/.git/hooks/pre-commit"), Some((_, Reason::Refused))));
+    let reasons: Vec<(String, Reason)> = plan
+        .left_out()
+        .iter()
+        .map(|one| (one.path.to_string(), one.reason.clone()))
+        .collect();
+    assert!(matches!(
+        reasons.iter().find(|(name, _)| name == "Makefile"),
+        Some((_, Reason::NeedsApproval { .. }))
+    ));
+    assert!(matches!(
+        reasons
+            .iter()
+            .find(|(name, _)| name == "sub/.git/hooks/pre-commit"),
+        Some((_, Reason::Refused))
+    ));
     world.apply(Resolve::Refuse).unwrap();
     assert!(world.host().join("src.c").exists());
     assert!(!world.host().join("Makefile").exists() && !world.host().join("sub/.git").exists());
-    let held = world.assessed.iter().find(|one| one.change.path == path("Makefile")).unwrap();
+    let held = world
+        .assessed
+        .iter()
+        .find(|one| one.change.path == path("Makefile"))
+        .unwrap();
     let mut approvals = Approvals::default();
     approvals.add(&held.approval.to_string()).unwrap();
     let plan = world.plan(&approvals, &[], Resolve::Refuse);
-    world.with(&Durable::default(), |target| apply(target, &plan, &world.blobs)).unwrap();
+    world
+        .with(&Durable::default(), |target| apply(target, &plan, &world.blobs))
+        .unwrap();
     assert!(world.host().join("Makefile").exists() && !world.host().join("sub/.git").exists());
 }
 
 #[test]
 fn only_named_paths_are_taken_and_ignored_ones_only_when_named() {
-    let mut world = world(|_| {}, |root| {
-        write(root, "a/x", b"x\n");
-        write(root, "b", b"b\n");
-        write(root, "out/y", b"y\n");
-    });
+    let mut world = world(
+        |_| {},
+        |root| {
+            write(root, "a/x", b"x\n");
+            write(root, "b", b"b\n");
+            write(root, "out/y", b"y\n");
+        },
+    );
     for one in &mut world.assessed {
         one.ignored = one.change.path.starts_with(&path("out"));
     }
-    let names = |plan: &Plan| plan.operations().iter().map(|one| one.path.to_string()).collect::<Vec<_>>();
-    assert_eq!(names(&world.plan(&Approvals::default(), &[], Resolve::Refuse)), ["a", "a/x", "b"]);
-    assert_eq!(names(&world.plan(&Approvals::default(), &[path("a/x")], Resolve::Refuse)), ["a", "a/x"]);
-    assert_eq!(names(&world.plan(&Approvals::default(), &[path("out")], Resolve::Refuse)), ["out", "out/y"]);
+    let names = |plan: &Plan| {
+        plan.operations()
+            .iter()
+            .map(|one| one.path.to_string())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        names(&world.plan(&Approvals::default(), &[], Resolve::Refuse)),
+        ["a", "a/x", "b"]
+    );
+    assert_eq!(
+        names(&world.plan(&Approvals::default(), &[path("a/x")], Resolve::Refuse)),
+        ["a", "a/x"]
+    );
+    assert_eq!(
+        names(&world.plan(&Approvals::default(), &[path("out")], Resolve::Refuse)),
+        ["out", "out/y"]
+    );
 }
 
 #[test]
 fn a_link_on_the_host_is_never_written_through() {
-    let world = world(|root| write(root, "d/keep", b"k\n"), |root| write(root, "d/evil", b"e\n"));
+    let world = world(
+        |root| write(root, "d/keep", b"k\n"),
+        |root| write(root, "d/evil", b"e\n"),
+    );
     let outside = world.stage.path().join("outside");
     std::fs::create_dir(&outside).unwrap();
     std::fs::remove_dir_all(world.host().join("d")).unwrap();
@@ -173,14 +260,19 @@ fn a_link_on_the_host_is_never_written_through() {
 
 #[test]
 fn a_host_file_edited_after_planning_is_not_overwritten() {
-    let world = world(|root| write(root, "a", b"1\n"), |root| {
-        write(root, "a", b"2\n");
-        write(root, "b", b"b\n");
-    });
+    let world = world(
+        |root| write(root, "a", b"1\n"),
+        |root| {
+            write(root, "a", b"2\n");
+            write(root, "b", b"b\n");
+        },
+    );
     let plan = world.plan(&Approvals::default(), &[], Resolve::Refuse);
     write(&world.host(), "a", b"edited\n");
     let before = tree(&world.host());
-    let refused = world.with(&Durable::default(), |target| apply(target, &plan, &world.blobs)).unwrap_err();
+    let refused = world
+        .with(&Durable::default(), |target| apply(target, &plan, &world.blobs))
+        .unwrap_err();
     assert_eq!(refused.code, Code::WorkspaceConflict);
     assert_eq!(tree(&world.host()), before);
 }
@@ -191,7 +283,7 @@ fn undo_refuses_when_the_host_changed_since() {
     world.apply(Resolve::Refuse).unwrap();
     write(&world.host(), "a.txt", b"edited later\n");
     let before = tree(&world.host());
-    let refused = world.with(&Durable::default(), |target| undo(target)).unwrap_err();
+    let refused = world.with(&Durable::default(), undo).unwrap_err();
     assert_eq!(refused.code, Code::WorkspaceConflict);
     assert_eq!(tree(&world.host()), before);
 }
@@ -199,9 +291,14 @@ fn undo_refuses_when_the_host_changed_since() {
 #[test]
 fn a_stored_content_that_was_changed_is_never_written_to_the_host() {
     let world = world(|_| {}, |root| write(root, "a", b"good\n"));
-    let crate::manifest::Kind::File { digest, .. } = world.blobs.put(b"good\n") else { panic!() };
+    let crate::manifest::Kind::File { digest, .. } = world.blobs.put(b"good\n") else {
+        panic!()
+    };
     std::fs::write(world.blobs.0.join(digest.to_string()), b"evil\n").unwrap();
-    assert_eq!(world.apply(Resolve::Refuse).unwrap_err().code, Code::WorkspaceApply);
+    assert_eq!(
+        world.apply(Resolve::Refuse).unwrap_err().code,
+        Code::WorkspaceApply
+    );
     assert_eq!(tree(&world.host()), Vec::new());
 }
 
@@ -220,7 +317,10 @@ impl Observer for Crash {
 }
 
 fn until_crash(at: usize, act: impl FnOnce(&Durable)) -> bool {
-    let durable = Durable::observed(Arc::new(Crash { at, seen: AtomicUsize::new(0) }));
+    let durable = Durable::observed(Arc::new(Crash {
+        at,
+        seen: AtomicUsize::new(0),
+    }));
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| act(&durable))).is_err()
 }
 
@@ -228,25 +328,40 @@ fn until_crash(at: usize, act: impl FnOnce(&Durable)) -> bool {
 fn after_a_crash_at_any_step_of_apply_or_undo_recovery_leaves_the_tree_old_or_new() {
     let mut outcomes = [0, 0];
     for undoing in [false, true] {
-        for at in 0.. {
+        for at in 0..2_000 {
             let world = world(some_base, some_changes);
             let (old, new) = (tree(&world.host()), tree(&world.agent()));
             if undoing {
                 world.apply(Resolve::Refuse).unwrap();
             }
             let plan = world.plan(&Approvals::default(), &[], Resolve::Refuse);
+            let mut failed = None;
             let crashed = until_crash(at, |durable| {
-                world.with(durable, |target| if undoing { undo(target) } else { apply(target, &plan, &world.blobs) }).unwrap();
+                let done = world.with(durable, |target| {
+                    if undoing {
+                        undo(target)
+                    } else {
+                        apply(target, &plan, &world.blobs)
+                    }
+                });
+                failed = done.err();
             });
+            assert_eq!(failed, None);
             // A crash during recovery must not matter either.
             for again in [0, 3, 9] {
-                until_crash(again, |durable| world.with(durable, |target| drop(recover(target).unwrap())));
+                until_crash(again, |durable| {
+                    world.with(durable, |target| drop(recover(target).unwrap()))
+                });
             }
-            world.with(&Durable::default(), |target| recover(target)).unwrap();
+            world.with(&Durable::default(), recover).unwrap();
             let now = tree(&world.host());
-            assert!(now == old || now == new, "step {at} of {}", if undoing { "undo" } else { "apply" });
+            assert!(
+                now == old || now == new,
+                "step {at} of {}",
+                if undoing { "undo" } else { "apply" }
+            );
             outcomes[usize::from(now == new)] += 1;
-            assert!(world.with(&Durable::default(), |target| recover(target)).unwrap().is_empty());
+            assert!(world.with(&Durable::default(), recover).unwrap().is_empty());
             if !crashed {
                 assert_eq!(now, if undoing { old } else { new });
                 break;
@@ -261,5 +376,8 @@ fn two_applies_at_once_do_not_mix() {
     let world = world(|_| {}, |root| write(root, "a", b"1\n"));
     let held = Root::open(&world.host()).unwrap();
     rustix::fs::flock(held.handle(), rustix::fs::FlockOperation::LockExclusive).unwrap();
-    assert_eq!(world.apply(Resolve::Refuse).unwrap_err().code, Code::WorkspaceBusy);
+    assert_eq!(
+        world.apply(Resolve::Refuse).unwrap_err().code,
+        Code::WorkspaceBusy
+    );
 }

@@ -120,7 +120,10 @@ fn copy_attributes(input: &File, output: &File) -> io::Result<()> {
     let mut names = vec![0_u8; MAX_XATTR];
     let count = rustix::fs::flistxattr(input, &mut names[..])?;
     let mut value = vec![0_u8; MAX_XATTR];
-    for name in names[..count].split(|b| *b == 0).filter(|n| n.starts_with(b"user.")) {
+    for name in names[..count]
+        .split(|b| *b == 0)
+        .filter(|n| n.starts_with(b"user."))
+    {
         let length = rustix::fs::fgetxattr(input, name, &mut value[..])?;
         match rustix::fs::fsetxattr(output, name, &value[..length], XattrFlags::empty()) {
             Ok(()) | Err(rustix::io::Errno::NOTSUP) => {}

@@ -43,9 +43,12 @@ pub struct Copied {
     pub findings: Vec<Finding>,
 }
 
+/// What a file looked like in the source and in the copy.
+type Looks = (Option<Seen>, Option<Seen>);
+
 #[derive(Default)]
 struct Share {
-    entries: Vec<(Entry, (Option<Seen>, Option<Seen>))>,
+    entries: Vec<(Entry, Looks)>,
     findings: Vec<Finding>,
     buffer: Vec<u8>,
 }
@@ -129,7 +132,10 @@ impl Copier<'_> {
             Task::Directory(path) => (path, None),
             Task::Names(path, names) => (path, Some(names)),
         };
-        let shown = || path.as_ref().map_or(self.shown.to_path_buf(), |p| self.shown.join(p.as_path()));
+        let shown = || {
+            path.as_ref()
+                .map_or(self.shown.to_path_buf(), |p| self.shown.join(p.as_path()))
+        };
         let opened = self.source.beneath(path.as_ref()).and_then(|dir| match names {
             Some(names) => Ok((dir, names)),
             None => dir.list().map(|names| (dir, names)),
@@ -142,10 +148,16 @@ impl Copier<'_> {
                 return Ok(());
             }
         };
-        let to = self.tree.beneath(path.as_ref()).map_err(|e| io_fault("open the copy of", &shown(), e))?;
+        let to = self
+            .tree
+            .beneath(path.as_ref())
+            .map_err(|e| io_fault("open the copy of", &shown(), e))?;
         if names.len() > PIECE {
             let rest = names.split_off(PIECE);
-            heap.push(rest.chunks(PIECE).map(|part| Task::Names(path.clone(), part.to_vec())));
+            heap.push(
+                rest.chunks(PIECE)
+                    .map(|part| Task::Names(path.clone(), part.to_vec())),
+            );
         }
         for listed in names {
             let Ok(inner) = TreePath::join(path.as_ref(), &listed.name) else {
@@ -183,7 +195,13 @@ impl Copier<'_> {
             FileType::Directory if can_descend(&path) => {
                 to.make_dir(&listed.name).map_err(failed)?;
                 heap.push([Task::Directory(Some(path.clone()))]);
-                share.entries.push((Entry { path, kind: Kind::Dir }, (None, None)));
+                share.entries.push((
+                    Entry {
+                        path,
+                        kind: Kind::Dir,
+                    },
+                    (None, None),
+                ));
             }
             FileType::Directory => share.note(&path, About::TooDeep),
             FileType::Symlink => {
@@ -235,7 +253,9 @@ impl Copier<'_> {
             share.note(&path, About::Moving);
         }
         let kind = copied.kind();
-        share.entries.push((Entry { path, kind }, (copied.source, Some(copied.tree))));
+        share
+            .entries
+            .push((Entry { path, kind }, (copied.source, Some(copied.tree))));
         Ok(())
     }
 }

@@ -96,16 +96,29 @@ pub fn diff(change: &Change, blobs: &dyn Blobs) -> Result<FileDiff, Fault> {
     if content_name(change.before.as_ref()) == content_name(change.after.as_ref()) {
         return Ok(result);
     }
-    let sides = (side(change.before.as_ref(), blobs)?, side(change.after.as_ref(), blobs)?);
+    let sides = (
+        side(change.before.as_ref(), blobs)?,
+        side(change.after.as_ref(), blobs)?,
+    );
     match sides {
         (Side::TooLarge, _) | (_, Side::TooLarge) => result.body = Body::TooLarge,
         (Side::Binary, _) | (_, Side::Binary) => result.body = Body::Binary,
         (Side::Text(old), Side::Text(new)) => {
             let hunks = hunks(&old, &new);
-            let count = |sign| hunks.iter().flat_map(|hunk| &hunk.lines).filter(|line| line.sign == sign).count();
+            let count = |sign| {
+                hunks
+                    .iter()
+                    .flat_map(|hunk| &hunk.lines)
+                    .filter(|line| line.sign == sign)
+                    .count()
+            };
             result.added = count(Sign::Added);
             result.removed = count(Sign::Removed);
-            result.body = if hunks.is_empty() { Body::Nothing } else { Body::Text(hunks) };
+            result.body = if hunks.is_empty() {
+                Body::Nothing
+            } else {
+                Body::Text(hunks)
+            };
         }
     }
     Ok(result)
@@ -149,24 +162,63 @@ fn hunks(old: &[u8], new: &[u8]) -> Vec<Hunk> {
             let first = at == 0;
             let last = at + 1 == stretches.len();
             let length = stretch.old.len();
-            let (tail, head) = (if first { 0 } else { CONTEXT.min(length) }, if last { 0 } else { CONTEXT.min(length) });
+            let (tail, head) = (
+                if first { 0 } else { CONTEXT.min(length) },
+                if last { 0 } else { CONTEXT.min(length) },
+            );
             // Two changes with little between them are one hunk.
             if !first && !last && length <= 2 * CONTEXT {
-                push(&mut hunks, &old, &new, stretch.old.clone(), stretch.new.clone(), Sign::Same);
+                push(
+                    &mut hunks,
+                    &old,
+                    &new,
+                    stretch.old.clone(),
+                    stretch.new.clone(),
+                    Sign::Same,
+                );
                 continue;
             }
-            push(&mut hunks, &old, &new, stretch.old.start..stretch.old.start + tail, stretch.new.start..stretch.new.start + tail, Sign::Same);
+            push(
+                &mut hunks,
+                &old,
+                &new,
+                stretch.old.start..stretch.old.start + tail,
+                stretch.new.start..stretch.new.start + tail,
+                Sign::Same,
+            );
             if !last {
                 let (from_old, from_new) = (stretch.old.end - head, stretch.new.end - head);
-                hunks.push(Hunk { old: (from_old, 0), new: (from_new, 0), lines: Vec::new() });
-                push(&mut hunks, &old, &new, from_old..stretch.old.end, from_new..stretch.new.end, Sign::Same);
+                hunks.push(Hunk {
+                    old: (from_old, 0),
+                    new: (from_new, 0),
+                    lines: Vec::new(),
+                });
+                push(
+                    &mut hunks,
+                    &old,
+                    &new,
+                    from_old..stretch.old.end,
+                    from_new..stretch.new.end,
+                    Sign::Same,
+                );
             }
         } else {
             if hunks.is_empty() {
-                hunks.push(Hunk { old: (stretch.old.start, 0), new: (stretch.new.start, 0), lines: Vec::new() });
+                hunks.push(Hunk {
+                    old: (stretch.old.start, 0),
+                    new: (stretch.new.start, 0),
+                    lines: Vec::new(),
+                });
             }
             let nothing = stretch.new.start..stretch.new.start;
-            push(&mut hunks, &old, &new, stretch.old.clone(), nothing, Sign::Removed);
+            push(
+                &mut hunks,
+                &old,
+                &new,
+                stretch.old.clone(),
+                nothing,
+                Sign::Removed,
+            );
             push(&mut hunks, &old, &new, 0..0, stretch.new.clone(), Sign::Added);
         }
     }
@@ -179,13 +231,23 @@ fn hunks(old: &[u8], new: &[u8]) -> Vec<Hunk> {
     hunks
 }
 
-fn push(hunks: &mut [Hunk], old: &[&[u8]], new: &[&[u8]], olds: Range<usize>, news: Range<usize>, sign: Sign) {
+fn push(
+    hunks: &mut [Hunk],
+    old: &[&[u8]],
+    new: &[&[u8]],
+    olds: Range<usize>,
+    news: Range<usize>,
+    sign: Sign,
+) {
     let Some(hunk) = hunks.last_mut() else { return };
     let taken = match sign {
         Sign::Same | Sign::Removed => &old[olds.clone()],
         Sign::Added => &new[news.clone()],
     };
-    hunk.lines.extend(taken.iter().map(|line| Line { sign, bytes: line.to_vec() }));
+    hunk.lines.extend(taken.iter().map(|line| Line {
+        sign,
+        bytes: line.to_vec(),
+    }));
     hunk.old.1 += olds.len();
     hunk.new.1 += news.len();
 }
@@ -199,14 +261,26 @@ fn stretches(pairs: &[Option<usize>], old_len: usize, new_len: usize) -> Vec<Str
             (a, b) = (a + 1, b + 1);
         }
         if a > a0 {
-            out.push(Stretch { old: a0..a, new: b0..b, same: true });
+            out.push(Stretch {
+                old: a0..a,
+                new: b0..b,
+                same: true,
+            });
             continue;
         }
         while a < old_len && pairs[a].is_none() {
             a += 1;
         }
-        b = if a < old_len { pairs[a].unwrap_or(new_len) } else { new_len };
-        out.push(Stretch { old: a0..a, new: b0..b, same: false });
+        b = if a < old_len {
+            pairs[a].unwrap_or(new_len)
+        } else {
+            new_len
+        };
+        out.push(Stretch {
+            old: a0..a,
+            new: b0..b,
+            same: false,
+        });
     }
     out
 }

@@ -23,7 +23,12 @@ pub(crate) fn matching(a: &[&[u8]], b: &[&[u8]]) -> Vec<Option<usize>> {
         numbers.push(*names.entry(line).or_insert(next));
     }
     let (left, right) = numbers.split_at(a.len());
-    let mut search = Search { a: left, b: right, pairs: vec![None; a.len()], work: 0 };
+    let mut search = Search {
+        a: left,
+        b: right,
+        pairs: vec![None; a.len()],
+        work: 0,
+    };
     search.compare((0, a.len()), (0, b.len()));
     search.pairs
 }
@@ -125,11 +130,21 @@ fn step(reached: &[usize], k: isize, edits: isize, offset: usize) -> (usize, isi
 }
 
 /// Along equal lines as far as they go, from the front or from the back.
-fn slide(a: &[usize], b: &[usize], mut x: usize, mut y: isize, pass: Pass, work: &mut usize) -> (usize, isize) {
+fn slide(
+    a: &[usize],
+    b: &[usize],
+    mut x: usize,
+    mut y: isize,
+    pass: Pass,
+    work: &mut usize,
+) -> (usize, isize) {
     while let Some((left, right)) = usize::try_from(y).ok().and_then(|y| {
         Some(match pass {
             Pass::Ahead => (a.get(x)?, b.get(y)?),
-            Pass::Behind => (a.get(a.len().checked_sub(x + 1)?)?, b.get(b.len().checked_sub(y + 1)?)?),
+            Pass::Behind => (
+                a.get(a.len().checked_sub(x + 1)?)?,
+                b.get(b.len().checked_sub(y + 1)?)?,
+            ),
         })
     }) {
         *work += 1;

@@ -26,7 +26,10 @@ pub fn merge(base: &[u8], ours: &[u8], theirs: &[u8]) -> Merged {
     }
     let (base, ours, theirs) = (split(base), split(ours), split(theirs));
     let (in_ours, in_theirs) = (matching(&base, &ours), matching(&base, &theirs));
-    let mut out = Output { bytes: Vec::new(), conflicts: 0 };
+    let mut out = Output {
+        bytes: Vec::new(),
+        conflicts: 0,
+    };
     let (mut b, mut o, mut t) = (0, 0, 0);
     loop {
         // The next line that both sides kept ends a stretch.
@@ -41,7 +44,10 @@ pub fn merge(base: &[u8], ours: &[u8], theirs: &[u8]) -> Merged {
     }
     match out.conflicts {
         0 => Merged::Clean(out.bytes),
-        count => Merged::Conflict { marked: out.bytes, count },
+        count => Merged::Conflict {
+            marked: out.bytes,
+            count,
+        },
     }
 }
 
@@ -89,7 +95,14 @@ pub(crate) fn fuzz_merge(bytes: &[u8]) {
     let (base, rest) = bytes.split_at(third);
     let (ours, theirs) = rest.split_at(third);
     if !is_binary(bytes) && !is_binary(ours) {
-        assert_eq!(merge(base, base, theirs), if is_binary(base) || is_binary(theirs) { Merged::NotText } else { Merged::Clean(theirs.to_vec()) });
+        assert_eq!(
+            merge(base, base, theirs),
+            if is_binary(base) || is_binary(theirs) {
+                Merged::NotText
+            } else {
+                Merged::Clean(theirs.to_vec())
+            }
+        );
     }
     let _merged = merge(base, ours, theirs);
 }

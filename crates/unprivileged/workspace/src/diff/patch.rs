@@ -17,13 +17,18 @@ pub struct Patch {
 /// Writes the differences as one patch.
 #[must_use]
 pub fn patch(diffs: &[FileDiff]) -> Patch {
-    let mut out = Patch { bytes: Vec::new(), left_out: Vec::new() };
+    let mut out = Patch {
+        bytes: Vec::new(),
+        left_out: Vec::new(),
+    };
     for diff in diffs {
         let sides = (mode(diff.before.as_ref()), mode(diff.after.as_ref()));
         match (sides, &diff.body) {
             // Directories come with their files.
             ((Mode::None, Mode::None), _) => {}
-            ((Mode::Other, _) | (_, Mode::Other), _) | (_, Body::Binary | Body::TooLarge) => out.left_out.push(diff.path.clone()),
+            ((Mode::Other, _) | (_, Mode::Other), _) | (_, Body::Binary | Body::TooLarge) => {
+                out.left_out.push(diff.path.clone())
+            }
             ((Mode::Git(old), Mode::Git(new)), _) if old.starts_with("12") != new.starts_with("12") => {
                 // A file that becomes a link is removed and made anew; git takes no other spelling.
                 out.left_out.push(diff.path.clone());
@@ -56,18 +61,40 @@ fn one(out: &mut Vec<u8>, diff: &FileDiff, old: Mode, new: Mode) {
     match (old, new) {
         (Mode::None, Mode::Git(mode)) => head.push_str(&format!("new file mode {mode}\n")),
         (Mode::Git(mode), Mode::None) => head.push_str(&format!("deleted file mode {mode}\n")),
-        (Mode::Git(old), Mode::Git(new)) if old != new => head.push_str(&format!("old mode {old}\nnew mode {new}\n")),
+        (Mode::Git(old), Mode::Git(new)) if old != new => {
+            head.push_str(&format!("old mode {old}\nnew mode {new}\n"))
+        }
         (Mode::Git(_), Mode::Git(_)) | (Mode::None, Mode::None) | (Mode::Other, _) | (_, Mode::Other) => {}
     }
     out.extend_from_slice(head.as_bytes());
     let Body::Text(hunks) = &diff.body else { return };
-    let from = if matches!(old, Mode::None) { "/dev/null" } else { &a };
-    let to = if matches!(new, Mode::None) { "/dev/null" } else { &b };
+    let from = if matches!(old, Mode::None) {
+        "/dev/null"
+    } else {
+        &a
+    };
+    let to = if matches!(new, Mode::None) {
+        "/dev/null"
+    } else {
+        &b
+    };
     // A tab ends a name that holds a blank, as git writes it.
-    let tab = |name: &str| if name.contains(' ') && !name.starts_with('"') { "\t" } else { "" };
+    let tab = |name: &str| {
+        if name.contains(' ') && !name.starts_with('"') {
+            "\t"
+        } else {
+            ""
+        }
+    };
     out.extend_from_slice(format!("--- {from}{}\n+++ {to}{}\n", tab(from), tab(to)).as_bytes());
     for hunk in hunks {
-        out.extend_from_slice(format!("@@ -{},{} +{},{} @@\n", hunk.old.0, hunk.old.1, hunk.new.0, hunk.new.1).as_bytes());
+        out.extend_from_slice(
+            format!(
+                "@@ -{},{} +{},{} @@\n",
+                hunk.old.0, hunk.old.1, hunk.new.0, hunk.new.1
+            )
+            .as_bytes(),
+        );
         for line in &hunk.lines {
             out.push(match line.sign {
                 Sign::Same => b' ',

@@ -17,24 +17,46 @@ pub fn name_only(diffs: &[FileDiff]) -> String {
 /// Lines added and removed per file, and a summary.
 #[must_use]
 pub fn stat(diffs: &[FileDiff]) -> String {
-    let width = diffs.iter().map(|diff| diff.path.to_string().chars().count()).max().unwrap_or(0).min(60);
+    let width = diffs
+        .iter()
+        .map(|diff| diff.path.to_string().chars().count())
+        .max()
+        .unwrap_or(0)
+        .min(60);
     let mut out = String::new();
     for diff in diffs {
         let detail = match &diff.body {
             Body::Text(_) => format!("+{} -{}", diff.added, diff.removed),
-            Body::Binary => format!("binary, {} -> {} bytes", size(diff.before.as_ref()), size(diff.after.as_ref())),
-            Body::TooLarge => format!("large, {} -> {} bytes", size(diff.before.as_ref()), size(diff.after.as_ref())),
+            Body::Binary => format!(
+                "binary, {} -> {} bytes",
+                size(diff.before.as_ref()),
+                size(diff.after.as_ref())
+            ),
+            Body::TooLarge => format!(
+                "large, {} -> {} bytes",
+                size(diff.before.as_ref()),
+                size(diff.after.as_ref())
+            ),
             Body::Nothing => describe(diff).to_owned(),
         };
         out.push_str(&format!(" {:width$} | {detail}\n", diff.path.to_string()));
     }
-    let (added, removed) = diffs.iter().fold((0, 0), |(a, r), diff| (a + diff.added, r + diff.removed));
-    out.push_str(&format!(" {} changed, {added} lines added, {removed} removed\n", count(diffs.len())));
+    let (added, removed) = diffs
+        .iter()
+        .fold((0, 0), |(a, r), diff| (a + diff.added, r + diff.removed));
+    out.push_str(&format!(
+        " {} changed, {added} lines added, {removed} removed\n",
+        count(diffs.len())
+    ));
     out
 }
 
 fn count(files: usize) -> String {
-    if files == 1 { "1 file".to_owned() } else { format!("{files} files") }
+    if files == 1 {
+        "1 file".to_owned()
+    } else {
+        format!("{files} files")
+    }
 }
 
 /// The whole difference for a terminal.
@@ -42,20 +64,50 @@ fn count(files: usize) -> String {
 pub fn unified(diffs: &[FileDiff]) -> String {
     let mut out = String::new();
     for diff in diffs {
-        out.push_str(&format!("--- {}\n", if diff.before.is_some() { diff.path.to_string() } else { "(nothing)".to_owned() }));
-        out.push_str(&format!("+++ {}\n", if diff.after.is_some() { diff.path.to_string() } else { "(nothing)".to_owned() }));
-        if let (Some(Kind::File { mode: old, .. }), Some(Kind::File { mode: new, .. })) = (&diff.before, &diff.after)
+        out.push_str(&format!(
+            "--- {}\n",
+            if diff.before.is_some() {
+                diff.path.to_string()
+            } else {
+                "(nothing)".to_owned()
+            }
+        ));
+        out.push_str(&format!(
+            "+++ {}\n",
+            if diff.after.is_some() {
+                diff.path.to_string()
+            } else {
+                "(nothing)".to_owned()
+            }
+        ));
+        if let (Some(Kind::File { mode: old, .. }), Some(Kind::File { mode: new, .. })) =
+            (&diff.before, &diff.after)
             && old.executable != new.executable
         {
-            out.push_str(if new.executable { "mode: becomes executable\n" } else { "mode: no longer executable\n" });
+            out.push_str(if new.executable {
+                "mode: becomes executable\n"
+            } else {
+                "mode: no longer executable\n"
+            });
         }
         match &diff.body {
-            Body::Binary => out.push_str(&format!("binary, {} -> {} bytes\n", size(diff.before.as_ref()), size(diff.after.as_ref()))),
-            Body::TooLarge => out.push_str(&format!("large, {} -> {} bytes\n", size(diff.before.as_ref()), size(diff.after.as_ref()))),
+            Body::Binary => out.push_str(&format!(
+                "binary, {} -> {} bytes\n",
+                size(diff.before.as_ref()),
+                size(diff.after.as_ref())
+            )),
+            Body::TooLarge => out.push_str(&format!(
+                "large, {} -> {} bytes\n",
+                size(diff.before.as_ref()),
+                size(diff.after.as_ref())
+            )),
             Body::Nothing => out.push_str(&format!("{}\n", describe(diff))),
             Body::Text(hunks) => {
                 for hunk in hunks {
-                    out.push_str(&format!("@@ -{},{} +{},{} @@\n", hunk.old.0, hunk.old.1, hunk.new.0, hunk.new.1));
+                    out.push_str(&format!(
+                        "@@ -{},{} +{},{} @@\n",
+                        hunk.old.0, hunk.old.1, hunk.new.0, hunk.new.1
+                    ));
                     for line in &hunk.lines {
                         push_line(&mut out, line.sign, &line.bytes);
                     }
@@ -117,10 +169,13 @@ struct JsonLine {
 }
 
 /// The difference as `bastle.diff/v1`; `assessed` are the gate's answers for the same paths. Text is escaped as
-/// for a terminal; `path` is exact (a string, or base64 when it is not UTF-8).
+/// for a terminal; names are exact: a string where it shows as it is, otherwise `{"b64": …}`.
 #[must_use]
 pub fn json(diffs: &[FileDiff], assessed: &[Assessed]) -> Value {
-    let changes: Vec<Value> = diffs.iter().map(|diff| json_file(diff, assessed.iter().find(|one| one.change.path == diff.path))).collect();
+    let changes: Vec<Value> = diffs
+        .iter()
+        .map(|diff| json_file(diff, assessed.iter().find(|one| one.change.path == diff.path)))
+        .collect();
     json!({ "schema": "bastle.diff/v1", "approval": crate::gate::set_hash(assessed), "changes": changes })
 }
 
@@ -139,11 +194,28 @@ fn json_file(diff: &FileDiff, assessed: Option<&Assessed>) -> Value {
         })
         .collect();
     json!({
-        "path": diff.path, "shown": diff.path.to_string(), "before": diff.before, "after": diff.after,
+        "path": exact(diff.path.as_bytes()), "shown": diff.path.to_string(),
+        "before": diff.before.as_ref().map(json_kind), "after": diff.after.as_ref().map(json_kind),
         "body": body, "added": diff.added, "removed": diff.removed, "hunks": hunks,
         "tier": assessed.map(Assessed::tier), "findings": assessed.map_or(&[][..], |one| &one.findings),
         "ignored": assessed.is_some_and(|one| one.ignored), "approval": assessed.map(|one| one.approval),
     })
+}
+
+fn exact(bytes: &[u8]) -> Value {
+    let shown = visible(bytes);
+    if shown.as_bytes() == bytes {
+        Value::String(shown)
+    } else {
+        json!({ "b64": crate::base64::encode(bytes) })
+    }
+}
+
+fn json_kind(kind: &Kind) -> Value {
+    match kind {
+        Kind::Symlink { target } => json!({ "kind": "symlink", "target": exact(&target.0) }),
+        Kind::File { .. } | Kind::Dir | Kind::Submodule { .. } | Kind::Opaque { .. } => json!(kind),
+    }
 }
 
 fn json_line(line: &super::file::Line) -> JsonLine {

@@ -8,15 +8,31 @@ use proptest::prelude::*;
 fn one(before: Option<&[u8]>, after: Option<&[u8]>, name: &str) -> FileDiff {
     let stage = tempfile::tempdir().unwrap();
     let blobs = Folder(stage.path().to_owned());
-    let change = Change { path: path(name), before: before.map(|b| blobs.put(b)), after: after.map(|b| blobs.put(b)) };
+    let change = Change {
+        path: path(name),
+        before: before.map(|b| blobs.put(b)),
+        after: after.map(|b| blobs.put(b)),
+    };
     diff(&change, &blobs).unwrap()
 }
 
 #[test]
 fn a_diff_shows_no_escape_sequence_of_a_name_or_a_line() {
-    let diffs = [one(Some(b"a\n"), Some(b"a\x1b]0;owned\x07\n\xe2\x80\xaeevil\n"), "x\x1b[2J\n\u{202e}y")];
-    for shown in [unified(&diffs), stat(&diffs), name_only(&diffs), json(&diffs, &[]).to_string()] {
-        assert!(!shown.contains('\x1b') && !shown.contains('\x07') && !shown.contains('\u{202e}'), "{shown:?}");
+    let diffs = [one(
+        Some(b"a\n"),
+        Some(b"a\x1b]0;owned\x07\n\xe2\x80\xaeevil\n"),
+        "x\x1b[2J\n\u{202e}y",
+    )];
+    for shown in [
+        unified(&diffs),
+        stat(&diffs),
+        name_only(&diffs),
+        json(&diffs, &[]).to_string(),
+    ] {
+        assert!(
+            !shown.contains('\x1b') && !shown.contains('\x07') && !shown.contains('\u{202e}'),
+            "{shown:?}"
+        );
     }
     assert_eq!(name_only(&diffs).lines().count(), 1);
 }
@@ -25,21 +41,33 @@ fn a_diff_shows_no_escape_sequence_of_a_name_or_a_line() {
 fn binary_and_large_contents_are_named_and_not_shown() {
     assert_eq!(one(Some(b"a"), Some(b"a\0b"), "x").body, Body::Binary);
     assert_eq!(one(Some(b"a"), Some(b"\xff\xfe"), "x").body, Body::Binary);
-    assert_eq!(one(None, Some(&vec![b'a'; (8 << 20) + 1]), "x").body, Body::TooLarge);
+    assert_eq!(
+        one(None, Some(&vec![b'a'; (8 << 20) + 1]), "x").body,
+        Body::TooLarge
+    );
 }
 
 #[test]
 fn hunks_carry_three_lines_of_context_and_the_right_numbers() {
     let old: Vec<u8> = (1..=20).flat_map(|n| format!("{n}\n").into_bytes()).collect();
     let new = String::from_utf8(old.clone()).unwrap().replace("10\n", "ten\n");
-    let Body::Text(hunks) = one(Some(&old), Some(new.as_bytes()), "x").body else { panic!() };
-    assert_eq!((hunks.len(), hunks[0].old, hunks[0].new, hunks[0].lines.len()), (1, (7, 7), (7, 7), 8));
+    let Body::Text(hunks) = one(Some(&old), Some(new.as_bytes()), "x").body else {
+        panic!()
+    };
+    assert_eq!(
+        (hunks.len(), hunks[0].old, hunks[0].new, hunks[0].lines.len()),
+        (1, (7, 7), (7, 7), 8)
+    );
 }
 
 #[test]
 fn a_patch_applied_by_git_gives_exactly_the_agents_tree() {
     let stage = tempfile::tempdir().unwrap();
-    let (old, new, blobs) = (stage.path().join("old"), stage.path().join("new"), stage.path().join("blobs"));
+    let (old, new, blobs) = (
+        stage.path().join("old"),
+        stage.path().join("new"),
+        stage.path().join("blobs"),
+    );
     for directory in [&old, &new, &blobs] {
         std::fs::create_dir(directory).unwrap();
     }
@@ -51,9 +79,16 @@ fn a_patch_applied_by_git_gives_exactly_the_agents_tree() {
     write(&old, "made-executable", b"x\n");
     write(&new, "made-executable", b"x\n");
     std::os::unix::fs::symlink("keep", new.join("link")).unwrap();
-    std::fs::set_permissions(new.join("made-executable"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(
+        new.join("made-executable"),
+        std::os::unix::fs::PermissionsExt::from_mode(0o755),
+    )
+    .unwrap();
     let (before, after) = (manifest(&old, &blobs), manifest(&new, &blobs));
-    let diffs: Vec<FileDiff> = delta(&before, &after, Scope::Work).iter().map(|change| diff(change, &blobs).unwrap()).collect();
+    let diffs: Vec<FileDiff> = delta(&before, &after, Scope::Work)
+        .iter()
+        .map(|change| diff(change, &blobs).unwrap())
+        .collect();
     let made = patch(&diffs);
     assert!(made.left_out.is_empty());
     std::fs::write(stage.path().join("p"), made.bytes).unwrap();
@@ -64,21 +99,40 @@ fn a_patch_applied_by_git_gives_exactly_the_agents_tree() {
 #[test]
 fn changes_to_different_lines_merge_and_to_the_same_line_conflict() {
     let base = b"1\n2\n3\n4\n5\n";
-    assert_eq!(merge(base, b"one\n2\n3\n4\n5\n", b"1\n2\n3\n4\nfive\n"), Merged::Clean(b"one\n2\n3\n4\nfive\n".to_vec()));
-    assert_eq!(merge(base, b"1\nX\n3\n4\n5\n", b"1\nX\n3\n4\n5\n"), Merged::Clean(b"1\nX\n3\n4\n5\n".to_vec()));
-    let Merged::Conflict { marked, count: 1 } = merge(base, b"1\nA\n3\n4\n5\n", b"1\nB\n3\n4\n5\n") else { panic!() };
-    assert_eq!(marked, b"1\n<<<<<<< host\nA\n||||||| when the copy was made\n2\n=======\nB\n>>>>>>> agent\n3\n4\n5\n");
+    assert_eq!(
+        merge(base, b"one\n2\n3\n4\n5\n", b"1\n2\n3\n4\nfive\n"),
+        Merged::Clean(b"one\n2\n3\n4\nfive\n".to_vec())
+    );
+    assert_eq!(
+        merge(base, b"1\nX\n3\n4\n5\n", b"1\nX\n3\n4\n5\n"),
+        Merged::Clean(b"1\nX\n3\n4\n5\n".to_vec())
+    );
+    let Merged::Conflict { marked, count: 1 } = merge(base, b"1\nA\n3\n4\n5\n", b"1\nB\n3\n4\n5\n") else {
+        panic!()
+    };
+    assert_eq!(
+        marked,
+        b"1\n<<<<<<< host\nA\n||||||| when the copy was made\n2\n=======\nB\n>>>>>>> agent\n3\n4\n5\n"
+    );
     assert_eq!(merge(b"\0", b"a", b"b"), Merged::NotText);
 }
 
 #[test]
 fn a_text_made_to_be_slow_ends_and_stays_correct() {
-    let a: Vec<u8> = (0..40_000_u32).flat_map(|n| format!("{}\n", n.wrapping_mul(2_654_435_761) % 97).into_bytes()).collect();
-    let b: Vec<u8> = (0..40_000_u32).flat_map(|n| format!("{}\n", n.wrapping_mul(40_503) % 89).into_bytes()).collect();
+    let a: Vec<u8> = (0..40_000_u32)
+        .flat_map(|n| format!("{}\n", n.wrapping_mul(2_654_435_761) % 97).into_bytes())
+        .collect();
+    let b: Vec<u8> = (0..40_000_u32)
+        .flat_map(|n| format!("{}\n", n.wrapping_mul(40_503) % 89).into_bytes())
+        .collect();
     let (a, b) = (split(&a), split(&b));
     let pairs = matching(&a, &b);
     let mut last = None;
-    for (at, pair) in pairs.iter().enumerate().filter_map(|(at, pair)| Some((at, (*pair)?))) {
+    for (at, pair) in pairs
+        .iter()
+        .enumerate()
+        .filter_map(|(at, pair)| Some((at, (*pair)?)))
+    {
         assert!(a[at] == b[pair] && last.is_none_or(|last| last < pair));
         last = Some(pair);
     }

@@ -45,7 +45,9 @@ impl Approvals {
 
     fn names(&self, hash: &Content) -> bool {
         let hash = hash.to_string();
-        self.beginnings.iter().any(|beginning| hash.starts_with(beginning.as_str()))
+        self.beginnings
+            .iter()
+            .any(|beginning| hash.starts_with(beginning.as_str()))
     }
 }
 
@@ -83,7 +85,10 @@ pub(super) fn change_hash(change: &Change) -> Content {
 pub fn set_hash(changes: &[Assessed]) -> Content {
     let mut hasher = blake3::Hasher::new();
     hasher.update(b"bastle approvals 1\n");
-    let mut held: Vec<&Assessed> = changes.iter().filter(|change| change.tier() == Tier::Approve).collect();
+    let mut held: Vec<&Assessed> = changes
+        .iter()
+        .filter(|change| change.tier() == Tier::Approve)
+        .collect();
     held.sort_by(|a, b| a.change.path.cmp(&b.change.path));
     for change in held {
         hasher.update(change.approval.as_bytes());

@@ -1,7 +1,9 @@
 //! The judgement of one change: every reason that applies, the strictest of which decides.
 //!
 //! **Trust:** reads contents only from the immutable store, by the digests that will be applied.
-use super::content::{self, MAX_SCANNED, changed_keys, hosts, is_binary, is_deceptive, is_program, new_secret};
+use super::content::{
+    self, MAX_SCANNED, changed_keys, hosts, is_binary, is_deceptive, is_program, new_secret,
+};
 use super::rules::{Class, Finding, PathRule, Rules, Tier, When};
 use crate::audit_delta::Change;
 use crate::blobs::{Blobs, read_blob};
@@ -40,14 +42,21 @@ impl Assessed {
 ///
 /// # Errors
 /// When a content cannot be read.
-pub fn assess_all(rules: &Rules, changes: &[Change], ignored: &BTreeSet<TreePath>, blobs: &dyn Blobs) -> Result<Vec<Assessed>, Fault> {
+pub fn assess_all(
+    rules: &Rules,
+    changes: &[Change],
+    ignored: &BTreeSet<TreePath>,
+    blobs: &dyn Blobs,
+) -> Result<Vec<Assessed>, Fault> {
     changes
         .iter()
         .map(|change| {
             let mut assessed = assess(rules, change, blobs)?;
             if ignored.contains(&change.path) {
                 let why = "the project's ignore files name it; it is taken only when named with --paths";
-                assessed.findings.push(finding(Class::Ignored, Tier::Note, "ignored", why));
+                assessed
+                    .findings
+                    .push(finding(Class::Ignored, Tier::Note, "ignored", why));
                 assessed.ignored = true;
             }
             Ok(assessed)
@@ -73,8 +82,13 @@ pub fn assess(rules: &Rules, change: &Change, blobs: &dyn Blobs) -> Result<Asses
     if findings.is_empty() {
         findings.push(finding(Class::Source, Tier::Note, "source", "no rule names it"));
     }
-    findings.sort_by(|a, b| b.tier.cmp(&a.tier));
-    Ok(Assessed { approval: super::approve::change_hash(change), change: change.clone(), findings, ignored: false })
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.tier));
+    Ok(Assessed {
+        approval: super::approve::change_hash(change),
+        change: change.clone(),
+        findings,
+        ignored: false,
+    })
 }
 
 /// The content of one side.
@@ -99,25 +113,49 @@ impl Text {
 fn text_of(kind: Option<&Kind>, blobs: &dyn Blobs) -> Result<Text, Fault> {
     match kind {
         Some(Kind::File { size, .. }) if *size > MAX_SCANNED => Ok(Text::TooLarge),
-        Some(Kind::File { digest, .. }) => Ok(read_blob(blobs, digest, MAX_SCANNED)?.map_or(Text::TooLarge, Text::Whole)),
-        None | Some(Kind::Symlink { .. } | Kind::Dir | Kind::Submodule { .. } | Kind::Opaque { .. }) => Ok(Text::Absent),
+        Some(Kind::File { digest, .. }) => {
+            Ok(read_blob(blobs, digest, MAX_SCANNED)?.map_or(Text::TooLarge, Text::Whole))
+        }
+        None | Some(Kind::Symlink { .. } | Kind::Dir | Kind::Submodule { .. } | Kind::Opaque { .. }) => {
+            Ok(Text::Absent)
+        }
     }
 }
 
 fn finding(class: Class, tier: Tier, rule: &str, why: impl Into<String>) -> Finding {
-    Finding { class, tier, rule: rule.to_owned(), why: why.into() }
+    Finding {
+        class,
+        tier,
+        rule: rule.to_owned(),
+        why: why.into(),
+    }
 }
 
 fn name_findings(path: &TreePath) -> Vec<Finding> {
     let mut found = Vec::new();
     if path.components().any(is_git_name) {
-        found.push(finding(Class::Forbidden, Tier::Refuse, "git-directory", "it lies in a git directory: hooks and settings there run on the host"));
+        found.push(finding(
+            Class::Forbidden,
+            Tier::Refuse,
+            "git-directory",
+            "it lies in a git directory: hooks and settings there run on the host",
+        ));
     }
     if visible(path.as_bytes()).as_bytes() != path.as_bytes() {
-        found.push(finding(Class::Deceptive, Tier::Approve, "name", "its name holds characters that do not show as they are"));
+        found.push(finding(
+            Class::Deceptive,
+            Tier::Approve,
+            "name",
+            "its name holds characters that do not show as they are",
+        ));
     }
     if path.components().any(|part| part.starts_with(b"-")) {
-        found.push(finding(Class::Deceptive, Tier::Flag, "option-name", "its name reads as an option to commands given a wildcard"));
+        found.push(finding(
+            Class::Deceptive,
+            Tier::Flag,
+            "option-name",
+            "its name reads as an option to commands given a wildcard",
+        ));
     }
     found
 }
@@ -131,27 +169,66 @@ fn kind_findings(change: &Change, after: &Text) -> Vec<Finding> {
             let head = after.whole().unwrap_or_default();
             let program = is_program(head);
             if program {
-                found.push(finding(Class::Binary, Tier::Approve, "program", "it is a compiled program"));
+                found.push(finding(
+                    Class::Binary,
+                    Tier::Approve,
+                    "program",
+                    "it is a compiled program",
+                ));
             } else if matches!(after, Text::TooLarge) || is_binary(head) {
-                let tier = if mode.executable { Tier::Approve } else { Tier::Flag };
-                found.push(finding(Class::Binary, tier, "binary", "it cannot be reviewed as text"));
+                let tier = if mode.executable {
+                    Tier::Approve
+                } else {
+                    Tier::Flag
+                };
+                found.push(finding(
+                    Class::Binary,
+                    tier,
+                    "binary",
+                    "it cannot be reviewed as text",
+                ));
             }
             if mode.executable && !was_executable {
-                found.push(finding(Class::Mode, Tier::Flag, "executable", "it becomes executable"));
+                found.push(finding(
+                    Class::Mode,
+                    Tier::Flag,
+                    "executable",
+                    "it becomes executable",
+                ));
             }
             if mode.special {
-                found.push(finding(Class::Mode, Tier::Approve, "special-bits", "it carries set-uid, set-gid or sticky bits, which are never applied"));
+                found.push(finding(
+                    Class::Mode,
+                    Tier::Approve,
+                    "special-bits",
+                    "it carries set-uid, set-gid or sticky bits, which are never applied",
+                ));
             }
             if *size > LARGE {
-                found.push(finding(Class::Large, Tier::Flag, "large", format!("it has {size} bytes")));
+                found.push(finding(
+                    Class::Large,
+                    Tier::Flag,
+                    "large",
+                    format!("it has {size} bytes"),
+                ));
             }
         }
         Some(Kind::Symlink { target }) => found.push(link_finding(&change.path, &target.0)),
         Some(Kind::Submodule { .. }) => {
-            found.push(finding(Class::Submodule, Tier::Refuse, "submodule", "a nested repository is not carried over; its files are"));
+            found.push(finding(
+                Class::Submodule,
+                Tier::Refuse,
+                "submodule",
+                "a nested repository is not carried over; its files are",
+            ));
         }
         Some(Kind::Opaque { .. }) => {
-            found.push(finding(Class::Forbidden, Tier::Refuse, "not-a-file", "it is no file, link or directory that can be carried over"));
+            found.push(finding(
+                Class::Forbidden,
+                Tier::Refuse,
+                "not-a-file",
+                "it is no file, link or directory that can be carried over",
+            ));
         }
     }
     found
@@ -161,10 +238,20 @@ fn kind_findings(change: &Change, after: &Text) -> Vec<Finding> {
 fn link_finding(path: &TreePath, target: &[u8]) -> Finding {
     let shown = visible(target);
     if target.split(|byte| *byte == b'/').any(is_git_name) {
-        return finding(Class::Symlink, Tier::Refuse, "link-to-git", format!("it leads into a git directory: {shown}"));
+        return finding(
+            Class::Symlink,
+            Tier::Refuse,
+            "link-to-git",
+            format!("it leads into a git directory: {shown}"),
+        );
     }
     if leaves(path, target) {
-        return finding(Class::Symlink, Tier::Approve, "link-outward", format!("it leads out of the project: {shown}"));
+        return finding(
+            Class::Symlink,
+            Tier::Approve,
+            "link-outward",
+            format!("it leads out of the project: {shown}"),
+        );
     }
     finding(Class::Symlink, Tier::Flag, "link", format!("it leads to {shown}"))
 }
@@ -189,12 +276,23 @@ fn leaves(path: &TreePath, target: &[u8]) -> bool {
 }
 
 fn rule_finding(rule: &PathRule, change: &Change, before: &Text, after: &Text) -> Option<Finding> {
-    if !rule.paths.iter().any(|pattern| pattern.matches(change.path.as_bytes())) {
+    if !rule
+        .paths
+        .iter()
+        .any(|pattern| pattern.matches(change.path.as_bytes()))
+    {
         return None;
     }
     let detail = match (&rule.when, &change.after, after) {
         // A removed file runs nothing, but a check or a setting may be gone.
-        (_, None, _) => return Some(finding(rule.class, rule.tier.min(Tier::Flag), &rule.id, format!("removed: {}", rule.why))),
+        (_, None, _) => {
+            return Some(finding(
+                rule.class,
+                rule.tier.min(Tier::Flag),
+                &rule.id,
+                format!("removed: {}", rule.why),
+            ));
+        }
         (_, Some(Kind::Dir), _) => return None,
         (When::Changed, Some(_), _) => String::new(),
         (When::NewHosts, Some(_), Text::Whole(new)) => {
@@ -215,7 +313,12 @@ fn rule_finding(rule: &PathRule, change: &Change, before: &Text, after: &Text) -
         // A link, or too large to be compared.
         (When::NewHosts | When::JsonKeys(_), Some(_), Text::Absent | Text::TooLarge) => String::new(),
     };
-    Some(finding(rule.class, rule.tier, &rule.id, format!("{}{detail}", rule.why)))
+    Some(finding(
+        rule.class,
+        rule.tier,
+        &rule.id,
+        format!("{}{detail}", rule.why),
+    ))
 }
 
 fn text_findings(rules: &Rules, before: Option<&[u8]>, after: &[u8]) -> Vec<Finding> {
@@ -227,10 +330,20 @@ fn text_findings(rules: &Rules, before: Option<&[u8]>, after: &[u8]) -> Vec<Find
     if !is_binary(after) {
         let was = before.is_some_and(|bytes| is_deceptive(&String::from_utf8_lossy(bytes)));
         if !was && content::is_deceptive(&String::from_utf8_lossy(after)) {
-            found.push(finding(Class::Deceptive, Tier::Approve, "hidden-text", "it holds characters that hide or reorder text"));
+            found.push(finding(
+                Class::Deceptive,
+                Tier::Approve,
+                "hidden-text",
+                "it holds characters that hide or reorder text",
+            ));
         }
         if after.starts_with(b"#!") && !before.is_some_and(|bytes| bytes.starts_with(b"#!")) {
-            found.push(finding(Class::ExecutesOnHost, Tier::Flag, "interpreter", "it names an interpreter and can be started as a program"));
+            found.push(finding(
+                Class::ExecutesOnHost,
+                Tier::Flag,
+                "interpreter",
+                "it names an interpreter and can be started as a program",
+            ));
         }
     }
     found

@@ -48,23 +48,47 @@ pub(super) fn hosts(bytes: &[u8]) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (at, _) in text.match_indices("://") {
         let rest = &text[at + 3..];
-        let end = rest.find(|c: char| c.is_whitespace() || "/?#\"'`<>|\\,;)}]".contains(c)).unwrap_or(rest.len());
+        let end = rest
+            .find(|c: char| c.is_whitespace() || "/?#\"'`<>|\\,;)}]".contains(c))
+            .unwrap_or(rest.len());
         let authority = rest[..end].rsplit('@').next().unwrap_or_default();
-        let scheme = text[..at].rsplit(|c: char| !c.is_ascii_alphanumeric() && c != '+').next().unwrap_or_default();
-        let host = if authority.is_empty() { format!("{scheme}:") } else { authority.to_ascii_lowercase() };
-        found.insert(crate::path::visible(host.chars().take(255).collect::<String>().as_bytes()));
+        let scheme = text[..at]
+            .rsplit(|c: char| !c.is_ascii_alphanumeric() && c != '+')
+            .next()
+            .unwrap_or_default();
+        let host = if authority.is_empty() {
+            format!("{scheme}:")
+        } else {
+            authority.to_ascii_lowercase()
+        };
+        found.insert(crate::path::visible(
+            host.chars().take(255).collect::<String>().as_bytes(),
+        ));
         if found.len() == MAX_HOSTS {
             break;
         }
     }
     // Shorthands that name no scheme: `git@host:path`, `github:a/b`, `file:../x`.
-    for mark in ["git@", "github:", "gitlab:", "bitbucket:", "gist:", "file:", "link:", "portal:"] {
+    for mark in [
+        "git@",
+        "github:",
+        "gitlab:",
+        "bitbucket:",
+        "gist:",
+        "file:",
+        "link:",
+        "portal:",
+    ] {
         for (at, _) in text.match_indices(mark) {
             let rest = &text[at + mark.len()..];
             if rest.starts_with("//") {
                 continue;
             }
-            let name: String = rest.chars().take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '/' | '_')).take(255).collect();
+            let name: String = rest
+                .chars()
+                .take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '/' | '_'))
+                .take(255)
+                .collect();
             if !name.is_empty() && found.len() < MAX_HOSTS {
                 found.insert(format!("{mark}{name}"));
             }
@@ -75,8 +99,11 @@ pub(super) fn hosts(bytes: &[u8]) -> BTreeSet<String> {
 
 /// The members among `keys` that differ between two JSON objects; all of them when either is not one.
 pub(super) fn changed_keys(before: Option<&[u8]>, after: &[u8], keys: &[String]) -> Vec<String> {
-    let parse = |bytes: &[u8]| serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(bytes).ok();
-    let Some(new) = parse(after) else { return keys.to_vec() };
+    let parse =
+        |bytes: &[u8]| serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(bytes).ok();
+    let Some(new) = parse(after) else {
+        return keys.to_vec();
+    };
     let old = match before {
         None => serde_json::Map::new(),
         Some(bytes) => match parse(bytes) {
@@ -84,7 +111,10 @@ pub(super) fn changed_keys(before: Option<&[u8]>, after: &[u8], keys: &[String])
             None => return keys.to_vec(),
         },
     };
-    keys.iter().filter(|key| old.get(*key) != new.get(*key)).cloned().collect()
+    keys.iter()
+        .filter(|key| old.get(*key) != new.get(*key))
+        .cloned()
+        .collect()
 }
 
 /// A credential found: the rule, its reason and the line, never the value.
@@ -99,26 +129,50 @@ pub(super) struct Secret {
 pub(super) fn new_secret(rules: &Rules, before: Option<&[u8]>, after: &[u8]) -> Option<Secret> {
     let known: BTreeSet<&[u8]> = before.unwrap_or_default().split(|byte| *byte == b'\n').collect();
     let lines = after.split(|byte| *byte == b'\n').enumerate();
-    lines.filter(|(_, line)| !known.contains(line)).find_map(|(number, line)| {
-        let text = String::from_utf8_lossy(line);
-        let (rule, why) = secret_in(rules, &text)?;
-        Some(Secret { rule, why, line: number + 1 })
-    })
+    lines
+        .filter(|(_, line)| !known.contains(line))
+        .find_map(|(number, line)| {
+            let text = String::from_utf8_lossy(line);
+            let (rule, why) = secret_in(rules, &text)?;
+            Some(Secret {
+                rule,
+                why,
+                line: number + 1,
+            })
+        })
 }
 
 fn secret_in(rules: &Rules, line: &str) -> Option<(String, String)> {
-    let known = rules.secrets.iter().find(|rule| line.match_indices(rule.prefix.as_str()).any(|(at, _)| follows(rule, line, at)));
+    let known = rules.secrets.iter().find(|rule| {
+        line.match_indices(rule.prefix.as_str())
+            .any(|(at, _)| follows(rule, line, at))
+    });
     if let Some(rule) = known {
         return Some((rule.id.clone(), rule.why.clone()));
     }
     let lower = line.to_ascii_lowercase();
-    let named = rules.secret_names.iter().filter_map(|name| lower.find(name.as_str()).map(|at| at + name.len())).min()?;
+    let named = rules
+        .secret_names
+        .iter()
+        .filter_map(|name| lower.find(name.as_str()).map(|at| at + name.len()))
+        .min()?;
     // The value follows the first `=` or `:` after the name; `to_ascii_lowercase` keeps all positions.
-    let value = line.get(named..)?.split_once(['=', ':'])?.1.trim_start_matches(['=', ':', '>', ' ', '"', '\'', '`']);
-    let value: &str = value.split(|c: char| !(c.is_ascii_alphanumeric() || "+/=_-.".contains(c))).next()?;
+    let value = line
+        .get(named..)?
+        .split_once(['=', ':'])?
+        .1
+        .trim_start_matches(['=', ':', '>', ' ', '"', '\'', '`']);
+    let value: &str = value
+        .split(|c: char| !(c.is_ascii_alphanumeric() || "+/=_-.".contains(c)))
+        .next()?;
     let mixed = value.bytes().any(|b| b.is_ascii_digit()) && value.bytes().any(|b| b.is_ascii_alphabetic());
     let random = value.len() >= SECRET_LENGTH && mixed && entropy(value.as_bytes()) >= SECRET_ENTROPY;
-    random.then(|| ("named-secret".to_owned(), "a random value with the name of a credential".to_owned()))
+    random.then(|| {
+        (
+            "named-secret".to_owned(),
+            "a random value with the name of a credential".to_owned(),
+        )
+    })
 }
 
 fn follows(rule: &SecretRule, line: &str, at: usize) -> bool {
@@ -126,9 +180,21 @@ fn follows(rule: &SecretRule, line: &str, at: usize) -> bool {
     let rest = &line[at + rule.prefix.len()..];
     bounded
         && match rule.then {
-            Alphabet::Word => rest.bytes().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.')).count() >= rule.least,
-            Alphabet::Upper => rest.bytes().take_while(|b| b.is_ascii_uppercase() || b.is_ascii_digit()).count() >= rule.least,
-            Alphabet::KeyHeader => rest.get(..80.min(rest.len())).is_some_and(|head| head.contains("PRIVATE KEY-----")),
+            Alphabet::Word => {
+                rest.bytes()
+                    .take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'))
+                    .count()
+                    >= rule.least
+            }
+            Alphabet::Upper => {
+                rest.bytes()
+                    .take_while(|b| b.is_ascii_uppercase() || b.is_ascii_digit())
+                    .count()
+                    >= rule.least
+            }
+            Alphabet::KeyHeader => rest
+                .get(..80.min(rest.len()))
+                .is_some_and(|head| head.contains("PRIVATE KEY-----")),
         }
 }
 
@@ -139,7 +205,12 @@ fn entropy(bytes: &[u8]) -> f64 {
         counts[usize::from(*byte)] += 1;
     }
     let total = f64::from(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
-    counts.iter().filter(|count| **count > 0).map(|count| f64::from(*count) / total).map(|share| -share * share.log2()).sum()
+    counts
+        .iter()
+        .filter(|count| **count > 0)
+        .map(|count| f64::from(*count) / total)
+        .map(|share| -share * share.log2())
+        .sum()
 }
 
 /// Feeds any bytes to every scan.
@@ -153,5 +224,9 @@ pub(crate) fn fuzz_content(bytes: &[u8]) {
         assert!(new_secret(&rules, Some(bytes), bytes).is_none());
         let _found = new_secret(&rules, Some(before), after);
     }
-    let _program = (is_binary(bytes), is_program(bytes), is_deceptive(&String::from_utf8_lossy(bytes)));
+    let _program = (
+        is_binary(bytes),
+        is_program(bytes),
+        is_deceptive(&String::from_utf8_lossy(bytes)),
+    );
 }

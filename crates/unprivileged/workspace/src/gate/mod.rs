@@ -9,7 +9,7 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-pub use approve::{Approvals, ApprovalError, set_hash};
+pub use approve::{ApprovalError, Approvals, set_hash};
 pub use classify::{Assessed, assess, assess_all};
 pub use rules::{Class, Finding, Rules, Tier};
 

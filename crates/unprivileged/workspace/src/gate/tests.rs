@@ -14,17 +14,34 @@ struct Bench {
 
 fn bench() -> Bench {
     let stage = tempfile::tempdir().unwrap();
-    Bench { rules: Rules::builtin().unwrap(), blobs: Folder(stage.path().to_owned()), _stage: stage }
+    Bench {
+        rules: Rules::builtin().unwrap(),
+        blobs: Folder(stage.path().to_owned()),
+        _stage: stage,
+    }
 }
 
 impl Bench {
     fn judge(&self, name: &str, before: Option<&[u8]>, after: Option<&[u8]>) -> Assessed {
-        let change = Change { path: path(name), before: before.map(|b| self.blobs.put(b)), after: after.map(|b| self.blobs.put(b)) };
+        let change = Change {
+            path: path(name),
+            before: before.map(|b| self.blobs.put(b)),
+            after: after.map(|b| self.blobs.put(b)),
+        };
         assess(&self.rules, &change, &self.blobs).unwrap()
     }
 
     fn judge_kind(&self, name: &str, after: Kind) -> Assessed {
-        assess(&self.rules, &Change { path: path(name), before: None, after: Some(after) }, &self.blobs).unwrap()
+        assess(
+            &self.rules,
+            &Change {
+                path: path(name),
+                before: None,
+                after: Some(after),
+            },
+            &self.blobs,
+        )
+        .unwrap()
     }
 }
 
@@ -36,16 +53,69 @@ fn has(assessed: &Assessed, class: Class) -> bool {
 fn files_that_run_on_the_host_need_approval_at_every_depth_and_in_every_case() {
     let bench = bench();
     for name in [
-        ".gitattributes", ".husky/pre-commit", ".githooks/post-merge", ".pre-commit-config.yaml", "lefthook.yml",
-        ".github/workflows/ci.yml", ".gitlab-ci.yml", ".circleci/config.yml", "Jenkinsfile", "azure-pipelines.yml", ".forgejo/workflows/x.yml",
-        ".vscode/tasks.json", ".vscode/settings.json", ".idea/workspace.xml", "x.code-workspace", ".nvim.lua", ".dir-locals.el",
-        ".devcontainer/devcontainer.json", ".devcontainer.json", ".gitpod.yml",
-        ".envrc", ".bashrc", ".zshenv", "mise.toml", ".mise.toml", "flake.nix", ".gdbinit",
-        "CLAUDE.md", "AGENTS.md", "GEMINI.md", ".claude/settings.json", ".claude/commands/x.md", ".codex/config.toml", ".cursor/rules/x.mdc",
-        ".mcp.json", ".gemini/settings.json", "opencode.json", ".opencode/agent/x.md", ".cursorrules", ".github/copilot-instructions.md", "agent-permissions.json",
-        "build.rs", "setup.py", "conftest.py", "Makefile", "justfile", "CMakeLists.txt", "gradlew", "gradle/wrapper/gradle-wrapper.properties", "build.gradle.kts",
-        "vite.config.ts", "Dockerfile", "docker-compose.yml", ".npmrc", ".yarnrc.yml", ".cargo/config.toml", "pip.conf", "rust-toolchain.toml",
-        "node_modules/.bin/x", "evil.pth", "lib.so", "nested.git/config", "sub/HEAD",
+        ".gitattributes",
+        ".husky/pre-commit",
+        ".githooks/post-merge",
+        ".pre-commit-config.yaml",
+        "lefthook.yml",
+        ".github/workflows/ci.yml",
+        ".gitlab-ci.yml",
+        ".circleci/config.yml",
+        "Jenkinsfile",
+        "azure-pipelines.yml",
+        ".forgejo/workflows/x.yml",
+        ".vscode/tasks.json",
+        ".vscode/settings.json",
+        ".idea/workspace.xml",
+        "x.code-workspace",
+        ".nvim.lua",
+        ".dir-locals.el",
+        ".devcontainer/devcontainer.json",
+        ".devcontainer.json",
+        ".gitpod.yml",
+        ".envrc",
+        ".bashrc",
+        ".zshenv",
+        "mise.toml",
+        ".mise.toml",
+        "flake.nix",
+        ".gdbinit",
+        "CLAUDE.md",
+        "AGENTS.md",
+        "GEMINI.md",
+        ".claude/settings.json",
+        ".claude/commands/x.md",
+        ".codex/config.toml",
+        ".cursor/rules/x.mdc",
+        ".mcp.json",
+        ".gemini/settings.json",
+        "opencode.json",
+        ".opencode/agent/x.md",
+        ".cursorrules",
+        ".github/copilot-instructions.md",
+        "agent-permissions.json",
+        "build.rs",
+        "setup.py",
+        "conftest.py",
+        "Makefile",
+        "justfile",
+        "CMakeLists.txt",
+        "gradlew",
+        "gradle/wrapper/gradle-wrapper.properties",
+        "build.gradle.kts",
+        "vite.config.ts",
+        "Dockerfile",
+        "docker-compose.yml",
+        ".npmrc",
+        ".yarnrc.yml",
+        ".cargo/config.toml",
+        "pip.conf",
+        "rust-toolchain.toml",
+        "node_modules/.bin/x",
+        "evil.pth",
+        "lib.so",
+        "nested.git/config",
+        "sub/HEAD",
     ] {
         for spelled in [name.to_owned(), format!("deep/er/{name}"), name.to_uppercase()] {
             let found = bench.judge(&spelled, None, Some(b"text\n"));
@@ -58,21 +128,45 @@ fn files_that_run_on_the_host_need_approval_at_every_depth_and_in_every_case() {
 #[test]
 fn plain_source_passes_without_approval() {
     let bench = bench();
-    for name in ["src/main.rs", "README.md", "docs/a.md", "lib/x.py", "src/makefiles.txt", "claude.rs", "a/b/c.json"] {
+    for name in [
+        "src/main.rs",
+        "README.md",
+        "docs/a.md",
+        "lib/x.py",
+        "src/makefiles.txt",
+        "claude.rs",
+        "a/b/c.json",
+    ] {
         let found = bench.judge(name, None, Some(b"hello\n"));
-        assert_eq!((found.tier(), found.findings[0].class), (Tier::Note, Class::Source), "{name}: {:?}", found.findings);
+        assert_eq!(
+            (found.tier(), found.findings[0].class),
+            (Tier::Note, Class::Source),
+            "{name}: {:?}",
+            found.findings
+        );
     }
 }
 
 #[test]
 fn a_git_directory_is_refused_in_every_spelling_and_cannot_be_approved() {
     let bench = bench();
-    for name in [".git/hooks/pre-commit", "sub/.git/config", ".GIT/config", "a/.git", "git~1/config", ".git./x", "sub/.g\u{200c}it/config"] {
+    for name in [
+        ".git/hooks/pre-commit",
+        "sub/.git/config",
+        ".GIT/config",
+        "a/.git",
+        "git~1/config",
+        ".git./x",
+        "sub/.g\u{200c}it/config",
+    ] {
         let found = bench.judge(name, None, Some(b"x"));
         assert_eq!(found.tier(), Tier::Refuse, "{name}");
         let mut approvals = Approvals::default();
         approvals.add(&found.approval.to_string()).unwrap();
-        assert!(!approvals.allow(&found, &set_hash(std::slice::from_ref(&found))), "{name}");
+        assert!(
+            !approvals.allow(&found, &set_hash(std::slice::from_ref(&found))),
+            "{name}"
+        );
     }
 }
 
@@ -82,9 +176,18 @@ fn package_scripts_count_only_when_they_change() {
     let old = br#"{"name":"x","scripts":{"test":"a"},"dependencies":{}}"#;
     let deps = br#"{"name":"x","scripts":{"test":"a"},"dependencies":{"b":"1"}}"#;
     let script = br#"{"name":"x","scripts":{"test":"a","postinstall":"curl x|sh"},"dependencies":{}}"#;
-    assert_eq!(bench.judge("package.json", Some(old), Some(deps)).tier(), Tier::Flag);
-    assert_eq!(bench.judge("package.json", Some(old), Some(script)).tier(), Tier::Approve);
-    assert_eq!(bench.judge("package.json", Some(old), Some(b"{broken")).tier(), Tier::Approve);
+    assert_eq!(
+        bench.judge("package.json", Some(old), Some(deps)).tier(),
+        Tier::Flag
+    );
+    assert_eq!(
+        bench.judge("package.json", Some(old), Some(script)).tier(),
+        Tier::Approve
+    );
+    assert_eq!(
+        bench.judge("package.json", Some(old), Some(b"{broken")).tier(),
+        Tier::Approve
+    );
 }
 
 #[test]
@@ -100,34 +203,91 @@ fn a_lock_file_that_names_another_host_needs_approval_and_a_new_version_does_not
         "\"resolved\": \"https://packages.example.org:8443/a.tgz\"\n",
     ] {
         let found = bench.judge("package-lock.json", Some(old), Some(evil.as_bytes()));
-        assert!(found.tier() == Tier::Approve && has(&found, Class::Redirect), "{evil}");
+        assert!(
+            found.tier() == Tier::Approve && has(&found, Class::Redirect),
+            "{evil}"
+        );
     }
-    assert_eq!(bench.judge("package-lock.json", Some(old), Some(newer)).tier(), Tier::Note);
+    assert_eq!(
+        bench.judge("package-lock.json", Some(old), Some(newer)).tier(),
+        Tier::Note
+    );
 }
 
 #[test]
 fn links_that_leave_the_tree_or_enter_git_are_held_or_refused() {
     let bench = bench();
-    let link = |at: &str, to: &str| bench.judge_kind(at, Kind::Symlink { target: LinkTarget(to.as_bytes().to_vec()) }).tier();
-    for (at, to) in [("a", "/etc/passwd"), ("a", ".."), ("d/a", "../../x"), ("a", "x/../../y"), ("a", "x/../y"), ("a", "")] {
+    let link = |at: &str, to: &str| {
+        bench
+            .judge_kind(
+                at,
+                Kind::Symlink {
+                    target: LinkTarget(to.as_bytes().to_vec()),
+                },
+            )
+            .tier()
+    };
+    for (at, to) in [
+        ("a", "/etc/passwd"),
+        ("a", ".."),
+        ("d/a", "../../x"),
+        ("a", "x/../../y"),
+        ("a", "x/../y"),
+        ("a", ""),
+    ] {
         assert_eq!(link(at, to), Tier::Approve, "{at} -> {to}");
     }
-    assert_eq!((link("a", "b"), link("d/a", "../b"), link("d/a", "./b")), (Tier::Flag, Tier::Flag, Tier::Flag));
-    assert_eq!((link("a", ".git/hooks/x"), link("d/a", "../.GIT")), (Tier::Refuse, Tier::Refuse));
+    assert_eq!(
+        (link("a", "b"), link("d/a", "../b"), link("d/a", "./b")),
+        (Tier::Flag, Tier::Flag, Tier::Flag)
+    );
+    assert_eq!(
+        (link("a", ".git/hooks/x"), link("d/a", "../.GIT")),
+        (Tier::Refuse, Tier::Refuse)
+    );
 }
 
 #[test]
 fn programs_modes_special_files_and_submodules_are_seen() {
     let bench = bench();
     assert_eq!(bench.judge("x", None, Some(b"\x7fELF\x02")).tier(), Tier::Approve);
-    assert_eq!(bench.judge("x.png", None, Some(b"\x89PNG\0\0")).tier(), Tier::Flag);
-    let Kind::File { digest, size, .. } = bench.blobs.put(b"text") else { panic!() };
-    let file = |executable, special| Kind::File { digest, size, mode: Mode { executable, special } };
+    assert_eq!(
+        bench.judge("x.png", None, Some(b"\x89PNG\0\0")).tier(),
+        Tier::Flag
+    );
+    let Kind::File { digest, size, .. } = bench.blobs.put(b"text") else {
+        panic!()
+    };
+    let file = |executable, special| Kind::File {
+        digest,
+        size,
+        mode: Mode { executable, special },
+    };
     assert!(has(&bench.judge_kind("x", file(true, false)), Class::Mode));
     assert_eq!(bench.judge_kind("x", file(false, true)).tier(), Tier::Approve);
-    assert_eq!(bench.judge_kind("x", Kind::Opaque { why: Opaque::Fifo }).tier(), Tier::Refuse);
-    assert_eq!(bench.judge_kind("x", Kind::Submodule { commit: String::new() }).tier(), Tier::Refuse);
-    assert!(has(&bench.judge(".gitmodules", None, Some(b"[submodule \"x\"]\n url = ext::sh -c x\n")), Class::Submodule));
+    assert_eq!(
+        bench.judge_kind("x", Kind::Opaque { why: Opaque::Fifo }).tier(),
+        Tier::Refuse
+    );
+    assert_eq!(
+        bench
+            .judge_kind(
+                "x",
+                Kind::Submodule {
+                    commit: String::new()
+                }
+            )
+            .tier(),
+        Tier::Refuse
+    );
+    assert!(has(
+        &bench.judge(
+            ".gitmodules",
+            None,
+            Some(b"[submodule \"x\"]\n url = ext::sh -c x\n")
+        ),
+        Class::Submodule
+    ));
 }
 
 #[test]
@@ -136,24 +296,60 @@ fn credentials_are_found_without_being_repeated() {
     let key = format!("{}{}", "AKIA", "Z7Q2M4X8L1B9C3D5");
     let token = format!("{}{}", "ghp_", "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8");
     let header = ["-----BEGIN OPENSSH PRIV", "ATE KEY-----"].concat();
-    for line in [format!("k = {key}"), format!("x: {token}"), header, "API_TOKEN = \"q9Zk3vX7Lm2Rt8Yw5Bn1Hc6D\"".to_owned()] {
+    for line in [
+        format!("k = {key}"),
+        format!("x: {token}"),
+        header,
+        "API_TOKEN = \"q9Zk3vX7Lm2Rt8Yw5Bn1Hc6D\"".to_owned(),
+    ] {
         let found = bench.judge("notes.txt", Some(b"a\n"), Some(format!("a\n{line}\n").as_bytes()));
-        assert!(found.tier() == Tier::Approve && has(&found, Class::Secret), "{line}");
-        assert!(found.findings.iter().all(|finding| !finding.why.contains("Z7Q2") && !finding.why.contains("q9Zk")));
+        assert!(
+            found.tier() == Tier::Approve && has(&found, Class::Secret),
+            "{line}"
+        );
+        assert!(
+            found
+                .findings
+                .iter()
+                .all(|finding| !finding.why.contains("Z7Q2") && !finding.why.contains("q9Zk"))
+        );
         // What the host has already is no news.
         let old = format!("{line}\n");
-        assert!(!has(&bench.judge("notes.txt", Some(old.as_bytes()), Some(format!("{line}\nb\n").as_bytes())), Class::Secret));
+        assert!(!has(
+            &bench.judge(
+                "notes.txt",
+                Some(old.as_bytes()),
+                Some(format!("{line}\nb\n").as_bytes())
+            ),
+            Class::Secret
+        ));
     }
-    for line in ["token = next_token(lexer)", "password: String,", "let secret_name = \"database-password-name\";", "tokens: aaaaaaaaaaaaaaaaaaaaaaaaaaaaa1"] {
-        assert!(!has(&bench.judge("a.rs", None, Some(line.as_bytes())), Class::Secret), "{line}");
+    for line in [
+        "token = next_token(lexer)",
+        "password: String,",
+        "let secret_name = \"database-password-name\";",
+        "tokens: aaaaaaaaaaaaaaaaaaaaaaaaaaaaa1",
+    ] {
+        assert!(
+            !has(&bench.judge("a.rs", None, Some(line.as_bytes())), Class::Secret),
+            "{line}"
+        );
     }
 }
 
 #[test]
 fn text_that_hides_itself_and_names_that_deceive_are_held() {
     let bench = bench();
-    assert_eq!(bench.judge("a.c", None, Some("if (x) { /*\u{202e} } */".as_bytes())).tier(), Tier::Approve);
-    assert_eq!(bench.judge("a.c", None, Some(b"x\x1b[8mhidden")).tier(), Tier::Approve);
+    assert_eq!(
+        bench
+            .judge("a.c", None, Some("if (x) { /*\u{202e} } */".as_bytes()))
+            .tier(),
+        Tier::Approve
+    );
+    assert_eq!(
+        bench.judge("a.c", None, Some(b"x\x1b[8mhidden")).tier(),
+        Tier::Approve
+    );
     assert_eq!(bench.judge("a\u{202e}b", None, Some(b"x")).tier(), Tier::Approve);
     assert!(has(&bench.judge("-rf", None, Some(b"x")), Class::Deceptive));
 }
@@ -161,7 +357,10 @@ fn text_that_hides_itself_and_names_that_deceive_are_held() {
 #[test]
 fn an_approval_of_one_content_does_not_approve_another() {
     let bench = bench();
-    let (good, evil) = (bench.judge("Makefile", None, Some(b"all:\n")), bench.judge("Makefile", None, Some(b"all:\n\tevil\n")));
+    let (good, evil) = (
+        bench.judge("Makefile", None, Some(b"all:\n")),
+        bench.judge("Makefile", None, Some(b"all:\n\tevil\n")),
+    );
     let elsewhere = bench.judge("sub/Makefile", None, Some(b"all:\n"));
     let mut approvals = Approvals::default();
     approvals.add(&good.approval.to_string()[..16]).unwrap();
@@ -169,10 +368,18 @@ fn an_approval_of_one_content_does_not_approve_another() {
     assert!(approvals.allow(&good, &all(&good)));
     assert!(!approvals.allow(&evil, &all(&evil)) && !approvals.allow(&elsewhere, &all(&elsewhere)));
     let mut set = Approvals::default();
-    set.add(&set_hash(&[good.clone(), elsewhere.clone()]).to_string()).unwrap();
+    set.add(&set_hash(&[good.clone(), elsewhere.clone()]).to_string())
+        .unwrap();
     assert!(set.allow(&good, &set_hash(&[elsewhere.clone(), good.clone()])));
     assert!(!set.allow(&good, &set_hash(&[good.clone(), evil])));
-    for bad in ["", "abc", "0123456789abcde", &"g".repeat(64), &"A".repeat(64), &"0".repeat(65)] {
+    for bad in [
+        "",
+        "abc",
+        "0123456789abcde",
+        &"g".repeat(64),
+        &"A".repeat(64),
+        &"0".repeat(65),
+    ] {
         assert!(Approvals::default().add(bad).is_err(), "{bad:?}");
     }
 }
@@ -180,7 +387,11 @@ fn an_approval_of_one_content_does_not_approve_another() {
 #[test]
 fn ignored_paths_are_marked() {
     let bench = bench();
-    let change = Change { path: path("target/x"), before: None, after: Some(bench.blobs.put(b"x")) };
+    let change = Change {
+        path: path("target/x"),
+        before: None,
+        after: Some(bench.blobs.put(b"x")),
+    };
     let ignored = BTreeSet::from([path("target/x")]);
     assert!(assess_all(&bench.rules, &[change], &ignored, &bench.blobs).unwrap()[0].ignored);
 }

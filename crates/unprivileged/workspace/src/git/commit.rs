@@ -47,41 +47,86 @@ pub struct Commit {
 /// # Errors
 /// When git fails, a path cannot be in a commit, or the branch exists already; the host is unchanged then, but
 /// for objects that nothing names.
-pub fn commit_to_branch(git: &HostGit, request: &CommitRequest<'_>, blobs: &dyn Blobs) -> Result<Commit, Fault> {
+pub fn commit_to_branch(
+    git: &HostGit,
+    request: &CommitRequest<'_>,
+    blobs: &dyn Blobs,
+) -> Result<Commit, Fault> {
     let repo = request.repo;
     let taken = repo.references()?.into_keys().any(|name| {
         let full = request.branch.full();
         name == full || name.starts_with(&format!("{full}/")) || full.starts_with(&format!("{name}/"))
     });
     if taken {
-        return Err(Fault::new(Code::WorkspaceApply, format!("branch {}", request.branch), "a branch of that name exists, or one above or below it")
-            .help(format!("bastle apply --branch {}-2", request.branch)));
+        return Err(Fault::new(
+            Code::WorkspaceApply,
+            format!("branch {}", request.branch),
+            "a branch of that name exists, or one above or below it",
+        )
+        .help(format!("bastle apply --branch {}-2", request.branch)));
     }
-    let objects = repo.objects().canonicalize().map_err(|error| unusable(&repo.common_dir, error.to_string()))?;
+    let objects = repo
+        .objects()
+        .canonicalize()
+        .map_err(|error| unusable(&repo.common_dir, error.to_string()))?;
     let scratch = Scratch::new(request.scratch, repo.format, std::slice::from_ref(&objects))?;
     super::objects::copy_shallow(repo, scratch.path())?;
     let index = vec![("GIT_INDEX_FILE", scratch.path().join("index"))];
     if let Some(parent) = request.parent {
-        git.run(&scratch, Call { arguments: vec!["read-tree", parent.as_str()], variables: index.clone(), ..Call::default() })?;
+        git.run(
+            &scratch,
+            Call {
+                arguments: vec!["read-tree", parent.as_str()],
+                variables: index.clone(),
+                ..Call::default()
+            },
+        )?;
     }
     let lines = index_lines(git, &scratch, request, blobs)?;
     let arguments = vec!["update-index", "-z", "--index-info"];
-    git.run(&scratch, Call { arguments, input: lines, variables: index.clone(), ..Call::default() })?;
-    let tree = identifier(git.run(&scratch, Call { arguments: vec!["write-tree"], variables: index, ..Call::default() })?)?;
+    git.run(
+        &scratch,
+        Call {
+            arguments,
+            input: lines,
+            variables: index.clone(),
+            ..Call::default()
+        },
+    )?;
+    let tree = identifier(git.run(
+        &scratch,
+        Call {
+            arguments: vec!["write-tree"],
+            variables: index,
+            ..Call::default()
+        },
+    )?)?;
     let id = write_commit(git, &scratch, request, &tree)?;
     hand_over(git, &scratch, request, &id, &objects)?;
     create_branch(git, &scratch, request, &id)?;
-    Ok(Commit { id, branch: request.branch.clone() })
+    Ok(Commit {
+        id,
+        branch: request.branch.clone(),
+    })
 }
 
 /// The input of `update-index --index-info`: deletions first, so that a file can become a directory.
-fn index_lines(git: &HostGit, scratch: &Scratch, request: &CommitRequest<'_>, blobs: &dyn Blobs) -> Result<Vec<u8>, Fault> {
+fn index_lines(
+    git: &HostGit,
+    scratch: &Scratch,
+    request: &CommitRequest<'_>,
+    blobs: &dyn Blobs,
+) -> Result<Vec<u8>, Fault> {
     let none = "0".repeat(request.repo.format.digits());
     let mut removed = Vec::new();
     let mut added = Vec::new();
     for (path, kind) in request.files {
         if path.components().any(super::is_git_name) {
-            return Err(Fault::new(Code::WorkspaceApply, format!("commit {path}"), "the name belongs to git itself"));
+            return Err(Fault::new(
+                Code::WorkspaceApply,
+                format!("commit {path}"),
+                "the name belongs to git itself",
+            ));
         }
         let (mode, id) = match kind {
             None => {
@@ -94,11 +139,19 @@ fn index_lines(git: &HostGit, scratch: &Scratch, request: &CommitRequest<'_>, bl
                 (if mode.executable { "100755" } else { "100644" }, id)
             }
             Some(Kind::Symlink { target }) => {
-                let call = Call { arguments: vec!["hash-object", "-w", "--stdin", "--no-filters"], input: target.0.clone(), ..Call::default() };
+                let call = Call {
+                    arguments: vec!["hash-object", "-w", "--stdin", "--no-filters"],
+                    input: target.0.clone(),
+                    ..Call::default()
+                };
                 ("120000", identifier(git.run(scratch, call)?)?)
             }
             Some(Kind::Submodule { .. } | Kind::Opaque { .. }) => {
-                return Err(Fault::new(Code::WorkspaceApply, format!("commit {path}"), "it is not a file or link"));
+                return Err(Fault::new(
+                    Code::WorkspaceApply,
+                    format!("commit {path}"),
+                    "it is not a file or link",
+                ));
             }
         };
         push_line(&mut added, mode, id.as_str(), path);
@@ -115,22 +168,59 @@ fn push_line(out: &mut Vec<u8>, mode: &str, id: &str, path: &TreePath) {
 
 fn hash(git: &HostGit, scratch: &Scratch, input: std::process::Stdio) -> Result<ObjectId, Fault> {
     let arguments = vec!["hash-object", "-w", "--stdin", "--no-filters"];
-    identifier(git.run(scratch, Call { arguments, source: Some(input), ..Call::default() })?)
+    identifier(git.run(
+        scratch,
+        Call {
+            arguments,
+            source: Some(input),
+            ..Call::default()
+        },
+    )?)
 }
 
-fn write_commit(git: &HostGit, scratch: &Scratch, request: &CommitRequest<'_>, tree: &ObjectId) -> Result<ObjectId, Fault> {
-    let who = format!("{} <{}> {} +0000", request.identity.name, request.identity.email, request.seconds);
-    let parent = request.parent.map_or_else(String::new, |id| format!("parent {}\n", id.as_str()));
-    let message: String = request.message.chars().filter(|c| *c == '\n' || *c == '\t' || !c.is_control()).collect();
+fn write_commit(
+    git: &HostGit,
+    scratch: &Scratch,
+    request: &CommitRequest<'_>,
+    tree: &ObjectId,
+) -> Result<ObjectId, Fault> {
+    let who = format!(
+        "{} <{}> {} +0000",
+        request.identity.name, request.identity.email, request.seconds
+    );
+    let parent = request
+        .parent
+        .map_or_else(String::new, |id| format!("parent {}\n", id.as_str()));
+    let message: String = request
+        .message
+        .chars()
+        .filter(|c| *c == '\n' || *c == '\t' || !c.is_control())
+        .collect();
     let mut message = message.trim_end().to_owned();
     message.truncate(message.floor_char_boundary(MAX_MESSAGE));
-    let text = format!("tree {}\n{parent}author {who}\ncommitter {who}\n\n{message}\n", tree.as_str());
+    let text = format!(
+        "tree {}\n{parent}author {who}\ncommitter {who}\n\n{message}\n",
+        tree.as_str()
+    );
     let arguments = vec!["hash-object", "-t", "commit", "-w", "--stdin"];
-    identifier(git.run(scratch, Call { arguments, input: text.into_bytes(), ..Call::default() })?)
+    identifier(git.run(
+        scratch,
+        Call {
+            arguments,
+            input: text.into_bytes(),
+            ..Call::default()
+        },
+    )?)
 }
 
 /// Packs what the host does not have and lets git check and store it in the host's object directory.
-fn hand_over(git: &HostGit, scratch: &Scratch, request: &CommitRequest<'_>, id: &ObjectId, objects: &Path) -> Result<(), Fault> {
+fn hand_over(
+    git: &HostGit,
+    scratch: &Scratch,
+    request: &CommitRequest<'_>,
+    id: &ObjectId,
+    objects: &Path,
+) -> Result<(), Fault> {
     let pack = scratch.path().join("out.pack");
     let fail = |error: std::io::Error| unusable(scratch.path(), error.to_string());
     let output = std::fs::File::create_new(&pack).map_err(fail)?;
@@ -138,8 +228,22 @@ fn hand_over(git: &HostGit, scratch: &Scratch, request: &CommitRequest<'_>, id: 
     if let Some(parent) = request.parent {
         input.push_str(&format!("^{}\n", parent.as_str()));
     }
-    let arguments = vec!["pack-objects", "--revs", "--stdout", "--quiet", "--delta-base-offset"];
-    git.run(scratch, Call { arguments, input: input.into_bytes(), output: Some(output), ..Call::default() })?;
+    let arguments = vec![
+        "pack-objects",
+        "--revs",
+        "--stdout",
+        "--quiet",
+        "--delta-base-offset",
+    ];
+    git.run(
+        scratch,
+        Call {
+            arguments,
+            input: input.into_bytes(),
+            output: Some(output),
+            ..Call::default()
+        },
+    )?;
     // The scratch repository's configuration with the host's objects: nothing of the host's configuration is read.
     let source = std::fs::File::open(&pack).map_err(fail)?;
     git.run(
@@ -155,15 +259,41 @@ fn hand_over(git: &HostGit, scratch: &Scratch, request: &CommitRequest<'_>, id: 
 }
 
 /// One transaction: the branch is created, or an error says it exists.
-fn create_branch(git: &HostGit, scratch: &Scratch, request: &CommitRequest<'_>, id: &ObjectId) -> Result<(), Fault> {
+fn create_branch(
+    git: &HostGit,
+    scratch: &Scratch,
+    request: &CommitRequest<'_>,
+    id: &ObjectId,
+) -> Result<(), Fault> {
     let input = format!("create {}\0{}\0", request.branch.full(), id.as_str()).into_bytes();
-    let arguments = vec!["-c", "core.logAllRefUpdates=false", "-c", "core.fsync=all", "update-ref", "-z", "--stdin"];
-    let directory = request.repo.common_dir.canonicalize().map_err(|error| unusable(&request.repo.common_dir, error.to_string()))?;
-    git.run_in(&directory, scratch, Call { arguments, input, ..Call::default() })?;
+    let arguments = vec![
+        "-c",
+        "core.logAllRefUpdates=false",
+        "-c",
+        "core.fsync=all",
+        "update-ref",
+        "-z",
+        "--stdin",
+    ];
+    let directory = request
+        .repo
+        .common_dir
+        .canonicalize()
+        .map_err(|error| unusable(&request.repo.common_dir, error.to_string()))?;
+    git.run_in(
+        &directory,
+        scratch,
+        Call {
+            arguments,
+            input,
+            ..Call::default()
+        },
+    )?;
     Ok(())
 }
 
 fn identifier(output: Vec<u8>) -> Result<ObjectId, Fault> {
     let text = String::from_utf8_lossy(&output);
-    ObjectId::parse(text.trim_end()).ok_or_else(|| Fault::new(Code::WorkspaceGit, "git", "it did not name an object"))
+    ObjectId::parse(text.trim_end())
+        .ok_or_else(|| Fault::new(Code::WorkspaceGit, "git", "it did not name an object"))
 }

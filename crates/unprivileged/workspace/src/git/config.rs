@@ -42,7 +42,12 @@ impl Config {
                 continue;
             }
             let (key, value) = rest.split_once('=').unwrap_or((rest, "true"));
-            let key = key.split(['#', ';']).next().unwrap_or_default().trim().to_ascii_lowercase();
+            let key = key
+                .split(['#', ';'])
+                .next()
+                .unwrap_or_default()
+                .trim()
+                .to_ascii_lowercase();
             let well_formed = key.starts_with(|c: char| c.is_ascii_alphabetic())
                 && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
             if section.is_empty() || !well_formed || config.keys.len() == MAX_KEYS {
@@ -64,13 +69,18 @@ impl Config {
     /// The last value of a key, as git takes it.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.keys.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+        self.keys
+            .iter()
+            .rev()
+            .find(|(name, _)| name == key)
+            .map(|(_, value)| value.as_str())
     }
 
     /// Whether a boolean key is on.
     #[must_use]
     pub fn is_true(&self, key: &str) -> bool {
-        self.get(key).is_some_and(|value| matches!(value.to_ascii_lowercase().as_str(), "true" | "yes" | "on" | "1"))
+        self.get(key)
+            .is_some_and(|value| matches!(value.to_ascii_lowercase().as_str(), "true" | "yes" | "on" | "1"))
     }
 }
 
@@ -79,7 +89,13 @@ impl Identity {
     #[must_use]
     pub fn from_files(files: &[&Path]) -> Self {
         let configs: Vec<Config> = files.iter().filter_map(|file| Config::read(file)).collect();
-        let pick = |key: &str| configs.iter().find_map(|config| config.get(key)).map(clean).filter(|text| !text.is_empty());
+        let pick = |key: &str| {
+            configs
+                .iter()
+                .find_map(|config| config.get(key))
+                .map(clean)
+                .filter(|text| !text.is_empty())
+        };
         Self {
             name: pick("user.name").unwrap_or_else(|| "bastle".to_owned()),
             email: pick("user.email").unwrap_or_else(|| "bastle@localhost".to_owned()),
@@ -89,14 +105,23 @@ impl Identity {
 
 /// An identity on one line, without the marks that delimit it in a commit.
 fn clean(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control() && !matches!(c, '<' | '>' | '"' | '\\')).take(200).collect::<String>().trim().to_owned()
+    text.chars()
+        .filter(|c| !c.is_control() && !matches!(c, '<' | '>' | '"' | '\\'))
+        .take(200)
+        .collect::<String>()
+        .trim()
+        .to_owned()
 }
 
 /// `name]`, `name "sub"]` or `name.sub]`, and what follows on the line.
 fn parse_header(text: &str) -> Option<(String, &str)> {
     let end = text.find([' ', '\t', ']'])?;
     let name = &text[..end];
-    if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.')) {
+    if name.is_empty()
+        || !name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'))
+    {
         return None;
     }
     let name = name.to_ascii_lowercase();
@@ -174,7 +199,15 @@ mod tests {
         assert_eq!(config.get("user.email"), Some("x@yz"));
         assert_eq!(config.get("remote.o.X.url"), Some("u"));
         assert!(config.is_true("a.flag"));
-        for bad in ["[", "[a", "[a \"b]", "x = 1", "[a]\nb = \"c", "[a]\nb = \\q", "[a]\n1 = 2"] {
+        for bad in [
+            "[",
+            "[a",
+            "[a \"b]",
+            "x = 1",
+            "[a]\nb = \"c",
+            "[a]\nb = \\q",
+            "[a]\n1 = 2",
+        ] {
             assert_eq!(Config::parse(bad), None, "{bad:?}");
         }
     }

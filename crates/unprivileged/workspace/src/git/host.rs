@@ -98,10 +98,18 @@ impl HostGit {
     /// When no known place has it.
     pub fn find() -> Result<Self, Fault> {
         let program = PROGRAMS.iter().map(Path::new).find(|path| path.is_file());
-        program.map(|path| Self { program: path.to_owned() }).ok_or_else(|| {
-            Fault::new(Code::WorkspaceGit, "git", format!("not found at any of {}", PROGRAMS.join(", ")))
+        program
+            .map(|path| Self {
+                program: path.to_owned(),
+            })
+            .ok_or_else(|| {
+                Fault::new(
+                    Code::WorkspaceGit,
+                    "git",
+                    format!("not found at any of {}", PROGRAMS.join(", ")),
+                )
                 .help("Install git; bastle does not look for it in PATH.")
-        })
+            })
     }
 
     /// Runs git with the scratch repository and gives its output.
@@ -114,8 +122,19 @@ impl HostGit {
 
     /// Runs git on a repository directory that is not the scratch one. Only for writing one reference of the
     /// host's repository: git reads that repository's configuration then, but the settings above come after it.
-    pub(super) fn run_in(&self, git_dir: &Path, scratch: &Scratch, mut call: Call<'_>) -> Result<Vec<u8>, Fault> {
-        let verb = call.arguments.first().copied().unwrap_or_default().to_owned();
+    pub(super) fn run_in(
+        &self,
+        git_dir: &Path,
+        scratch: &Scratch,
+        mut call: Call<'_>,
+    ) -> Result<Vec<u8>, Fault> {
+        let verb = call
+            .arguments
+            .iter()
+            .find(|word| !word.starts_with('-') && !word.contains('='))
+            .copied()
+            .unwrap_or_default()
+            .to_owned();
         let fail = |why: String| Fault::new(Code::WorkspaceGit, format!("git {verb}"), why);
         let mut command = self.command(git_dir, scratch, &call);
         command.stdout(match call.output.take() {
@@ -137,7 +156,10 @@ impl HostGit {
 
     fn command(&self, git_dir: &Path, scratch: &Scratch, call: &Call<'_>) -> Command {
         let mut command = Command::new(&self.program);
-        command.env_clear().current_dir(call.directory.as_ref().unwrap_or(&scratch.directory)).process_group(0);
+        command
+            .env_clear()
+            .current_dir(call.directory.as_ref().unwrap_or(&scratch.directory))
+            .process_group(0);
         for (name, value) in [
             ("LC_ALL", "C"),
             ("PATH", "/var/empty"),
@@ -152,7 +174,6 @@ impl HostGit {
             ("GIT_NO_LAZY_FETCH", "1"),
             ("GIT_PROTOCOL_FROM_USER", "0"),
             ("GIT_ALLOW_PROTOCOL", "none"),
-            ("GIT_LITERAL_PATHSPECS", "1"),
             ("GIT_ATTR_SOURCE", scratch.format.empty_tree()),
         ] {
             command.env(name, value);
@@ -162,11 +183,14 @@ impl HostGit {
         for (name, value) in &call.variables {
             command.env(name, value);
         }
-        command.args(["--no-pager", "--no-replace-objects", "--literal-pathspecs"]);
+        command.args(["--no-pager", "--no-replace-objects"]);
         for setting in SETTINGS {
             command.args(["-c", setting]);
         }
-        command.args(&call.arguments).stdin(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(&call.arguments)
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped());
         command
     }
 }
@@ -195,7 +219,11 @@ impl Scratch {
         for path in borrowed {
             let bytes = path.as_os_str().as_encoded_bytes();
             // One line per directory, and a leading quote would start git's own quoting.
-            if bytes.contains(&b'\n') || bytes.starts_with(b"\"") || bytes.starts_with(b"#") || !path.is_absolute() {
+            if bytes.contains(&b'\n')
+                || bytes.starts_with(b"\"")
+                || bytes.starts_with(b"#")
+                || !path.is_absolute()
+            {
                 return Err(unusable(path, "its path cannot be handed to git"));
             }
             alternates.extend_from_slice(bytes);
@@ -241,11 +269,13 @@ fn supervise(mut child: Child, input: Vec<u8>) -> io::Result<Finished> {
     let pid = Pid::from_child(&child);
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     std::thread::scope(|scope| {
-        let feed = scope.spawn(move || match stdin.map_or(Ok(()), |mut pipe| pipe.write_all(&input)) {
-            // git may know enough before the end of its input.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            other => other,
-        });
+        let feed = scope.spawn(
+            move || match stdin.map_or(Ok(()), |mut pipe| pipe.write_all(&input)) {
+                // git may know enough before the end of its input.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+                other => other,
+            },
+        );
         let output = scope.spawn(move || drain(stdout, MAX_OUTPUT));
         let errors = scope.spawn(move || drain(stderr, MAX_ERRORS));
         let in_time = wait_until(pid, deadline);
@@ -262,12 +292,22 @@ fn supervise(mut child: Child, input: Vec<u8>) -> io::Result<Finished> {
         let (errors, _) = errors.join().map_err(join)??;
         feed.join().map_err(join)??;
         if !in_time? {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "took longer than ten minutes"));
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "took longer than ten minutes",
+            ));
         }
         if cut {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "printed more than 64 MiB"));
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                "printed more than 64 MiB",
+            ));
         }
-        Ok(Finished { status, output, errors })
+        Ok(Finished {
+            status,
+            output,
+            errors,
+        })
     })
 }
 
@@ -287,7 +327,9 @@ fn wait_until(pid: Pid, deadline: Instant) -> io::Result<bool> {
 
 /// Reads to the end; beyond the limit it reads on without keeping, so that the writer is not blocked.
 fn drain(pipe: Option<impl Read>, most: u64) -> io::Result<(Vec<u8>, bool)> {
-    let Some(mut pipe) = pipe else { return Ok((Vec::new(), false)) };
+    let Some(mut pipe) = pipe else {
+        return Ok((Vec::new(), false));
+    };
     let mut kept = Vec::new();
     pipe.by_ref().take(most).read_to_end(&mut kept)?;
     let beyond = io::copy(&mut pipe, &mut io::sink())?;

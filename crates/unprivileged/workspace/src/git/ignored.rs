@@ -38,6 +38,8 @@ pub fn ignored_paths(
     }
     let mut input = Vec::new();
     for path in asked {
+        // A name that starts with `:` would be a pattern to git; behind `./` it is a name.
+        input.extend_from_slice(b"./");
         input.extend_from_slice(path.as_bytes());
         input.push(0);
     }
@@ -47,7 +49,14 @@ pub fn ignored_paths(
         let listed = git.run(
             scratch,
             Call {
-                arguments: vec!["-c", "core.bare=false", "check-ignore", "--no-index", "-z", "--stdin"],
+                arguments: vec![
+                    "-c",
+                    "core.bare=false",
+                    "check-ignore",
+                    "--no-index",
+                    "-z",
+                    "--stdin",
+                ],
                 input: input.clone(),
                 variables: vec![("GIT_WORK_TREE", tree.clone())],
                 directory: Some(tree),
@@ -56,7 +65,10 @@ pub fn ignored_paths(
                 ..Call::default()
             },
         )?;
-        found.extend(listed.split(|byte| *byte == 0).filter_map(|name| TreePath::new(name).ok()));
+        let names = listed
+            .split(|byte| *byte == 0)
+            .filter_map(|name| name.strip_prefix(b"./"));
+        found.extend(names.filter_map(|name| TreePath::new(name).ok()));
     }
     Ok(found)
 }
@@ -65,10 +77,17 @@ pub fn ignored_paths(
 fn lay_out(tree: &Path, manifest: &Manifest, blobs: &dyn Blobs) -> Result<(), Fault> {
     let fail = |error: std::io::Error| unusable(tree, error.to_string());
     std::fs::create_dir(tree).map_err(fail)?;
-    let files = manifest.entries().iter().filter(|entry| entry.path.name() == b".gitignore" && !entry.path.in_git());
+    let files = manifest
+        .entries()
+        .iter()
+        .filter(|entry| entry.path.name() == b".gitignore" && !entry.path.in_git());
     for entry in files.take(MAX_IGNORE_FILES) {
-        let Kind::File { digest, .. } = &entry.kind else { continue };
-        let Some(bytes) = read_blob(blobs, digest, MAX_IGNORE_FILE)? else { continue };
+        let Kind::File { digest, .. } = &entry.kind else {
+            continue;
+        };
+        let Some(bytes) = read_blob(blobs, digest, MAX_IGNORE_FILE)? else {
+            continue;
+        };
         let path = tree.join(entry.path.as_path());
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent).map_err(fail)?;

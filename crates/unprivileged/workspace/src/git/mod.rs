@@ -7,9 +7,13 @@ mod commit;
 mod config;
 mod host;
 mod ignored;
+#[cfg(test)]
+mod layouts;
 mod objects;
 mod prepare;
 mod repo;
+#[cfg(test)]
+mod tests;
 
 pub use branch::{BranchName, BranchNameError};
 pub use commit::{Commit, CommitRequest, commit_to_branch};
@@ -41,20 +45,12 @@ pub fn is_git_name(component: &[u8]) -> bool {
 }
 
 fn unusable(path: &Path, why: impl Into<String>) -> Fault {
-    Fault::new(Code::WorkspaceGit, format!("git repository at {}", crate::path::visible(path.as_os_str().as_encoded_bytes())), why)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_git_name;
-
-    #[test]
-    fn every_spelling_of_the_git_directory_is_recognised() {
-        for name in [".git", ".GIT", ".Git ", ".git.", "GIT~1", ".g\u{200c}it", ".git::$INDEX_ALLOCATION", ".git\\x"] {
-            assert!(is_git_name(name.as_bytes()), "{name:?}");
-        }
-        for name in [".gitignore", ".github", "git", ".gitx", "a.git", "git~2"] {
-            assert!(!is_git_name(name.as_bytes()), "{name:?}");
-        }
-    }
+    Fault::new(
+        Code::WorkspaceGit,
+        format!(
+            "git repository at {}",
+            crate::path::visible(path.as_os_str().as_encoded_bytes())
+        ),
+        why,
+    )
 }

@@ -24,7 +24,12 @@ pub(super) enum Transfer {
 }
 
 /// Copies the objects when they are few enough, otherwise leaves them to a read-only bind.
-pub(super) fn bring(git: &HostGit, repo: &HostRepo, to: &Path, scratch_parent: &Path) -> Result<Transfer, Fault> {
+pub(super) fn bring(
+    git: &HostGit,
+    repo: &HostRepo,
+    to: &Path,
+    scratch_parent: &Path,
+) -> Result<Transfer, Fault> {
     let from = repo.objects();
     let fail = |error: io::Error| unusable(&from, error.to_string());
     if repo.borrows {
@@ -41,7 +46,11 @@ pub(super) fn bring(git: &HostGit, repo: &HostRepo, to: &Path, scratch_parent: &
     }
     for file in &files {
         let folder = file.folder.as_deref().unwrap_or_default();
-        copy_file(&from.join(folder).join(&file.name), &to.join(folder).join(&file.name)).map_err(fail)?;
+        copy_file(
+            &from.join(folder).join(&file.name),
+            &to.join(folder).join(&file.name),
+        )
+        .map_err(fail)?;
     }
     Ok(Transfer::Copied)
 }
@@ -57,19 +66,33 @@ fn list(objects: &Path) -> io::Result<Vec<ObjectFile>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(objects)? {
         let entry = entry?;
-        let Some(folder) = entry.file_name().to_str().map(str::to_owned) else { continue };
+        let Some(folder) = entry.file_name().to_str().map(str::to_owned) else {
+            continue;
+        };
         if !entry.file_type()?.is_dir() || !(is_hex(&folder, 2) || folder == "pack") {
             continue;
         }
         for entry in std::fs::read_dir(entry.path())? {
             let entry = entry?;
-            let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
-            let wanted = if folder == "pack" { is_pack_name(&name) } else { is_hex(&name, 38) || is_hex(&name, 62) };
+            let Some(name) = entry.file_name().to_str().map(str::to_owned) else {
+                continue;
+            };
+            let wanted = if folder == "pack" {
+                is_pack_name(&name)
+            } else {
+                is_hex(&name, 38) || is_hex(&name, 62)
+            };
             if wanted && entry.file_type()?.is_file() {
-                files.push(ObjectFile { folder: Some(folder.clone()), name, size: entry.metadata()?.len() });
+                files.push(ObjectFile {
+                    folder: Some(folder.clone()),
+                    name,
+                    size: entry.metadata()?.len(),
+                });
             }
             if files.len() > MAX_FILES {
-                return Err(io::Error::other("more object files than any repository has; run git gc"));
+                return Err(io::Error::other(
+                    "more object files than any repository has; run git gc",
+                ));
             }
         }
     }
@@ -81,8 +104,12 @@ fn is_hex(text: &str, length: usize) -> bool {
 }
 
 fn is_pack_name(name: &str) -> bool {
-    let Some((stem, kind)) = name.rsplit_once('.') else { return false };
-    let hash = stem.strip_prefix("pack-").is_some_and(|hash| is_hex(hash, 40) || is_hex(hash, 64));
+    let Some((stem, kind)) = name.rsplit_once('.') else {
+        return false;
+    };
+    let hash = stem
+        .strip_prefix("pack-")
+        .is_some_and(|hash| is_hex(hash, 40) || is_hex(hash, 64));
     hash && matches!(kind, "pack" | "idx" | "rev" | "bitmap" | "promisor" | "mtimes")
 }
 
@@ -102,15 +129,26 @@ pub(super) fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
 
 /// Packs what the head reaches into one pack of the copy.
 fn pack_reachable(git: &HostGit, repo: &HostRepo, to: &Path, scratch_parent: &Path) -> Result<(), Fault> {
-    let Some(commit) = repo.head.commit() else { return Ok(()) };
+    let Some(commit) = repo.head.commit() else {
+        return Ok(());
+    };
     let scratch = Scratch::new(scratch_parent, repo.format, &[repo.objects()])?;
     copy_shallow(repo, scratch.path())?;
     let base = to.join("pack/pack");
-    let base = base.to_str().ok_or_else(|| unusable(to, "its path is not UTF-8"))?;
+    let base = base
+        .to_str()
+        .ok_or_else(|| unusable(to, "its path is not UTF-8"))?;
     git.run(
         &scratch,
         Call {
-            arguments: vec!["pack-objects", "--revs", "--delta-base-offset", "--quiet", "--threads=2", base],
+            arguments: vec![
+                "pack-objects",
+                "--revs",
+                "--delta-base-offset",
+                "--quiet",
+                "--threads=2",
+                base,
+            ],
             input: format!("{}\n", commit.as_str()).into_bytes(),
             ..Call::default()
         },
@@ -123,5 +161,6 @@ pub(super) fn copy_shallow(repo: &HostRepo, to: &Path) -> Result<(), Fault> {
     if !repo.shallow {
         return Ok(());
     }
-    copy_file(&repo.common_dir.join("shallow"), &to.join("shallow")).map_err(|error| unusable(to, error.to_string()))
+    copy_file(&repo.common_dir.join("shallow"), &to.join("shallow"))
+        .map_err(|error| unusable(to, error.to_string()))
 }

@@ -3,7 +3,9 @@
 //! **Trust:** runs before the agent starts, so the copy is still ours. From the host come objects, references
 //! and the index; no hook, no configuration but an identity and a few plain switches, no remote.
 use super::objects::{self, Transfer, copy_file, copy_shallow};
-use super::{BranchName, Call, Config, Head, HostGit, HostRepo, Identity, ObjectFormat, ObjectId, Scratch, unusable};
+use super::{
+    BranchName, Call, Config, Head, HostGit, HostRepo, Identity, ObjectFormat, ObjectId, Scratch, unusable,
+};
 use crate::path::TreePath;
 use bastle_contract::Fault;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
@@ -63,7 +65,9 @@ impl Prepared {
 /// # Errors
 /// When the host's repository cannot be used safely or the copy cannot be written.
 pub fn prepare(git: &HostGit, request: &Prepare<'_>) -> Result<Option<Prepared>, Fault> {
-    let Some(repo) = HostRepo::open(request.source)? else { return Ok(None) };
+    let Some(repo) = HostRepo::open(request.source)? else {
+        return Ok(None);
+    };
     let target = request.tree.join(".git");
     let fail = |error: std::io::Error| unusable(&target, error.to_string());
     for part in ["objects/info", "objects/pack", "refs/heads", "refs/tags", "info"] {
@@ -103,12 +107,33 @@ fn notes(repo: &HostRepo, source: &Path) -> Vec<String> {
             notes.push(text.to_owned());
         }
     };
-    note(repo.shallow, "history is cut off (shallow clone): merges and blame inside see only what is there");
-    note(repo.partial, "this is a partial clone: objects that were never fetched are missing inside");
-    note(repo.borrows, "objects are borrowed from another repository: only the history of HEAD is inside");
-    note(source.join(".gitmodules").symlink_metadata().is_ok(), "submodules are plain files inside; they are not cloned");
-    for state in ["MERGE_HEAD", "rebase-merge", "rebase-apply", "CHERRY_PICK_HEAD", "BISECT_LOG"] {
-        note(repo.git_dir.join(state).symlink_metadata().is_ok(), "a merge, rebase or bisect under way on the host is not continued inside");
+    note(
+        repo.shallow,
+        "history is cut off (shallow clone): merges and blame inside see only what is there",
+    );
+    note(
+        repo.partial,
+        "this is a partial clone: objects that were never fetched are missing inside",
+    );
+    note(
+        repo.borrows,
+        "objects are borrowed from another repository: only the history of HEAD is inside",
+    );
+    note(
+        source.join(".gitmodules").symlink_metadata().is_ok(),
+        "submodules are plain files inside; they are not cloned",
+    );
+    for state in [
+        "MERGE_HEAD",
+        "rebase-merge",
+        "rebase-apply",
+        "CHERRY_PICK_HEAD",
+        "BISECT_LOG",
+    ] {
+        note(
+            repo.git_dir.join(state).symlink_metadata().is_ok(),
+            "a merge, rebase or bisect under way on the host is not continued inside",
+        );
     }
     notes.dedup();
     notes
@@ -117,7 +142,11 @@ fn notes(repo: &HostRepo, source: &Path) -> Vec<String> {
 /// The agent's branch at the host's head, and the host's references in one packed file.
 fn write_references(repo: &HostRepo, branch: &BranchName, target: &Path) -> Result<(), Fault> {
     let fail = |error: std::io::Error| unusable(target, error.to_string());
-    let mut references = if repo.borrows { std::collections::BTreeMap::new() } else { repo.references()? };
+    let mut references = if repo.borrows {
+        std::collections::BTreeMap::new()
+    } else {
+        repo.references()?
+    };
     if let Some(commit) = repo.head.commit() {
         references.insert(branch.full(), commit.clone());
     }
@@ -133,17 +162,24 @@ fn write_references(repo: &HostRepo, branch: &BranchName, target: &Path) -> Resu
 }
 
 fn is_above(upper: &str, lower: &str) -> bool {
-    lower.strip_prefix(upper).is_some_and(|rest| rest.starts_with('/'))
+    lower
+        .strip_prefix(upper)
+        .is_some_and(|rest| rest.starts_with('/'))
 }
 
 fn write_config(repo: &HostRepo, request: &Prepare<'_>, target: &Path) -> std::io::Result<()> {
     let host = repo.common_dir.join("config");
-    let files: Vec<&Path> = std::iter::once(host.as_path()).chain(request.user_configs.iter().copied()).collect();
+    let files: Vec<&Path> = std::iter::once(host.as_path())
+        .chain(request.user_configs.iter().copied())
+        .collect();
     let identity = Identity::from_files(&files);
     let config = Config::read(&host).unwrap_or_default();
     let (version, extension) = match repo.format {
         ObjectFormat::Sha1 => (0, String::new()),
-        ObjectFormat::Sha256 => (1, format!("[extensions]\n\tobjectformat = {}\n", repo.format.name())),
+        ObjectFormat::Sha256 => (
+            1,
+            format!("[extensions]\n\tobjectformat = {}\n", repo.format.name()),
+        ),
     };
     let mut text = format!(
         "[core]\n\trepositoryformatversion = {version}\n\tfilemode = true\n\tbare = false\n\tlogallrefupdates = true\n\
@@ -152,7 +188,15 @@ fn write_config(repo: &HostRepo, request: &Prepare<'_>, target: &Path) -> std::i
         identity.name, identity.email
     );
     // Plain switches that change what a commit or a checkout holds; none of them names a program or a path.
-    for key in ["autocrlf", "ignorecase", "precomposeunicode", "sparsecheckout", "sparsecheckoutcone", "eol", "longpaths"] {
+    for key in [
+        "autocrlf",
+        "ignorecase",
+        "precomposeunicode",
+        "sparsecheckout",
+        "sparsecheckoutcone",
+        "eol",
+        "longpaths",
+    ] {
         let value = config.get(&format!("core.{key}")).map(str::to_ascii_lowercase);
         if let Some(value @ ("true" | "false" | "input" | "lf" | "crlf" | "native")) = value.as_deref() {
             text.push_str(&format!("[core]\n\t{key} = {value}\n"));
@@ -160,7 +204,12 @@ fn write_config(repo: &HostRepo, request: &Prepare<'_>, target: &Path) -> std::i
     }
     std::fs::write(target.join("config"), text)?;
     for name in ["info/exclude", "info/sparse-checkout"] {
-        let from = if name == "info/exclude" { &repo.common_dir } else { &repo.git_dir }.join(name);
+        let from = if name == "info/exclude" {
+            &repo.common_dir
+        } else {
+            &repo.git_dir
+        }
+        .join(name);
         if from.symlink_metadata().is_ok_and(|meta| meta.is_file()) {
             copy_file(&from, &target.join(name))?;
         }
@@ -177,12 +226,21 @@ fn copy_index(repo: &HostRepo, target: &Path) -> std::io::Result<()> {
     }
     copy_file(&index, &target.join("index"))?;
     let meta = std::fs::metadata(&index)?;
-    let time = Timespec { tv_sec: meta.mtime(), tv_nsec: meta.mtime_nsec() };
-    let times = Timestamps { last_access: time, last_modification: time };
+    let time = Timespec {
+        tv_sec: meta.mtime(),
+        tv_nsec: meta.mtime_nsec(),
+    };
+    let times = Timestamps {
+        last_access: time,
+        last_modification: time,
+    };
     rustix::fs::utimensat(CWD, target.join("index"), &times, AtFlags::SYMLINK_NOFOLLOW)?;
     for entry in std::fs::read_dir(&repo.git_dir)? {
         let entry = entry?;
-        let shared = entry.file_name().to_str().is_some_and(|name| name.starts_with("sharedindex."));
+        let shared = entry
+            .file_name()
+            .to_str()
+            .is_some_and(|name| name.starts_with("sharedindex."));
         if shared && entry.file_type()?.is_file() {
             copy_file(&entry.path(), &target.join(entry.file_name()))?;
         }
@@ -195,12 +253,27 @@ fn hide_absent(git: &HostGit, repo: &HostRepo, request: &Prepare<'_>, target: &P
     if request.absent.is_empty() || target.join("index").symlink_metadata().is_err() {
         return Ok(());
     }
-    let scratch = Scratch::new(request.scratch, repo.format, &[target.join("objects").canonicalize().map_err(|error| unusable(target, error.to_string()))?])?;
+    let scratch = Scratch::new(
+        request.scratch,
+        repo.format,
+        &[target
+            .join("objects")
+            .canonicalize()
+            .map_err(|error| unusable(target, error.to_string()))?],
+    )?;
     let index = vec![("GIT_INDEX_FILE", target.join("index"))];
-    let listed = git.run(&scratch, Call { arguments: vec!["ls-files", "--cached", "-z"], variables: index.clone(), ..Call::default() })?;
+    let listed = git.run(
+        &scratch,
+        Call {
+            arguments: vec!["ls-files", "--cached", "-z"],
+            variables: index.clone(),
+            ..Call::default()
+        },
+    )?;
     let mut input = Vec::new();
     for name in listed.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        let hidden = TreePath::new(name).is_ok_and(|path| request.absent.iter().any(|absent| path.starts_with(absent)));
+        let hidden = TreePath::new(name)
+            .is_ok_and(|path| request.absent.iter().any(|absent| path.starts_with(absent)));
         if hidden {
             input.extend_from_slice(name);
             input.push(0);
@@ -214,6 +287,14 @@ fn hide_absent(git: &HostGit, repo: &HostRepo, request: &Prepare<'_>, target: &P
     let mut variables = index;
     variables.push(("GIT_WORK_TREE", empty));
     let arguments = vec!["update-index", "--skip-worktree", "-z", "--stdin"];
-    git.run(&scratch, Call { arguments, input, variables, ..Call::default() })?;
+    git.run(
+        &scratch,
+        Call {
+            arguments,
+            input,
+            variables,
+            ..Call::default()
+        },
+    )?;
     Ok(())
 }

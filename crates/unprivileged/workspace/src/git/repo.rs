@@ -138,24 +138,43 @@ impl HostRepo {
         };
         let (git_dir, common_dir) = if meta.is_dir() {
             if dot_git.join("commondir").symlink_metadata().is_ok() {
-                return Err(unusable(source, "its .git directory claims to be part of another repository (commondir)"));
+                return Err(unusable(
+                    source,
+                    "its .git directory claims to be part of another repository (commondir)",
+                ));
             }
             (dot_git.clone(), dot_git)
         } else if meta.is_file() {
             follow_pointer(source, &dot_git)?
         } else {
-            return Err(unusable(source, "its .git is a link or special file; use the real directory"));
+            return Err(unusable(
+                source,
+                "its .git is a link or special file; use the real directory",
+            ));
         };
         for part in ["objects", "refs"] {
-            if !common_dir.join(part).symlink_metadata().is_ok_and(|meta| meta.is_dir()) {
-                return Err(unusable(source, format!("its {part} is not a directory of its own")));
+            if !common_dir
+                .join(part)
+                .symlink_metadata()
+                .is_ok_and(|meta| meta.is_dir())
+            {
+                return Err(unusable(
+                    source,
+                    format!("its {part} is not a directory of its own"),
+                ));
             }
         }
         let config = Config::read(&common_dir.join("config"))
             .ok_or_else(|| unusable(source, "its config cannot be read"))?;
-        if config.get("extensions.refstorage").is_some_and(|kind| kind != "files") {
-            return Err(unusable(source, "its references are not stored as files (reftable), which bastle cannot copy yet")
-                .help("git refs migrate --ref-format=files, or bastle run --workspace in-place -- CMD"));
+        if config
+            .get("extensions.refstorage")
+            .is_some_and(|kind| kind != "files")
+        {
+            return Err(unusable(
+                source,
+                "its references are not stored as files (reftable), which bastle cannot copy yet",
+            )
+            .help("git refs migrate --ref-format=files, or bastle run --workspace in-place -- CMD"));
         }
         let format = match config.get("extensions.objectformat") {
             None | Some("sha1") => ObjectFormat::Sha1,
@@ -196,12 +215,20 @@ impl HostRepo {
         let mut left = MAX_LOOSE_REFS;
         for space in ["heads", "tags", "remotes"] {
             let directory = self.common_dir.join("refs").join(space);
-            walk_loose(&directory, &format!("refs/{space}"), 0, &mut left, &mut |name, path| {
-                let id = read_small(path, 128).ok().and_then(|bytes| parse_id(&bytes, self.format));
-                if let Some(id) = id {
-                    found.insert(name, id);
-                }
-            })
+            walk_loose(
+                &directory,
+                &format!("refs/{space}"),
+                0,
+                &mut left,
+                &mut |name, path| {
+                    let id = read_small(path, 128)
+                        .ok()
+                        .and_then(|bytes| parse_id(&bytes, self.format));
+                    if let Some(id) = id {
+                        found.insert(name, id);
+                    }
+                },
+            )
             .map_err(|error| fail(format!("references: {error}")))?;
         }
         Ok(found)
@@ -214,21 +241,34 @@ fn follow_pointer(source: &Path, dot_git: &Path) -> Result<(PathBuf, PathBuf), F
     let fail = |why: &str| unusable(source, why.to_owned());
     let bytes = read_small(dot_git, MAX_POINTER).map_err(|error| unusable(source, error.to_string()))?;
     let text = std::str::from_utf8(&bytes).map_err(|_| fail("its .git file is not text"))?;
-    let target = text.strip_prefix("gitdir: ").ok_or_else(|| fail("its .git file is not a pointer"))?;
-    let real = |path: PathBuf| path.canonicalize().map_err(|_| fail("its .git file points to nothing"));
+    let target = text
+        .strip_prefix("gitdir: ")
+        .ok_or_else(|| fail("its .git file is not a pointer"))?;
+    let real = |path: PathBuf| {
+        path.canonicalize()
+            .map_err(|_| fail("its .git file points to nothing"))
+    };
     let git_dir = real(source.join(target.trim_end_matches('\n')))?;
     let here = real(source.to_owned())?;
     if let Ok(back) = read_small(&git_dir.join("gitdir"), MAX_POINTER) {
         let back = String::from_utf8_lossy(&back);
-        let points_back = git_dir.join(back.trim_end_matches('\n')).canonicalize().is_ok_and(|path| path == here.join(".git"));
-        let worktrees = git_dir.parent().filter(|parent| parent.file_name().is_some_and(|name| name == "worktrees"));
-        let common = read_small(&git_dir.join("commondir"), MAX_POINTER).map_err(|_| fail("its worktree has no commondir"))?;
+        let points_back = git_dir
+            .join(back.trim_end_matches('\n'))
+            .canonicalize()
+            .is_ok_and(|path| path == here.join(".git"));
+        let worktrees = git_dir
+            .parent()
+            .filter(|parent| parent.file_name().is_some_and(|name| name == "worktrees"));
+        let common = read_small(&git_dir.join("commondir"), MAX_POINTER)
+            .map_err(|_| fail("its worktree has no commondir"))?;
         let common = real(git_dir.join(String::from_utf8_lossy(&common).trim_end_matches('\n')))?;
         // The directory above `worktrees` is the common one by construction; anything else was edited by hand.
         if points_back && worktrees.and_then(Path::parent) == Some(common.as_path()) {
             return Ok((git_dir, common));
         }
-        return Err(fail("its .git file points to a worktree that does not point back"));
+        return Err(fail(
+            "its .git file points to a worktree that does not point back",
+        ));
     }
     let module_of_parent = here
         .ancestors()
@@ -241,22 +281,29 @@ fn follow_pointer(source: &Path, dot_git: &Path) -> Result<(PathBuf, PathBuf), F
 }
 
 fn read_head(source: &Path, git_dir: &Path, common: &Path, format: ObjectFormat) -> Result<Head, Fault> {
-    let bytes = read_small(&git_dir.join("HEAD"), 1024).map_err(|error| unusable(source, format!("HEAD: {error}")))?;
+    let bytes = read_small(&git_dir.join("HEAD"), 1024)
+        .map_err(|error| unusable(source, format!("HEAD: {error}")))?;
     let text = String::from_utf8_lossy(&bytes);
     let Some(name) = text.strip_prefix("ref:").map(str::trim) else {
         let id = parse_id(&bytes, format).ok_or_else(|| unusable(source, "its HEAD is malformed"))?;
         return Ok(Head::Detached(id));
     };
-    let well_formed = name.strip_prefix("refs/heads/").is_some_and(|short| super::BranchName::new(short).is_ok());
+    let well_formed = name
+        .strip_prefix("refs/heads/")
+        .is_some_and(|short| super::BranchName::new(short).is_ok());
     if !well_formed {
         return Err(unusable(source, "its HEAD names no branch"));
     }
     let name = name.to_owned();
-    let loose = read_small(&common.join(&name), 128).ok().and_then(|bytes| parse_id(&bytes, format));
+    let loose = read_small(&common.join(&name), 128)
+        .ok()
+        .and_then(|bytes| parse_id(&bytes, format));
     let packed = || {
         let bytes = read_small(&common.join("packed-refs"), MAX_PACKED_REFS).ok()?;
         let wanted = |(found, _): &(String, ObjectId)| *found == name;
-        parse_packed(&String::from_utf8_lossy(&bytes), format).find(wanted).map(|(_, id)| id)
+        parse_packed(&String::from_utf8_lossy(&bytes), format)
+            .find(wanted)
+            .map(|(_, id)| id)
     };
     Ok(match loose.or_else(packed) {
         Some(commit) => Head::Branch { name, commit },
@@ -298,8 +345,12 @@ fn walk_loose(
     }
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
-        *left = left.checked_sub(1).ok_or_else(|| std::io::Error::other("more loose references than any repository has"))?;
-        let Some(name) = entry.file_name().to_str().map(|name| format!("{prefix}/{name}")) else { continue };
+        *left = left
+            .checked_sub(1)
+            .ok_or_else(|| std::io::Error::other("more loose references than any repository has"))?;
+        let Some(name) = entry.file_name().to_str().map(|name| format!("{prefix}/{name}")) else {
+            continue;
+        };
         let kind = entry.file_type()?;
         if kind.is_dir() {
             walk_loose(&entry.path(), &name, depth + 1, left, visit)?;

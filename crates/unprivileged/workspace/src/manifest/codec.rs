@@ -48,7 +48,9 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), ManifestError> {
     // Neighbours mostly share their directory: one lookup per run of siblings.
     let mut known: Option<TreePath> = None;
     for entry in entries {
-        let Some(parent) = entry.path.parent() else { continue };
+        let Some(parent) = entry.path.parent() else {
+            continue;
+        };
         if known.as_ref() == Some(&parent) {
             continue;
         }
@@ -167,7 +169,11 @@ fn entry(rest: &mut &[u8]) -> Result<Entry, ManifestError> {
 fn commit(bytes: &[u8]) -> Result<String, ManifestError> {
     let clean = bytes.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     let text = std::str::from_utf8(bytes).map_err(|_| ManifestError::Value)?;
-    if clean { Ok(text.to_owned()) } else { Err(ManifestError::Value) }
+    if clean {
+        Ok(text.to_owned())
+    } else {
+        Err(ManifestError::Value)
+    }
 }
 
 fn opaque(tag: u8) -> Result<Opaque, ManifestError> {

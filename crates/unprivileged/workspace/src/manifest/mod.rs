@@ -243,9 +243,13 @@ impl Manifest {
     /// Number of files and bytes in them.
     #[must_use]
     pub fn totals(&self) -> (u64, u64) {
-        self.entries.iter().fold((0, 0), |(files, bytes), entry| match &entry.kind {
-            Kind::File { size, .. } => (files + 1, bytes.saturating_add(*size)),
-            Kind::Symlink { .. } | Kind::Dir | Kind::Submodule { .. } | Kind::Opaque { .. } => (files, bytes),
-        })
+        self.entries
+            .iter()
+            .fold((0, 0), |(files, bytes), entry| match &entry.kind {
+                Kind::File { size, .. } => (files + 1, bytes.saturating_add(*size)),
+                Kind::Symlink { .. } | Kind::Dir | Kind::Submodule { .. } | Kind::Opaque { .. } => {
+                    (files, bytes)
+                }
+            })
     }
 }

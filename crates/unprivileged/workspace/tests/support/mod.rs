@@ -87,7 +87,11 @@ pub(crate) fn look(root: &Path) -> BTreeMap<Vec<u8>, (char, u32, Vec<u8>)> {
                 open.push(path.clone());
                 ('d', 0, Vec::new())
             } else if meta.is_symlink() {
-                ('l', 0, fs::read_link(&path).unwrap().as_os_str().as_bytes().to_vec())
+                (
+                    'l',
+                    0,
+                    fs::read_link(&path).unwrap().as_os_str().as_bytes().to_vec(),
+                )
             } else if meta.is_file() {
                 ('f', meta.mode() & 0o100, fs::read(&path).unwrap())
             } else {
