@@ -22,9 +22,14 @@ use std::time::Instant;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::oneshot;
 
-/// Threads that serve connections. Passing bytes happens in the kernel; two keep one slow handshake from holding up
-/// the rest.
-const WORKERS: usize = 2;
+/// Most threads that serve connections.
+const MOST_WORKERS: usize = 4;
+
+/// One processor is left to the agent, and on two processors one thread is faster than two: passing bytes happens in
+/// the kernel, and waking each other would cost more than it gains.
+fn workers() -> usize {
+    std::thread::available_parallelism().map_or(1, |cpus| cpus.get().saturating_sub(1).clamp(1, MOST_WORKERS))
+}
 
 /// Runs the egress process on its socket to control until that closes. The result is the exit code.
 #[must_use]
@@ -59,7 +64,7 @@ pub(crate) fn raise_file_limit() {
 /// The runtime of this crate.
 pub(crate) fn runtime() -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(WORKERS)
+        .worker_threads(workers())
         .thread_name("egress")
         .enable_io()
         .enable_time()

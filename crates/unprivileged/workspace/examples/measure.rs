@@ -103,7 +103,7 @@ fn create(place: &Place, source: &Path, name: String) -> Result<Workspace, Fault
         run,
         source,
         hidden: &|_| false,
-        git: &mut |_, _| Ok(GitMade::default()),
+        git: &mut |_| Ok(GitMade::default()),
         progress: &mut |_| {},
     };
     Workspace::create(place, request)

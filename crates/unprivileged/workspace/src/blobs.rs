@@ -4,7 +4,7 @@
 use crate::manifest::Content;
 use bastle_contract::{Code, Fault};
 use std::fs::File;
-use std::io::{Read, Seek, Write};
+use std::io::{self, Read, Seek, Write};
 
 /// Where contents come from: immutable, addressed by digest, so that the agent cannot swap one between its
 /// classification and its use.
@@ -43,6 +43,34 @@ pub fn read_blob(blobs: &dyn Blobs, digest: &Content, most: u64) -> Result<Optio
         ));
     }
     Ok(Some(bytes))
+}
+
+/// Whether copied bytes were those of their digest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Checked {
+    /// They were.
+    Right,
+    /// They were others; what was written must not be used.
+    Wrong,
+}
+
+/// Copies a content and says whether it is that of the digest.
+pub(crate) fn copy_checked(mut source: File, mut target: &File, digest: &Content) -> io::Result<Checked> {
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0_u8; 128 * 1024];
+    loop {
+        let read = match source.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        hasher.update(&buffer[..read]);
+        target.write_all(&buffer[..read])?;
+    }
+    let same = hasher.finalize().as_bytes() == digest.as_bytes();
+    Ok(if same { Checked::Right } else { Checked::Wrong })
 }
 
 impl Blobs for crate::store::Store {

@@ -44,6 +44,19 @@ pub enum About {
     Note(String),
 }
 
+impl Finding {
+    /// The name, when it says that the copy does not have it.
+    #[must_use]
+    pub fn absent(&self) -> Option<&TreePath> {
+        match self.about {
+            About::Hidden | About::Special | About::TooLarge | About::TooDeep | About::Unreadable => {
+                Some(&self.path)
+            }
+            About::LinkOutside | About::HardLink | About::Moving | About::BeforeLost | About::Note(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let about = match &self.about {

@@ -12,7 +12,7 @@ use crate::path::TreePath;
 use crate::store::copy_hashing;
 use bastle_contract::Fault;
 use std::collections::BTreeSet;
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -213,15 +213,16 @@ fn is_worthless(why: Opaque) -> bool {
 }
 
 /// Empties a directory of temporary files.
-pub(crate) fn sweep(dir: &Path) -> Result<(), Fault> {
-    let listing = match fs::read_dir(dir) {
-        Ok(listing) => listing,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(io_fault("list", dir, error)),
+pub(crate) fn sweep(path: &Path) -> Result<(), Fault> {
+    let dir = match Dir::open_own(path) {
+        Ok(dir) => dir,
+        Err(error) if is_gone(&error) => return Ok(()),
+        Err(error) => return Err(io_fault("open", path, error)),
     };
-    for entry in listing {
-        let path = entry.map_err(|e| io_fault("list", dir, e))?.path();
-        fs::remove_file(&path).map_err(|e| io_fault("remove", &path, e))?;
+    let names = dir.list().map_err(|e| io_fault("list", path, e))?;
+    for listed in names {
+        dir.remove_all(&listed.name)
+            .map_err(|e| io_fault("empty", path, e))?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use crate::audit_delta::{Change, Scope, delta};
 use crate::beneath::Dir;
 use crate::durable::Step;
 use crate::faults::io_fault;
-use crate::manifest::{Content, Kind};
+use crate::manifest::{Content, Kind, Manifest};
 use crate::meta::{Reason, State};
 use crate::path::TreePath;
 use crate::place::{Place, Wait};
@@ -61,10 +61,12 @@ impl Workspace {
         }
         let (taken, now) = self.snapshot_held(None, Reason::Look)?;
         let id = taken.snapshot.manifest;
-        let changes = delta(&self.base()?, &now, Scope::Whole);
-        let work = changes.iter().filter(|change| is_work(change)).count();
+        let work = work_since(&self.base()?, &now);
         let unread = taken.findings.len();
-        let elsewhere = meta.applied == Some(id);
+        let elsewhere = match &meta.applied {
+            Some(applied) => work_since(&self.store.manifest(applied)?, &now) == 0,
+            None => false,
+        };
         let named = discard.is_some_and(|digest| Content::from(digest) == id);
         if (work == 0 && unread == 0) || elsewhere || named {
             return Ok(());
@@ -104,6 +106,11 @@ impl Workspace {
         drop(all);
         Ok(paths)
     }
+}
+
+fn work_since(before: &Manifest, now: &Manifest) -> usize {
+    let changes = delta(before, now, Scope::Whole);
+    changes.iter().filter(|change| is_work(change)).count()
 }
 
 /// Whether a change is something a person could miss. In the copy's own repository only references are: git rewrites
@@ -181,6 +188,7 @@ fn collect(place: &Place, source: &Path, store: &Store) -> Result<Vec<PathBuf>, 
             .iter()
             .map(|snapshot| snapshot.manifest)
             .chain(meta.base.manifest)
+            .chain(meta.applied)
         {
             if keep.insert(id) {
                 keep.extend(contents_of(&store.manifest(&id)?));
@@ -194,7 +202,7 @@ fn collect(place: &Place, source: &Path, store: &Store) -> Result<Vec<PathBuf>, 
     store.collect(&alone, &keep)
 }
 
-fn contents_of(manifest: &crate::manifest::Manifest) -> impl Iterator<Item = Content> + '_ {
+fn contents_of(manifest: &Manifest) -> impl Iterator<Item = Content> + '_ {
     manifest.entries().iter().filter_map(|entry| match &entry.kind {
         Kind::File { digest, .. } => Some(*digest),
         Kind::Symlink { .. } | Kind::Dir | Kind::Submodule { .. } | Kind::Opaque { .. } => None,

@@ -12,6 +12,7 @@ use crate::manifest::{Content, Kind, Manifest};
 use crate::meta::{Base, FORMAT, HostPath, Meta, Reason, Snapshot, State, WorkMode};
 use crate::path::TreePath;
 use crate::place::{Held, Place, Wait, missing, write_record};
+use crate::restore::sweep;
 use crate::scan::{Known, scan};
 use crate::seen::{Alive, SeenList, now};
 use crate::store::{Batch, Keep, Store};
@@ -23,7 +24,20 @@ use std::path::{Path, PathBuf};
 const SETTLE_PIECE: usize = 256;
 
 /// Gives the fresh copy its own repository; called after the files are there and before the base is recorded.
-pub type GitHook<'a> = &'a mut dyn FnMut(&Path, &Path) -> Result<GitMade, Fault>;
+pub type GitHook<'a> = &'a mut dyn FnMut(&Fresh<'_>) -> Result<GitMade, Fault>;
+
+/// A copy whose files are there and whose repository is not.
+#[derive(Clone, Copy, Debug)]
+pub struct Fresh<'a> {
+    /// The host's tree.
+    pub source: &'a Path,
+    /// The copy.
+    pub tree: &'a Path,
+    /// For short-lived files, outside the copy; emptied afterwards.
+    pub scratch: &'a Path,
+    /// Names of the source that the copy does not have.
+    pub absent: &'a [TreePath],
+}
 
 /// What the copy's repository is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -145,7 +159,19 @@ impl Workspace {
     fn fill(&self, from: &Dir, mut meta: Meta, request: CreateRequest<'_>) -> Result<(), Fault> {
         let tree = self.open_tree()?;
         let copied = copy_tree(from, &tree, &self.source, request.hidden, request.progress)?;
-        let git = (request.git)(&self.source, &self.tree())?;
+        let absent: Vec<TreePath> = copied
+            .findings
+            .iter()
+            .filter_map(Finding::absent)
+            .cloned()
+            .collect();
+        let git = (request.git)(&Fresh {
+            source: &self.source,
+            tree: &self.tree(),
+            scratch: &self.path("tmp"),
+            absent: &absent,
+        })?;
+        sweep(&self.path("tmp"))?;
         let _shared = self.store.lock_shared()?;
         let batch = self.batch(Keep::Small);
         let known = Known {

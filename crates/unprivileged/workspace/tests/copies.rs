@@ -1,4 +1,11 @@
 //! What a copy holds, what it leaves out, and that the source stays as it is.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests: what they cannot do must fail the test"
+)]
+
 mod support;
 
 use bastle_contract::Code;
@@ -194,7 +201,7 @@ fn a_failing_repository_hook_leaves_no_copy_behind() {
         run: run_id("one"),
         source: &ground.source(),
         hidden: &support::hides_env,
-        git: &mut |_, _| Err(bastle_contract::Fault::new(Code::WorkspaceInvalid, "no", "")),
+        git: &mut |_| Err(bastle_contract::Fault::new(Code::WorkspaceInvalid, "no", "")),
         progress: &mut |_| {},
     };
     assert!(Workspace::create(&ground.place, request).is_err());
@@ -217,8 +224,8 @@ fn a_directory_with_thousands_of_files_is_copied_whole_by_all_workers() {
 fn an_unreadable_file_of_the_user_is_told_and_its_mode_is_never_touched() {
     let ground = Ground::new();
     write(&ground.source(), "locked/file", b"x");
-    fs::set_permissions(ground.source().join("README"), fs::Permissions::from_mode(0)).unwrap();
-    fs::set_permissions(ground.source().join("locked"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(ground.source().join("README"), fs::Permissions::from_mode(0o0)).unwrap();
+    fs::set_permissions(ground.source().join("locked"), fs::Permissions::from_mode(0o0)).unwrap();
     let space = ground.create("one");
     let mode = |name: &str| fs::metadata(ground.source().join(name)).unwrap().mode() & 0o7777;
     assert_eq!((mode("README"), mode("locked")), (0, 0));
@@ -227,4 +234,32 @@ fn an_unreadable_file_of_the_user_is_told_and_its_mode_is_never_touched() {
         assert_eq!(about(&space, "locked"), [About::Unreadable]);
     }
     fs::set_permissions(ground.source().join("locked"), fs::Permissions::from_mode(0o700)).unwrap();
+}
+
+#[test]
+fn the_repository_hook_is_told_what_the_copy_lacks_and_its_scratch_is_emptied() {
+    let ground = Ground::new();
+    let mut absent = Vec::new();
+    let request = bastle_workspace::workspace::CreateRequest {
+        run: run_id("one"),
+        source: &ground.source(),
+        hidden: &support::hides_env,
+        git: &mut |fresh| {
+            absent = fresh.absent.to_vec();
+            write(fresh.scratch, "left/over", b"x");
+            write(fresh.tree, ".git/HEAD", b"ref: refs/heads/agent/x\n");
+            Ok(bastle_workspace::workspace::GitMade::default())
+        },
+        progress: &mut |_| {},
+    };
+    let space = Workspace::create(&ground.place, request).unwrap();
+    assert_eq!(absent, [TreePath::new(".env").unwrap()]);
+    assert_eq!(fs::read_dir(space.path("tmp")).unwrap().count(), 0);
+    // The copy's repository is part of the base: rolling back restores it.
+    fs::remove_file(space.tree().join(".git/HEAD")).unwrap();
+    let base = bastle_workspace::meta::Which::Number(0);
+    space
+        .rollback(&base, bastle_workspace::rollback::Quiet::Unknown)
+        .unwrap();
+    assert!(space.tree().join(".git/HEAD").exists());
 }

@@ -1,5 +1,12 @@
 //! The process is killed before every single step of making, recording, rolling back, forking and removing; after
 //! the next start the tree is old or new, never between, and the agent's work is in the tree or in a snapshot.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests: what they cannot do must fail the test"
+)]
+
 mod support;
 
 use bastle_contract::{Code, Digest};

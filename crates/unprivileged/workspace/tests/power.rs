@@ -1,5 +1,12 @@
 //! The power goes before every single step: of the state, only what was synced is there. A model of the disk keeps
 //! file bytes as of their last sync and names as of the last sync of their directory, and drops everything else.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests: what they cannot do must fail the test"
+)]
+
 mod support;
 
 use bastle_workspace::durable::{Durable, Observer, Step};

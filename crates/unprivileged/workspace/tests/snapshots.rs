@@ -1,4 +1,11 @@
 //! Snapshots, rollback, fork, removal: nothing of the agent's work is lost, and nothing else comes in its place.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests: what they cannot do must fail the test"
+)]
+
 mod support;
 
 use bastle_contract::{Code, Digest};
@@ -159,7 +166,8 @@ fn an_edit_of_the_source_never_enters_a_rollback_and_is_told() {
     let ground = Ground::new();
     let space = ground.create("one");
     write(&space.tree(), "README", b"agent\n");
-    write(&ground.source(), "README", b"person\n");
+    // As long as the first content, so that only its digest tells it apart.
+    write(&ground.source(), "README", b"person.\n");
     let taken = space.snapshot(None, Reason::Turn).unwrap();
     assert!(taken.findings.iter().any(|f| f.about == About::BeforeLost));
     let refused = space.rollback(&Which::Number(0), Quiet::Unknown).unwrap_err();
@@ -407,4 +415,27 @@ fn a_tree_nested_beyond_every_limit_is_told_moved_aside_and_removed_without_fail
     space.remove(None).unwrap();
     let left: Vec<_> = fs::read_dir(ground.place.work()).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn an_index_that_git_rewrote_is_no_work_but_a_moved_branch_is() {
+    let ground = Ground::new();
+    let space = ground.create("one");
+    write(&space.tree(), ".git/index", b"rewritten by a mere status");
+    write(&space.tree(), ".git/logs/HEAD", b"log");
+    space.check_removable(None).unwrap();
+    write(&space.tree(), ".git/refs/heads/agent", b"0123");
+    assert_eq!(
+        space.check_removable(None).unwrap_err().code,
+        Code::WorkspaceUnexported
+    );
+    let (taken, _) = space.current().unwrap();
+    space.mark_applied(taken.snapshot.manifest).unwrap();
+    write(&space.tree(), ".git/index", b"rewritten again");
+    space.check_removable(None).unwrap();
+    write(&space.tree(), "README", b"work after the apply");
+    assert_eq!(
+        space.check_removable(None).unwrap_err().code,
+        Code::WorkspaceUnexported
+    );
 }

@@ -1,5 +1,12 @@
 //! The agent swaps files, links, FIFOs and directories while the host reads: nothing outside is ever read, nothing
 //! hangs. `BASTLE_TEST_SWAPS` sets the number of swaps; the default keeps the suite short.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests: what they cannot do must fail the test"
+)]
+
 mod support;
 
 use bastle_workspace::manifest::{Content, Kind};

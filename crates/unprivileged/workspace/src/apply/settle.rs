@@ -169,24 +169,9 @@ fn remove_waiting(directory: &OwnedFd, name: &str) -> Result<(), SettleError> {
 
 /// Copies and checks; a content that is not its digest's is never written under a name of the host's.
 pub(super) fn copy_checked(source: File, target: &File, digest: &Content) -> Result<(), SettleError> {
-    let mut source = source;
-    let mut hasher = blake3::Hasher::new();
-    let mut buffer = vec![0_u8; 128 * 1024];
-    let mut target = target;
-    loop {
-        let read = match io::Read::read(&mut source, &mut buffer) {
-            Ok(0) => break,
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error.into()),
-        };
-        hasher.update(&buffer[..read]);
-        io::Write::write_all(&mut target, &buffer[..read])?;
-    }
-    if Content::from_bytes(*hasher.finalize().as_bytes()) == *digest {
-        Ok(())
-    } else {
-        Err(SettleError::Damaged)
+    match crate::blobs::copy_checked(source, target, digest)? {
+        crate::blobs::Checked::Right => Ok(()),
+        crate::blobs::Checked::Wrong => Err(SettleError::Damaged),
     }
 }
 

@@ -244,18 +244,25 @@ fn only_named_paths_are_taken_and_ignored_ones_only_when_named() {
 
 #[test]
 fn a_link_on_the_host_is_never_written_through() {
-    let world = world(
-        |root| write(root, "d/keep", b"k\n"),
-        |root| write(root, "d/evil", b"e\n"),
-    );
-    let outside = world.stage.path().join("outside");
-    std::fs::create_dir(&outside).unwrap();
-    std::fs::remove_dir_all(world.host().join("d")).unwrap();
-    std::os::unix::fs::symlink(&outside, world.host().join("d")).unwrap();
-    for resolve in [Resolve::Refuse, Resolve::Theirs] {
-        assert_eq!(world.apply(resolve).unwrap_err().code, Code::WorkspaceConflict);
+    for inside in [false, true] {
+        let world = world(
+            |root| write(root, "d/x/keep", b"k\n"),
+            |root| write(root, "d/x/evil", b"e\n"),
+        );
+        let other = if inside {
+            world.host().join("other")
+        } else {
+            world.stage.path().join("outside")
+        };
+        std::fs::create_dir_all(other.join("x")).unwrap();
+        std::fs::remove_dir_all(world.host().join("d")).unwrap();
+        let to = if inside { Path::new("other") } else { &other };
+        std::os::unix::fs::symlink(to, world.host().join("d")).unwrap();
+        for resolve in [Resolve::Refuse, Resolve::Theirs] {
+            assert_eq!(world.apply(resolve).unwrap_err().code, Code::WorkspaceConflict);
+        }
+        assert_eq!(std::fs::read_dir(other.join("x")).unwrap().count(), 0);
     }
-    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
 }
 
 #[test]
@@ -380,4 +387,96 @@ fn two_applies_at_once_do_not_mix() {
         world.apply(Resolve::Refuse).unwrap_err().code,
         Code::WorkspaceBusy
     );
+}
+
+/// Edits a host file at the moment the apply turns to another one.
+struct Meddler {
+    file: PathBuf,
+    at: usize,
+    seen: AtomicUsize,
+}
+
+impl Observer for Meddler {
+    fn before(&self, step: Step<'_>) {
+        if matches!(step, Step::Tree(_)) && self.seen.fetch_add(1, Ordering::SeqCst) == self.at {
+            std::fs::write(&self.file, b"edited meanwhile\n").unwrap();
+        }
+    }
+}
+
+#[test]
+fn an_edit_in_the_middle_of_an_apply_is_kept_or_the_apply_was_over_before_it() {
+    let mut refused = 0;
+    for at in 0..60 {
+        let world = world(some_base, some_changes);
+        let (mut old, new) = (tree(&world.host()), tree(&world.agent()));
+        let plan = world.plan(&Approvals::default(), &[], Resolve::Refuse);
+        let file = world.host().join("a.txt");
+        let durable = Durable::observed(Arc::new(Meddler {
+            file: file.clone(),
+            at,
+            seen: AtomicUsize::new(0),
+        }));
+        let outcome = world.with(&durable, |target| apply(target, &plan, &world.blobs));
+        let now = tree(&world.host());
+        match outcome {
+            Err(fault) => {
+                refused += 1;
+                assert_eq!(fault.code, Code::WorkspaceConflict, "step {at}");
+                assert_eq!(std::fs::read(&file).unwrap(), b"edited meanwhile\n", "step {at}");
+                for entry in old.iter_mut().filter(|entry| entry.0 == Path::new("a.txt")) {
+                    entry.2 = b"edited meanwhile\n".to_vec();
+                }
+                assert_eq!(now, old, "step {at}");
+            }
+            // The edit came after its file was done: it stands on the new tree.
+            Ok(_) => {
+                let rest = |tree: &[(PathBuf, u32, Vec<u8>)]| {
+                    tree.iter()
+                        .filter(|entry| entry.0 != Path::new("a.txt"))
+                        .cloned()
+                        .collect::<Vec<_>>()
+                };
+                assert_eq!(rest(&now), rest(&new), "step {at}");
+            }
+        }
+    }
+    assert!(refused > 10, "{refused}");
+}
+
+#[test]
+fn a_crash_followed_by_an_edit_is_undone_as_a_whole_and_the_edit_is_kept() {
+    let mut undone = 0;
+    for at in 0..120 {
+        let world = world(some_base, some_changes);
+        let mut old = tree(&world.host());
+        let plan = world.plan(&Approvals::default(), &[], Resolve::Refuse);
+        let crashed = until_crash(at, |durable| {
+            assert!(
+                world
+                    .with(durable, |target| apply(target, &plan, &world.blobs))
+                    .is_ok()
+            );
+        });
+        let file = world.host().join("tool");
+        if !crashed || file.exists() {
+            continue;
+        }
+        write(&world.host(), "tool", b"mine\n");
+        let recovered = world.with(&Durable::default(), recover).unwrap();
+        assert!(
+            !matches!(recovered.as_slice(), [Recovered::Finished(_)]),
+            "step {at}"
+        );
+        let mine = tree(&world.host())
+            .into_iter()
+            .find(|entry| entry.0 == Path::new("tool"))
+            .unwrap();
+        assert_eq!(mine.2, b"mine\n");
+        old.push(mine);
+        old.sort();
+        assert_eq!(tree(&world.host()), old, "step {at}");
+        undone += 1;
+    }
+    assert!(undone > 30, "{undone}");
 }

@@ -53,6 +53,8 @@ pub enum Body {
     Binary,
     /// A file of more than 8 MiB.
     TooLarge,
+    /// The old content is not kept any more.
+    Unknown,
     /// Nothing but the name, the kind or the mode.
     Nothing,
 }
@@ -96,11 +98,12 @@ pub fn diff(change: &Change, blobs: &dyn Blobs) -> Result<FileDiff, Fault> {
     if content_name(change.before.as_ref()) == content_name(change.after.as_ref()) {
         return Ok(result);
     }
-    let sides = (
-        side(change.before.as_ref(), blobs)?,
-        side(change.after.as_ref(), blobs)?,
-    );
-    match sides {
+    let after = side(change.after.as_ref(), blobs)?;
+    let Ok(before) = side(change.before.as_ref(), blobs) else {
+        result.body = Body::Unknown;
+        return Ok(result);
+    };
+    match (before, after) {
         (Side::TooLarge, _) | (_, Side::TooLarge) => result.body = Body::TooLarge,
         (Side::Binary, _) | (_, Side::Binary) => result.body = Body::Binary,
         (Side::Text(old), Side::Text(new)) => {

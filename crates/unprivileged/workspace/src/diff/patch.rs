@@ -26,7 +26,7 @@ pub fn patch(diffs: &[FileDiff]) -> Patch {
         match (sides, &diff.body) {
             // Directories come with their files.
             ((Mode::None, Mode::None), _) => {}
-            ((Mode::Other, _) | (_, Mode::Other), _) | (_, Body::Binary | Body::TooLarge) => {
+            ((Mode::Other, _) | (_, Mode::Other), _) | (_, Body::Binary | Body::TooLarge | Body::Unknown) => {
                 out.left_out.push(diff.path.clone())
             }
             ((Mode::Git(old), Mode::Git(new)), _) if old.starts_with("12") != new.starts_with("12") => {

@@ -37,6 +37,7 @@ pub fn stat(diffs: &[FileDiff]) -> String {
                 size(diff.before.as_ref()),
                 size(diff.after.as_ref())
             ),
+            Body::Unknown => "changed; the old content is not kept".to_owned(),
             Body::Nothing => describe(diff).to_owned(),
         };
         out.push_str(&format!(" {:width$} | {detail}\n", diff.path.to_string()));
@@ -101,6 +102,7 @@ pub fn unified(diffs: &[FileDiff]) -> String {
                 size(diff.before.as_ref()),
                 size(diff.after.as_ref())
             )),
+            Body::Unknown => out.push_str("changed; the old content is not kept\n"),
             Body::Nothing => out.push_str(&format!("{}\n", describe(diff))),
             Body::Text(hunks) => {
                 for hunk in hunks {
@@ -184,6 +186,7 @@ fn json_file(diff: &FileDiff, assessed: Option<&Assessed>) -> Value {
         Body::Text(hunks) => ("text", hunks.as_slice()),
         Body::Binary => ("binary", [].as_slice()),
         Body::TooLarge => ("large", [].as_slice()),
+        Body::Unknown => ("unknown", [].as_slice()),
         Body::Nothing => ("nothing", [].as_slice()),
     };
     let hunks: Vec<Value> = hunks

@@ -69,7 +69,8 @@ pub fn assess_all(
 /// # Errors
 /// When a content cannot be read.
 pub fn assess(rules: &Rules, change: &Change, blobs: &dyn Blobs) -> Result<Assessed, Fault> {
-    let before = text_of(change.before.as_ref(), blobs)?;
+    // An old content that is not kept any more counts as unknown: everything in the new one is news then.
+    let before = text_of(change.before.as_ref(), blobs).unwrap_or(Text::TooLarge);
     let after = text_of(change.after.as_ref(), blobs)?;
     let mut findings = name_findings(&change.path);
     findings.extend(kind_findings(change, &after));

@@ -359,7 +359,7 @@ fn an_approval_of_one_content_does_not_approve_another() {
     let bench = bench();
     let (good, evil) = (
         bench.judge("Makefile", None, Some(b"all:\n")),
-        bench.judge("Makefile", None, Some(b"all:\n\tevil\n")),
+        bench.judge("Makefile", None, Some(b"evil\n")),
     );
     let elsewhere = bench.judge("sub/Makefile", None, Some(b"all:\n"));
     let mut approvals = Approvals::default();

@@ -4,8 +4,8 @@
 //! filter or attribute applies. Objects are built in a scratch repository and handed to the host's object
 //! directory as one checked pack; the branch appears by one atomic reference update, or not at all.
 use super::{BranchName, Call, HostGit, HostRepo, Identity, ObjectId, Scratch, unusable};
-use crate::blobs::Blobs;
-use crate::manifest::Kind;
+use crate::blobs::{Blobs, Checked, copy_checked};
+use crate::manifest::{Content, Kind};
 use crate::path::TreePath;
 use bastle_contract::{Code, Fault};
 use std::path::Path;
@@ -135,7 +135,7 @@ fn index_lines(
             }
             Some(Kind::Dir) => continue,
             Some(Kind::File { digest, mode, .. }) => {
-                let id = hash(git, scratch, std::process::Stdio::from(blobs.open(digest)?))?;
+                let id = hash(git, scratch, digest, blobs)?;
                 (if mode.executable { "100755" } else { "100644" }, id)
             }
             Some(Kind::Symlink { target }) => {
@@ -166,13 +166,28 @@ fn push_line(out: &mut Vec<u8>, mode: &str, id: &str, path: &TreePath) {
     out.push(0);
 }
 
-fn hash(git: &HostGit, scratch: &Scratch, input: std::process::Stdio) -> Result<ObjectId, Fault> {
+/// Stores a content as an object. Through a checked copy: the content may be lent by a tree that still changes.
+fn hash(git: &HostGit, scratch: &Scratch, digest: &Content, blobs: &dyn Blobs) -> Result<ObjectId, Fault> {
+    let path = scratch.path().join("content");
+    let fail = |error: std::io::Error| unusable(scratch.path(), error.to_string());
+    let copy = std::fs::File::create(&path).map_err(fail)?;
+    match copy_checked(blobs.open(digest)?, &copy, digest).map_err(fail)? {
+        Checked::Right => {}
+        Checked::Wrong => {
+            return Err(Fault::new(
+                Code::WorkspaceApply,
+                format!("content {digest}"),
+                "its bytes have changed",
+            ));
+        }
+    }
+    let source = std::fs::File::open(&path).map_err(fail)?;
     let arguments = vec!["hash-object", "-w", "--stdin", "--no-filters"];
     identifier(git.run(
         scratch,
         Call {
             arguments,
-            source: Some(input),
+            source: Some(source.into()),
             ..Call::default()
         },
     )?)

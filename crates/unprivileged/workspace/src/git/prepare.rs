@@ -6,7 +6,9 @@ use super::objects::{self, Transfer, copy_file, copy_shallow};
 use super::{
     BranchName, Call, Config, Head, HostGit, HostRepo, Identity, ObjectFormat, ObjectId, Scratch, unusable,
 };
+use crate::finding::{About, Finding};
 use crate::path::TreePath;
+use crate::workspace::GitMade;
 use bastle_contract::Fault;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 use std::fmt::Write as _;
@@ -57,6 +59,24 @@ impl Prepared {
     #[must_use]
     pub fn extra_binds(&self) -> &[GitBind] {
         &self.binds
+    }
+
+    /// For the record of the copy.
+    #[must_use]
+    pub fn made(&self, branch: &BranchName) -> GitMade {
+        let at = TreePath::new(".git").ok();
+        let note = |text: &String| {
+            Some(Finding {
+                path: at.clone()?,
+                about: About::Note(text.clone()),
+            })
+        };
+        GitMade {
+            head: self.head.as_ref().map(|id| id.as_str().to_owned()),
+            branch: self.host_branch.clone(),
+            agent_branch: Some(branch.as_str().to_owned()),
+            findings: self.notes.iter().filter_map(note).collect(),
+        }
     }
 }
 

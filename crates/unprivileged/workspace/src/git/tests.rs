@@ -288,6 +288,10 @@ fn a_pointer_to_a_repository_elsewhere_is_refused() {
         format!("gitdir: {}\n", private_git.display()).as_bytes(),
     );
     assert_eq!(world.prepare(&evil, &[]).unwrap_err().code, Code::WorkspaceGit);
+    // The worktree of somebody else: it does not point back here.
+    user_git(&private, &["worktree", "add", "-q", "../elsewhere"]);
+    std::fs::copy(world.at("elsewhere").join(".git"), evil.join(".git")).unwrap();
+    assert_eq!(world.prepare(&evil, &[]).unwrap_err().code, Code::WorkspaceGit);
     // A worktree directory of its own whose commondir is the private repository.
     std::fs::remove_file(evil.join(".git")).unwrap();
     std::fs::create_dir_all(evil.join("x/worktrees/w")).unwrap();
@@ -416,4 +420,21 @@ fn every_spelling_of_the_git_directory_is_recognised() {
     for name in [".gitignore", ".github", "git", ".gitx", "a.git", "git~2"] {
         assert!(!is_git_name(name.as_bytes()), "{name:?}");
     }
+}
+
+#[test]
+fn a_content_changed_after_its_review_is_not_committed() {
+    let world = world();
+    let host = world.at("host");
+    repository(&host);
+    let blobs = Folder(world.at("blobs"));
+    let kind = blobs.put(b"reviewed\n");
+    let crate::manifest::Kind::File { digest, .. } = &kind else {
+        panic!()
+    };
+    std::fs::write(world.at("blobs").join(digest.to_string()), b"swapped!\n").unwrap();
+    let before = user_git(&host, &["for-each-ref"]);
+    let refused = world.commit(&host, &[(path("a.txt"), Some(kind))]).unwrap_err();
+    assert_eq!(refused.code, Code::WorkspaceApply);
+    assert_eq!(user_git(&host, &["for-each-ref"]), before);
 }

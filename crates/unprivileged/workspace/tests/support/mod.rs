@@ -1,5 +1,9 @@
 //! What the tests of copies share: a project to copy, a state directory, and looking at trees independently.
-#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "each test file uses a part, and what a helper cannot do must fail the test"
+)]
 
 use bastle_contract::RunId;
 use bastle_workspace::copy::Progress;
@@ -62,7 +66,7 @@ pub(crate) fn create(place: &Place, source: &Path, run: &str) -> Result<Workspac
         run: run_id(run),
         source,
         hidden: &hides_env,
-        git: &mut |_, _| Ok(GitMade::default()),
+        git: &mut |_| Ok(GitMade::default()),
         progress: &mut |_: Progress| {},
     };
     Workspace::create(place, request)
