@@ -97,9 +97,7 @@ fn nothing_leads_out_of_the_sandbox() {
             ["EACCES", "EPERM"].contains(&seen[5].as_str()),
             "ping sockets: {seen:?}"
         );
-        let output = lab
-            .fence()
-            .sh("cat /proc/net/route /proc/net/dev");
+        let output = lab.fence().sh("cat /proc/net/route /proc/net/dev");
         let interfaces: Vec<&str> = output
             .ended
             .stdout

@@ -57,15 +57,20 @@ pub(crate) fn prepare(init: crate::Init) -> Result<Prepared, Fault> {
     };
     drop(theirs);
     // Before it changes its identity. Only speed hangs on it.
-    let mounts = std::fs::File::open(format!("/proc/{pid}/ns/mnt")).map(OwnedFd::from).ok();
+    let mounts = std::fs::File::open(format!("/proc/{pid}/ns/mnt"))
+        .map(OwnedFd::from)
+        .ok();
     let gid = if by_root {
         mapping.outside
     } else {
         rustix::process::getegid().as_raw()
     };
-    let mapped = identity::write_maps(pid, mapping, gid)
-        .and_then(|()| tell(&line, &ToChild::Mapped, &[]));
-    let owners = if by_root { Some(idmap::Blank::make()?) } else { None };
+    let mapped = identity::write_maps(pid, mapping, gid).and_then(|()| tell(&line, &ToChild::Mapped, &[]));
+    let owners = if by_root {
+        Some(idmap::Blank::make()?)
+    } else {
+        None
+    };
     let prepared = Prepared {
         pid,
         pidfd,

@@ -64,7 +64,8 @@ pub fn enter(birth: Birth) -> ! {
             steps.restart();
             let outcome = match release(birth, parts) {
                 Ok(Some((handover, sources))) => {
-                    let carried = ahead.and_then(|(root, filters)| run(&handover, root, &filters, sources, steps));
+                    let carried =
+                        ahead.and_then(|(root, filters)| run(&handover, root, &filters, sources, steps));
                     carried.or_else(|fault| {
                         // The spawner sees the exit and control the closed socket even when this cannot be told.
                         socket::send(&handover.events, &FromInit::Failed(fault), &[]).map(|()| 125)

@@ -242,7 +242,11 @@ impl LaunchPlan {
             ("environment variables", self.env.len(), 1024),
             ("guarded trees", self.guard.trees.len(), 64),
             ("limits", self.limits.len(), LimitKind::ALL.len()),
-            ("transparent ports", self.network.transparent(), crate::egress::MAX_TRANSPARENT),
+            (
+                "transparent ports",
+                self.network.transparent(),
+                crate::egress::MAX_TRANSPARENT,
+            ),
         ];
         if let Some((what, count, most)) = counts.into_iter().find(|(_, count, most)| count > most) {
             return Err(PlanError::TooMany { what, count, most });

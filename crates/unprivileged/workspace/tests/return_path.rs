@@ -15,7 +15,7 @@ use bastle_workspace::git::{
 use bastle_workspace::path::TreePath;
 use bastle_workspace::place::Place;
 use bastle_workspace::rooted::Root;
-use bastle_workspace::workspace::{CreateRequest, GitMade, Workspace};
+use bastle_workspace::workspace::{CreateRequest, Fresh, GitMade, Workspace};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -93,14 +93,14 @@ fn planted_files_stay_behind_and_source_comes_back_and_goes_again() {
     let program = HostGit::find().unwrap();
     let branch = BranchName::of_agent("agent", "feature").unwrap();
     let place = Place::new(stage.path().join("state"));
-    let mut hook = |source: &Path, tree: &Path| {
+    let mut hook = |fresh: &Fresh<'_>| {
         let request = Prepare {
-            source,
-            tree,
-            scratch: &scratch,
+            source: fresh.source,
+            tree: fresh.tree,
+            scratch: fresh.scratch,
             branch: &branch,
             user_configs: &[],
-            absent: &[],
+            absent: fresh.absent,
         };
         Ok(prepare(&program, &request)?.map_or_else(GitMade::default, |made| made.made(&branch)))
     };

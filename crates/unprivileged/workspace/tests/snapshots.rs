@@ -304,6 +304,8 @@ fn an_unchanged_or_applied_copy_is_removed_and_a_running_one_is_not() {
 fn removing_one_run_leaves_the_contents_that_another_needs() {
     let ground = Ground::new();
     let (one, two) = (ground.create("one"), ground.create("two"));
+    write(&two.tree(), "README", b"older work\n");
+    two.current().unwrap();
     for space in [&one, &two] {
         write(&space.tree(), "README", b"same work\n");
         space.current().unwrap();
@@ -318,6 +320,7 @@ fn removing_one_run_leaves_the_contents_that_another_needs() {
             .unwrap(),
         b"same work\n"
     );
+    assert!(two.open(&Content::of(b"older work\n")).is_ok());
     assert!(two.open(&Content::of(b"only in one\n")).is_err());
     two.rollback(&Which::Last, Quiet::Unknown).unwrap();
 }

@@ -71,15 +71,7 @@ pub(crate) fn finish(
         made
     };
     scratch.limit(limit(plan, LimitKind::Disk), limit(plan, LimitKind::Inodes))?;
-    fill(
-        &root,
-        &scratch,
-        &plan.mounts,
-        Material {
-            sources,
-            attachments,
-        },
-    )?;
+    fill(&root, &scratch, &plan.mounts, Material { sources, attachments })?;
     if crate::hooks::enforces("read-only-root") {
         set_attributes(root.mount(), Attributes::READ_ONLY, Depth::One).step("read-only root", "/")?;
     }

@@ -13,7 +13,7 @@ use crate::path::TreePath;
 use crate::rooted::Root;
 use bastle_contract::{Code, Fault};
 use rustix::fs::FlockOperation;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -245,17 +245,14 @@ fn with_waiting_rooms(root: &Root, mut operations: Vec<Operation>, number: u64) 
         }
     }
     // A directory that this apply removes cannot hold what waits: the root can.
-    let removed: Vec<TreePath> = operations
+    let removed: BTreeSet<TreePath> = operations
         .iter()
         .filter(|one| matches!(one.before, Some(Kind::Dir)) && one.after != Some(Kind::Dir))
         .map(|one| one.path.clone())
         .collect();
     for operation in &mut operations {
-        let goes = operation
-            .waits_in
-            .as_ref()
-            .is_some_and(|room| removed.iter().any(|gone| room.starts_with(gone)));
-        if goes {
+        let rooms = std::iter::successors(operation.waits_in.clone(), TreePath::parent);
+        if rooms.into_iter().any(|room| removed.contains(&room)) {
             operation.waits_in = None;
         }
     }

@@ -5,7 +5,7 @@
 //! directory as one checked pack; the branch appears by one atomic reference update, or not at all.
 use super::{BranchName, Call, HostGit, HostRepo, Identity, ObjectId, Scratch, unusable};
 use crate::blobs::{Blobs, Checked, copy_checked};
-use crate::manifest::{Content, Kind};
+use crate::manifest::Kind;
 use crate::path::TreePath;
 use bastle_contract::{Code, Fault};
 use std::path::Path;
@@ -118,46 +118,37 @@ fn index_lines(
     blobs: &dyn Blobs,
 ) -> Result<Vec<u8>, Fault> {
     let none = "0".repeat(request.repo.format.digits());
-    let mut removed = Vec::new();
+    let mut lines = Vec::new();
     let mut added = Vec::new();
+    let contents = scratch.path().join("contents");
+    std::fs::create_dir(&contents).map_err(|error| unusable(scratch.path(), error.to_string()))?;
     for (path, kind) in request.files {
         if path.components().any(super::is_git_name) {
-            return Err(Fault::new(
-                Code::WorkspaceApply,
-                format!("commit {path}"),
-                "the name belongs to git itself",
-            ));
+            let why = "the name belongs to git itself";
+            return Err(Fault::new(Code::WorkspaceApply, format!("commit {path}"), why));
         }
-        let (mode, id) = match kind {
+        let mode = match kind {
             None => {
-                push_line(&mut removed, "0", &none, path);
+                push_line(&mut lines, "0", &none, path);
                 continue;
             }
             Some(Kind::Dir) => continue,
-            Some(Kind::File { digest, mode, .. }) => {
-                let id = hash(git, scratch, digest, blobs)?;
-                (if mode.executable { "100755" } else { "100644" }, id)
-            }
-            Some(Kind::Symlink { target }) => {
-                let call = Call {
-                    arguments: vec!["hash-object", "-w", "--stdin", "--no-filters"],
-                    input: target.0.clone(),
-                    ..Call::default()
-                };
-                ("120000", identifier(git.run(scratch, call)?)?)
-            }
+            Some(Kind::File { mode, .. }) if mode.executable => "100755",
+            Some(Kind::File { .. }) => "100644",
+            Some(Kind::Symlink { .. }) => "120000",
             Some(Kind::Submodule { .. } | Kind::Opaque { .. }) => {
-                return Err(Fault::new(
-                    Code::WorkspaceApply,
-                    format!("commit {path}"),
-                    "it is not a file or link",
-                ));
+                let why = "it is not a file or link";
+                return Err(Fault::new(Code::WorkspaceApply, format!("commit {path}"), why));
             }
         };
-        push_line(&mut added, mode, id.as_str(), path);
+        lay_out(&contents.join(added.len().to_string()), kind.as_ref(), blobs)?;
+        added.push((mode, path));
     }
-    removed.append(&mut added);
-    Ok(removed)
+    let ids = store_contents(git, scratch, added.len())?;
+    for ((mode, path), id) in added.into_iter().zip(&ids) {
+        push_line(&mut lines, mode, id.as_str(), path);
+    }
+    Ok(lines)
 }
 
 fn push_line(out: &mut Vec<u8>, mode: &str, id: &str, path: &TreePath) {
@@ -166,31 +157,54 @@ fn push_line(out: &mut Vec<u8>, mode: &str, id: &str, path: &TreePath) {
     out.push(0);
 }
 
-/// Stores a content as an object. Through a checked copy: the content may be lent by a tree that still changes.
-fn hash(git: &HostGit, scratch: &Scratch, digest: &Content, blobs: &dyn Blobs) -> Result<ObjectId, Fault> {
-    let path = scratch.path().join("content");
-    let fail = |error: std::io::Error| unusable(scratch.path(), error.to_string());
-    let copy = std::fs::File::create(&path).map_err(fail)?;
-    match copy_checked(blobs.open(digest)?, &copy, digest).map_err(fail)? {
-        Checked::Right => {}
-        Checked::Wrong => {
-            return Err(Fault::new(
-                Code::WorkspaceApply,
-                format!("content {digest}"),
-                "its bytes have changed",
-            ));
+/// A checked copy for git to read: the content itself may be lent by a tree that still changes.
+fn lay_out(to: &Path, kind: Option<&Kind>, blobs: &dyn Blobs) -> Result<(), Fault> {
+    let fail = |error: std::io::Error| unusable(to, error.to_string());
+    match kind {
+        Some(Kind::Symlink { target }) => std::fs::write(to, &target.0).map_err(fail),
+        Some(Kind::File { digest, .. }) => {
+            let copy = std::fs::File::create_new(to).map_err(fail)?;
+            match copy_checked(blobs.open(digest)?, &copy, digest).map_err(fail)? {
+                Checked::Right => Ok(()),
+                Checked::Wrong => {
+                    let what = format!("content {digest}");
+                    Err(Fault::new(Code::WorkspaceApply, what, "its bytes have changed"))
+                }
+            }
         }
+        None | Some(Kind::Dir | Kind::Submodule { .. } | Kind::Opaque { .. }) => Ok(()),
     }
-    let source = std::fs::File::open(&path).map_err(fail)?;
-    let arguments = vec!["hash-object", "-w", "--stdin", "--no-filters"];
-    identifier(git.run(
+}
+
+/// Stores the laid-out contents as objects, in one process, without filters.
+fn store_contents(git: &HostGit, scratch: &Scratch, count: usize) -> Result<Vec<ObjectId>, Fault> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    // Relative to the scratch repository, where git is started: plain names whatever the path above them.
+    let input: String = (0..count).map(|number| format!("contents/{number}\n")).collect();
+    let arguments = vec!["hash-object", "-w", "--no-filters", "--stdin-paths"];
+    let listed = git.run(
         scratch,
         Call {
             arguments,
-            source: Some(source.into()),
+            input: input.into_bytes(),
             ..Call::default()
         },
-    )?)
+    )?;
+    let ids: Vec<ObjectId> = String::from_utf8_lossy(&listed)
+        .lines()
+        .filter_map(ObjectId::parse)
+        .collect();
+    if ids.len() == count {
+        Ok(ids)
+    } else {
+        Err(Fault::new(
+            Code::WorkspaceGit,
+            "git hash-object",
+            "it did not name every object",
+        ))
+    }
 }
 
 fn write_commit(
