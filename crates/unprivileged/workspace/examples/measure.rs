@@ -167,9 +167,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     report("snapshot, unchanged", unchanged);
     report("snapshot, 1 % changed", changed);
     report("rollback of 1 %", back);
-    let fork = timed(|| Ok(space.fork(&Which::Last, RunId::try_from("fork".to_owned())?)?))?;
+    let fork = timed(|| Ok(space.fork(&Which::Number(0), RunId::try_from("fork".to_owned())?)?))?;
     report("fork", vec![fork.1]);
-    let removed = timed(|| Ok(fork.0.remove(None)))?;
+    let removed = timed(|| Ok(fork.0.remove(None)?))?;
     report("remove", vec![removed.1]);
     Ok(())
 }

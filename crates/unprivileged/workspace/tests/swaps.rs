@@ -4,7 +4,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "helpers of tests: what they cannot do must fail the test"
+    reason = "what a test cannot prepare must fail it"
 )]
 
 mod support;

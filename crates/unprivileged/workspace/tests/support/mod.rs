@@ -2,7 +2,7 @@
 #![allow(
     dead_code,
     clippy::unwrap_used,
-    reason = "each test file uses a part, and what a helper cannot do must fail the test"
+    reason = "each test file uses a part, and what cannot be prepared must fail the test"
 )]
 
 use bastle_contract::RunId;
