@@ -230,7 +230,7 @@ fn toolchains_of_the_dev_preset_come_first_in_the_path() {
 
 #[test]
 fn a_dry_run_names_every_rule_and_shows_no_secret() {
-    let text = r#"{"version": 1, "env": {"set": {"API": "hunter2"}}, "secrets": [{"name": "GH", "from": "file:/keys/gh", "hosts": ["x.com"]}], "net": {"allow": ["x.com"]}}"#;
+    let text = r#"{"version": 1, "env": {"set": {"API": "hunter2"}}, "secrets": [{"name": "GH", "from": "file:/keys/gh", "hosts": ["x.com"]}], "net": {"allow": ["x.com"], "deny": ["y.com"], "ask": ["z.com"]}}"#;
     let policy = merged(&with_default(&[
         (User, text),
         (Project, r#"{"version": 1, "fs": {"read": [".", "/srv"]}}"#),
@@ -250,6 +250,10 @@ fn a_dry_run_names_every_rule_and_shows_no_secret() {
         "user.json:1",
         "requested, not granted: fs.read /srv",
         "net.allow",
+        "net.deny     y.com",
+        "net.ask      z.com",
+        "GH (file) for x.com",
+        "git.forcePush",
         "score ",
         "+ env.set added API",
     ] {

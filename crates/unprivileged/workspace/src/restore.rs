@@ -167,21 +167,25 @@ impl Restorer<'_> {
         }
     }
 
+    /// By several threads: the file system commits for all who wait at once.
     fn sync(&self, changes: &[Change]) -> Result<(), Fault> {
         let parents: BTreeSet<Option<TreePath>> = changes.iter().map(|change| change.path.parent()).collect();
-        for parent in parents {
-            let shown = &parent
-                .as_ref()
-                .map_or(self.root.to_path_buf(), |p| self.root.join(p.as_path()));
-            self.durable.show(Step::SyncDir(shown));
-            let dir = match self.tree.beneath(parent.as_ref()) {
-                Ok(dir) => dir,
-                Err(error) if is_gone(&error) => continue,
-                Err(error) => return Err(io_fault("open", shown, error)),
-            };
-            rustix::fs::fsync(&dir).map_err(|e| io_fault("sync", shown, e))?;
+        crate::crew::work(
+            parents.into_iter().collect(),
+            |parent, (): &mut (), _| self.sync_one(parent.as_ref()),
+            || {},
+        )
+        .map(|_| ())
+    }
+
+    fn sync_one(&self, parent: Option<&TreePath>) -> Result<(), Fault> {
+        let shown = parent.map_or(self.root.to_path_buf(), |p| self.root.join(p.as_path()));
+        self.durable.show(Step::SyncDir(&shown));
+        match self.tree.beneath(parent) {
+            Ok(dir) => rustix::fs::fsync(&dir).map_err(|e| io_fault("sync", &shown, e)),
+            Err(error) if is_gone(&error) => Ok(()),
+            Err(error) => Err(io_fault("open", &shown, error)),
         }
-        Ok(())
     }
 }
 

@@ -73,7 +73,9 @@ fn answers(group: HostGroup, home: &Path) -> Vec<String> {
         printed(&argv).ok().map(|text| text.to_string())
     };
     match group {
-        HostGroup::Npm => ask(&["npm", "config", "get", "registry"]).into_iter().collect(),
+        HostGroup::Npm => ask(&["npm", "config", "get", "registry", "--loglevel=silent"])
+            .into_iter()
+            .collect(),
         HostGroup::Pypi => {
             pip_defaults(ask(&["pip", "help", "install"]).or_else(|| ask(&["pip3", "help", "install"])))
                 .into_iter()

@@ -27,14 +27,17 @@ impl Rules {
     pub fn new(place: &Place, sources: &Sources, loaded: &mut Loaded) -> Result<Self, Fault> {
         let mut groups = Resolved::new();
         let mut known = Known::default();
+        let mut layers = Vec::new();
+        // A run without a network never asks for its table.
         if reaches(loaded.effective.net.mode) {
             groups::resolve(&mut loaded.effective, &mut groups, place)?;
             known = surroundings::look(place);
+            layers.clone_from(&loaded.layers);
         }
         Ok(Self {
             place: place.clone(),
             sources: sources.clone(),
-            layers: loaded.layers.clone(),
+            layers,
             allow: Vec::new(),
             deny: Vec::new(),
             known,

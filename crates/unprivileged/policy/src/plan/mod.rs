@@ -8,6 +8,7 @@ mod facts;
 mod guard;
 mod limits;
 mod mounts;
+mod network;
 mod render;
 
 pub use egress::EgressMaterial;
@@ -17,7 +18,6 @@ pub use render::{Rendered, render_dry_run};
 
 use crate::effective::{Effective, Origin};
 use crate::layers::LayerKind;
-use crate::net::NetMode;
 use crate::request::{Grant, LaunchRequest};
 use bastle_contract::{
     BackendKind, Code, Fault, Guarantee, HostFacts, LaunchPlan, LimitKind, LimitMechanism, Mechanism, Network,
@@ -249,35 +249,7 @@ fn advisory(effective: &Effective, listing: &mut Vec<PlanLine>) {
             }
         }
     }
-    for rule in effective
-        .net
-        .tiers
-        .iter()
-        .flat_map(|tier| tier.allow.iter().flatten())
-    {
-        listing.push(PlanLine {
-            section: "net.allow".to_owned(),
-            rule: rule.value.to_string(),
-            origin: rule.origin.clone(),
-            mechanism: match effective.net.mode {
-                NetMode::None | NetMode::Offline => Mechanism::Netns,
-                NetMode::Allowlist | NetMode::Open => Mechanism::Proxy,
-            },
-            probe: Some(Guarantee::NetConfined),
-            note: match effective.net.mode {
-                NetMode::None | NetMode::Offline => "no network in this run: nothing gets out".to_owned(),
-                NetMode::Allowlist | NetMode::Open => String::new(),
-            },
-        });
-    }
-    listing.push(PlanLine {
-        section: "net".to_owned(),
-        rule: "own loopback only".to_owned(),
-        origin: built_in(),
-        mechanism: Mechanism::Netns,
-        probe: Some(Guarantee::NetConfined),
-        note: String::new(),
-    });
+    network::list(effective, listing);
 }
 
 /// The origin of what bastle adds by itself.
