@@ -105,3 +105,7 @@ pub(crate) const MAX_WANTED: usize = 32 * 1024;
 
 /// How long the last words may take: control waits for two seconds.
 pub(crate) const FAREWELL: Duration = Duration::from_millis(1_500);
+
+/// How long records gather before they are written, when nobody waits for one: long enough that a flood of tunnels is
+/// written in a few hundred strokes a second, too short for a person to see.
+pub(crate) const GATHER: Duration = Duration::from_millis(4);

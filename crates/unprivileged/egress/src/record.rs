@@ -1,10 +1,11 @@
 //! Tells control what was decided, in order, and waits for the record where an effect must not come first.
 //!
 //! **Trust:** control is trusted. The queue towards it is bounded: when control is slow, the faces wait.
-use crate::limits::{ASK_DEADLINE, MAX_ASKS, MAX_QUEUED, MAX_REPLIES, RECORD_DEADLINE};
+use crate::limits::{ASK_DEADLINE, GATHER, MAX_ASKS, MAX_QUEUED, MAX_REPLIES, RECORD_DEADLINE};
 use bastle_contract::egress::{FromEgress, NetDecision};
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::Thread;
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// Nobody can record any more, so nothing may happen.
@@ -35,6 +36,7 @@ pub(crate) struct Recorder {
     numbers: Mutex<u64>,
     recorded: watch::Sender<u64>,
     asks: Mutex<Asks>,
+    hurry: Arc<OnceLock<Thread>>,
 }
 
 #[derive(Debug, Default)]
@@ -48,6 +50,7 @@ struct Asks {
 pub(crate) struct Outbox {
     queue: mpsc::Receiver<FromEgress>,
     urgent: mpsc::Receiver<FromEgress>,
+    hurry: Arc<OnceLock<Thread>>,
 }
 
 impl Outbox {
@@ -61,6 +64,13 @@ impl Outbox {
         }
     }
 
+    /// Lets frames gather for a moment, so that one write takes many; returns at once when somebody waits for a record.
+    /// For a thread of its own, always the same.
+    pub(crate) fn gather(&self) {
+        self.hurry.get_or_init(std::thread::current);
+        std::thread::park_timeout(GATHER);
+    }
+
     /// A frame that is already there.
     pub(crate) fn ready(&mut self) -> Option<FromEgress> {
         self.urgent.try_recv().or_else(|_| self.queue.try_recv()).ok()
@@ -72,7 +82,9 @@ impl Recorder {
     pub(crate) fn new() -> (Self, Outbox) {
         let (queue, queue_end) = mpsc::channel(MAX_QUEUED);
         let (urgent, urgent_end) = mpsc::channel(MAX_REPLIES);
+        let hurry = Arc::new(OnceLock::new());
         let recorder = Self {
+            hurry: Arc::clone(&hurry),
             queue,
             urgent,
             numbers: Mutex::new(0),
@@ -84,6 +96,7 @@ impl Recorder {
             Outbox {
                 queue: queue_end,
                 urgent: urgent_end,
+                hurry,
             },
         )
     }
@@ -104,6 +117,9 @@ impl Recorder {
         let held = decision.held;
         let seq = self.enqueue(decision, FromEgress::Decided).await?;
         if held {
+            if let Some(writer) = self.hurry.get() {
+                writer.unpark();
+            }
             let mut recorded = self.recorded.subscribe();
             let wait = recorded.wait_for(|upto| *upto >= seq);
             match tokio::time::timeout(RECORD_DEADLINE, wait).await {
@@ -174,7 +190,6 @@ mod tests {
     use super::*;
     use crate::denial::{Asked, Grounds};
     use bastle_contract::egress::{Face, NetVerdict};
-    use std::sync::Arc;
     use std::time::Duration;
 
     #[derive(Clone, Copy, PartialEq, Eq)]

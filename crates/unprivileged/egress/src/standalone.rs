@@ -215,6 +215,7 @@ fn record_in_thread(
         .spawn(move || {
             while let Some(frame) = runtime.block_on(outbox.next()) {
                 let mut frames = vec![frame];
+                outbox.gather();
                 frames.extend(std::iter::from_fn(|| outbox.ready()).take(256));
                 match record(&audit, &frames, verbosity) {
                     Ok(upto) => {
