@@ -13,7 +13,7 @@ fn main() -> ExitCode {
     if verb.as_ref().is_some_and(|verb| verb == bastle_cli::SPAWNER_VERB) {
         return spawner();
     }
-    if verb.as_ref().is_some_and(|verb| verb == EGRESS_VERB) {
+    if verb.as_ref().is_some_and(|verb| verb == bastle_cli::EGRESS_VERB) {
         return egress();
     }
     // Nearly every run needs one, and now it is cheapest. Where it cannot be had, one is started when it is needed.
@@ -25,9 +25,6 @@ fn main() -> ExitCode {
     bastle_cli::offer_standalone(standalone);
     ExitCode::from(bastle_cli::main())
 }
-
-/// The hidden verb under which the binary is egress.
-const EGRESS_VERB: &str = "__egress";
 
 fn egress() -> ExitCode {
     let Ok(control) = std::io::stdin().as_fd().try_clone_to_owned() else {

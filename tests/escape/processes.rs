@@ -125,6 +125,63 @@ fn two_runs_of_the_same_user_do_not_see_each_other() {
 }
 
 #[test]
+fn what_the_caller_typed_and_had_in_its_environment_is_not_in_the_processes_that_serve_the_sandbox() {
+    for_each_identity(|lab| {
+        let mark = mark(lab);
+        let attacker = lab.attacker();
+        let mut command = lab
+            .fence()
+            .env("MY_PASSWORD", "CANARY-VARIABLE")
+            .flags(["--env", "TYPED=CANARY-ARGUMENT"])
+            .command([text(&attacker), "tree", "0", &mark]);
+        let mut living = Background::start(&mut command);
+        assert_eq!(living.line(), "planted");
+        let bytes = |pid: u32, file: &str| std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let holds =
+            |pid: u32, file: &str, what: &str| String::from_utf8_lossy(&bytes(pid, file)).contains(what);
+        let control = living.pid();
+        assert!(
+            holds(control, "environ", "CANARY-VARIABLE") && holds(control, "cmdline", "CANARY-ARGUMENT"),
+            "control: bastle itself was started with both"
+        );
+        let mut found = Vec::new();
+        for name in std::fs::read_dir("/proc").expect("is there").flatten() {
+            let Some(pid) = name
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse::<u32>().ok())
+            else {
+                continue;
+            };
+            let comm = String::from_utf8_lossy(&bytes(pid, "comm")).trim().to_owned();
+            if descends(pid, control) && ["bastle-spawner", "bastle-init"].contains(&comm.as_str()) {
+                assert!(!holds(pid, "environ", "CANARY"), "{comm}");
+                assert!(!holds(pid, "cmdline", "CANARY"), "{comm}");
+                found.push(comm);
+            }
+        }
+        found.sort();
+        found.dedup();
+        assert_eq!(
+            found,
+            ["bastle-init", "bastle-spawner"],
+            "control: both were looked at"
+        );
+        assert!(living.is_alive());
+    });
+}
+
+/// Whether one process is below another.
+fn descends(pid: u32, from: u32) -> bool {
+    let parent = |pid: u32| -> Option<u32> {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+        line.trim().parse().ok().filter(|parent| *parent != 0)
+    };
+    std::iter::successors(parent(pid), |pid| parent(*pid)).any(|above| above == from)
+}
+
+#[test]
 fn pid_1_cannot_be_inspected_killed_or_crippled() {
     for_each_identity(|lab| {
         let attacks: [&[&str]; 12] = [

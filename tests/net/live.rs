@@ -11,15 +11,20 @@ const CUT: Limit = Limit(Duration::from_secs(5));
 
 /// A script that keeps one tunnel busy and says every second whether it still works, and whether a new one does.
 fn watcher(name: &str) -> String {
+    watcher_trusting(name, "LAB_CA")
+}
+
+/// The same, trusting the authorities in the file that `variable` names.
+fn watcher_trusting(name: &str, variable: &str) -> String {
     format!(
         r#"
 import time
-ca = os.environ["LAB_CA"]
+ca = os.environ[{variable:?}]
 def fresh():
     return secure(connect({name:?}, {{tls}}, 5)[0], {name:?}, ca)
 def talk(tls):
     tls.settimeout(5)
-    tls.sendall(b"GET /x HTTP/1.1\r\nHost: {name}\r\n\r\n")
+    tls.sendall(b"GET /x HTTP/1.1\r\nHost: {name}:{{tls}}\r\n\r\n")
     whole = b""
     while not whole.endswith(b"hello from the lab\n"):
         piece = tls.recv(65536)
@@ -173,6 +178,26 @@ fn when_the_proxy_is_killed_nothing_passes_and_the_run_is_told() {
         );
         let audit = serde_json::to_string(&fence.audit()).expect("JSON");
         assert!(audit.contains("net-lost"), "and it is on record: {audit}");
+    });
+}
+
+#[test]
+fn a_run_that_is_looked_into_trusts_the_proxy_that_takes_the_killed_ones_place() {
+    for_each_identity(|lab| {
+        let name = host("reborn");
+        let fence = world().fence(lab, &[&format!("GET {name}:{{tls}}/**")]);
+        // The run's own authority is in SSL_CERT_FILE as it was at the start.
+        let script = watcher_trusting(&name, "SSL_CERT_FILE");
+        let mut living = start(lab, &fence, &script);
+        assert!(says_within(&living, SLOW, "old True new True"), "control");
+        let victim = egress_of(living.pid()).expect("the egress process is a child of the run");
+        rustix::process::kill_process(victim, rustix::process::Signal::KILL).expect("it can be killed");
+        let back = || living.line().ends_with("new True") && egress_of(living.pid()) != Some(victim);
+        assert!(
+            eventually(Limit(Duration::from_secs(20)), back),
+            "it did not come back"
+        );
+        assert!(living.is_alive());
     });
 }
 

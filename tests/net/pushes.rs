@@ -37,22 +37,15 @@ fn fence<'a>(lab: &'a Lab, name: &str, git: &Value) -> Fence<'a> {
     assert!(own.status().expect("chown runs").success());
     let net = json!({ "allow": [format!("GET,POST {name}:{{tls}}/git/**")] });
     let policy = world().policy(lab, &world().document(&net, &json!({ "git": git })));
+    // An author of its own: the same commit in the same second would be on the server already, and not be sent.
+    let author = format!("GIT_AUTHOR_NAME={name}");
+    let committer = format!("GIT_COMMITTER_NAME={name}");
     world()
         .under(lab, &policy)
         .cwd(&workspace.join("clone"))
         .within(SLOW)
-        .flags([
-            "--env",
-            "GIT_AUTHOR_NAME=a",
-            "--env",
-            "GIT_AUTHOR_EMAIL=a@lab.test",
-        ])
-        .flags([
-            "--env",
-            "GIT_COMMITTER_NAME=a",
-            "--env",
-            "GIT_COMMITTER_EMAIL=a@lab.test",
-        ])
+        .flags(["--env", &author, "--env", "GIT_AUTHOR_EMAIL=a@lab.test"])
+        .flags(["--env", &committer, "--env", "GIT_COMMITTER_EMAIL=a@lab.test"])
 }
 
 /// What a reference of the server's repository is.

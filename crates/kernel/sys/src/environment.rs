@@ -1,5 +1,6 @@
 //! Forgetting the arguments and the environment this process was started with.
 use std::ffi::{CStr, c_char};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 
 unsafe extern "C" {
@@ -11,21 +12,25 @@ unsafe extern "C" {
 
 /// Overwrites the arguments with `name` and zeros: what `/proc/PID/cmdline` shows, to everybody who sees the process.
 ///
-/// For a process with one thread that does not ask for its arguments any more.
-pub fn wipe_arguments(name: &str) {
+/// For a process with one thread that does not ask for its arguments any more. Fails where they are not found: then
+/// nothing is overwritten on a guess, and the process must not go on as if it had been.
+pub fn wipe_arguments(name: &str) -> io::Result<()> {
     // SAFETY: a pointer that the C library sets once, before `main`; read only.
     let mut at = unsafe { program_invocation_name };
     let mut name = name.bytes();
     for argument in std::env::args_os() {
         let expected = argument.as_bytes();
         if at.is_null() {
-            return;
+            return Err(io::Error::other(
+                "the arguments are not where the kernel put them",
+            ));
         }
         // SAFETY: the kernel lays the arguments down one after the other, each ended by NUL; so far all were as expected.
         let found = unsafe { CStr::from_ptr(at) };
-        // Somebody moved them: nothing is overwritten on a guess.
         if found.to_bytes() != expected {
-            return;
+            return Err(io::Error::other(
+                "the arguments are not where the kernel put them",
+            ));
         }
         for index in 0..expected.len() {
             let byte = name.next().unwrap_or(0);
@@ -37,6 +42,7 @@ pub fn wipe_arguments(name: &str) {
         // SAFETY: one past the NUL: the next argument, or the first variable, or the end of the stack's texts.
         at = unsafe { at.add(expected.len() + 1) };
     }
+    Ok(())
 }
 
 /// Overwrites every variable with zeros and empties the list, so that neither this process nor a child that is a copy

@@ -35,7 +35,7 @@ pub fn start(init: crate::Init) -> io::Result<Early> {
 /// Leaves everything of the caller's behind: arguments (init is a copy of this process, and its are seen inside),
 /// environment, group, directory, descriptors. Standard error stays, for last words.
 fn settle(line: &OwnedFd) -> io::Result<()> {
-    bastle_sys::environment::wipe_arguments("bastle-spawner");
+    bastle_sys::environment::wipe_arguments("bastle-spawner")?;
     bastle_sys::environment::wipe(KEPT);
     // A group of its own: ^C at a terminal goes to the whole group, and what ends a run is decided by control.
     rustix::process::setpgid(None, None)?;

@@ -5,7 +5,7 @@ use crate::cgroup::Group;
 use crate::identity::{self, Identity};
 use crate::{hooks, idmap};
 use bastle_contract::socket::{self, MAX_DESCRIPTORS};
-use bastle_contract::{Birth, Code, Fault, HostFacts, IdMapping, LimitKind, ToChild, ToSpawner};
+use bastle_contract::{Birth, Code, Fault, HostFacts, IdMapping, LaunchPlan, LimitKind, ToChild, ToSpawner};
 use bastle_sys::clone::{Cloned, Namespaces, clone_into};
 use rustix::process::{Signal, WaitId, WaitIdOptions};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -97,14 +97,19 @@ pub(crate) fn launch(
     let mut prepared = prepared?;
     // Whatever the frame is: the child reads and does nothing before it is released.
     let parts: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
-    let settled = tell(&prepared.line, &ToChild::Plan, &parts)
+    let told = tell(&prepared.line, &ToChild::Plan, &parts);
+    let settled = told
         .and_then(|()| admit::admit(frame, descriptors))
-        .and_then(|admitted| release(admitted, facts, &mut prepared));
-    let (group, wall_ms) = match settled {
+        .map(Admitted::into_plan)
+        .and_then(|plan| Group::create(&plan, &facts.cgroup).map(|group| (plan, group)));
+    let (plan, group) = match settled {
         Ok(settled) => settled,
-        // Before the group goes: its member must be dead.
         Err(cause) => return Err(abandon(prepared).err().unwrap_or(cause)),
     };
+    if let Err(cause) = release(&plan, &group, facts, &mut prepared) {
+        // Before the group goes: its member must be dead, or its directories stay.
+        return Err(abandon(prepared).err().unwrap_or(cause));
+    }
     let Prepared {
         pid,
         pidfd,
@@ -118,37 +123,35 @@ pub(crate) fn launch(
         pid,
         pidfd,
         group,
-        wall_ms,
+        wall_ms: plan.limit(LimitKind::WallTime).map(|rule| rule.value),
         started,
         mounts,
         _claim: claim,
     })
 }
 
-/// Limits and binds, then the word.
+/// Binds and limits, then the word.
 fn release(
-    admitted: Admitted,
+    plan: &LaunchPlan,
+    group: &Group,
     facts: &HostFacts,
     prepared: &mut Prepared,
-) -> Result<(Group, Option<u64>), Fault> {
-    let plan = admitted.into_plan();
+) -> Result<(), Fault> {
     if facts.uid == 0 {
-        let sources = idmap::open_sources(&plan, prepared.mapping, prepared.owners.take())?;
+        let sources = idmap::open_sources(plan, prepared.mapping, prepared.owners.take())?;
         for some in sources.chunks(MAX_DESCRIPTORS) {
             let some: Vec<BorrowedFd<'_>> = some.iter().map(AsFd::as_fd).collect();
             tell(&prepared.line, &ToChild::Sources, &some)?;
         }
     }
-    let group = Group::create(&plan, &facts.cgroup)?;
     if hooks::enforces("cgroup") {
         group.join(prepared.pid)?;
     }
     let word = ToChild::Release {
-        fence: describe(facts, &group),
+        fence: describe(facts, group),
         cgroups: group.evidence().to_vec(),
     };
-    tell(&prepared.line, &word, &[])?;
-    Ok((group, plan.limit(LimitKind::WallTime).map(|rule| rule.value)))
+    tell(&prepared.line, &word, &[])
 }
 
 fn tell(line: &OwnedFd, frame: &ToChild, descriptors: &[BorrowedFd<'_>]) -> Result<(), Fault> {

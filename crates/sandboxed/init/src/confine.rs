@@ -3,7 +3,7 @@ use crate::step::Step;
 use bastle_contract::{Access, Code, Fault, LandlockRule, LaunchPlan, LimitKind, LimitMechanism};
 use landlock::{
     ABI, Access as _, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, RulesetStatus, Scope,
+    RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::CpuSet;
@@ -32,14 +32,7 @@ pub(crate) fn landlock(plan: &LaunchPlan) -> Result<(), Fault> {
         );
     }
     let what = "Landlock";
-    let mut ruleset = Ruleset::default()
-        .set_compatibility(CompatLevel::HardRequirement)
-        .handle_access(AccessFs::from_all(LANDLOCK))
-        .step(what, "handled rights")?
-        .scope(Scope::from_all(LANDLOCK))
-        .step(what, "scopes")?
-        .create()
-        .step(what, "ruleset")?;
+    let mut ruleset = nothing_granted()?;
     // Listing the constructed root shows planned names only, and programs expect to be able to.
     let root = PathFd::new("/").step(what, "/")?;
     ruleset = ruleset
@@ -58,6 +51,25 @@ pub(crate) fn landlock(plan: &LaunchPlan) -> Result<(), Fault> {
         };
         ruleset = ruleset.add_rule(PathBeneath::new(fd, granted)).step(what, path)?;
     }
+    restrict(ruleset)
+}
+
+/// A ruleset about everything that Landlock knows; nothing is granted yet.
+pub(crate) fn nothing_granted() -> Result<RulesetCreated, Fault> {
+    let what = "Landlock";
+    Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(LANDLOCK))
+        .step(what, "handled rights")?
+        .scope(Scope::from_all(LANDLOCK))
+        .step(what, "scopes")?
+        .create()
+        .step(what, "ruleset")
+}
+
+/// Puts it in force; less than all of it is an error.
+pub(crate) fn restrict(ruleset: RulesetCreated) -> Result<(), Fault> {
+    let what = "Landlock";
     // `no_new_privs` is a layer of its own, set before; capabilities, still held here, stand in where a test leaves it out.
     let status = ruleset
         .no_new_privs(false)

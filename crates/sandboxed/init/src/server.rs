@@ -6,10 +6,7 @@ use crate::confine::{self, LANDLOCK};
 use crate::step::Step;
 use crate::{filter, identity};
 use bastle_contract::Fault;
-use landlock::{
-    Access as _, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, RulesetStatus, Scope,
-};
+use landlock::{Access as _, AccessFs, PathBeneath, PathFd, RulesetCreatedAttr};
 use rustix::process::{DumpableBehavior, Gid, Resource, Rlimit, Uid};
 use std::path::Path;
 
@@ -39,27 +36,13 @@ pub fn fence_server(writable: &[&Path]) -> Result<(), Fault> {
         become_nobody()?;
     }
     confine::no_new_privs()?;
-    let what = "Landlock";
-    let mut ruleset = Ruleset::default()
-        .set_compatibility(CompatLevel::HardRequirement)
-        .handle_access(AccessFs::from_all(LANDLOCK))
-        .step(what, "handled rights")?
-        .scope(Scope::from_all(LANDLOCK))
-        .step(what, "scopes")?
-        .create()
-        .step(what, "ruleset")?;
+    let mut ruleset = confine::nothing_granted()?;
     for (fd, path) in rules {
         ruleset = ruleset
             .add_rule(PathBeneath::new(fd, AccessFs::from_all(LANDLOCK)))
-            .step(what, path.display())?;
+            .step("Landlock", path.display())?;
     }
-    let status = ruleset
-        .no_new_privs(false)
-        .restrict_self()
-        .step(what, "restrict_self")?;
-    if status.ruleset != RulesetStatus::FullyEnforced {
-        return Err("not fully enforced").step(what, "restrict_self");
-    }
+    confine::restrict(ruleset)?;
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).step("hiding memory", "prctl")?;
     bastle_sys::seccomp::install(&filter::for_server()).step("system-call filter", "seccomp")
 }
@@ -90,4 +73,60 @@ fn become_nobody() -> Result<(), Fault> {
     rustix::thread::set_thread_res_gid(gid, gid, gid).step(what, "setresgid")?;
     rustix::thread::set_thread_res_uid(uid, uid, uid).step(what, "setresuid")?;
     identity::empty_sets()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+    use std::process::Command;
+
+    const INSIDE: &str = "BASTLE_TEST_INSIDE_SERVER_FENCE";
+    const NAME: &str = "server::tests::a_fenced_server_opens_nothing_executes_nothing_and_has_no_children";
+
+    /// What this thread can still do, one word each.
+    fn abilities() -> String {
+        let file = std::fs::read("/etc/passwd").is_ok();
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "whether a program can be started is the question"
+        )]
+        let program = Command::new("/bin/true").status().is_ok();
+        let socket =
+            |family| rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None).is_ok();
+        let thread = std::thread::Builder::new().spawn(|| ()).is_ok();
+        format!(
+            "file {file} program {program} netlink {} internet {} thread {thread} root {}",
+            socket(AddressFamily::NETLINK),
+            socket(AddressFamily::INET),
+            rustix::process::geteuid().is_root(),
+        )
+    }
+
+    #[test]
+    fn a_fenced_server_opens_nothing_executes_nothing_and_has_no_children() {
+        if std::env::var_os(INSIDE).is_some() {
+            println!("before: {}", abilities());
+            fence_server(&[]).unwrap();
+            println!("after: {}", abilities());
+            return;
+        }
+        // Another process: what is given up here is given up for good.
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the test itself, again, in a process of its own"
+        )]
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", NAME, "--nocapture"])
+            .env(INSIDE, "1")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let root = rustix::process::geteuid().is_root();
+        let before =
+            format!("before: file true program true netlink true internet true thread true root {root}");
+        assert!(said.contains(&before), "control: {said}");
+        let after = "after: file false program false netlink false internet true thread true root false";
+        assert!(said.contains(after), "{said}");
+    }
 }

@@ -1,6 +1,7 @@
 //! The descriptors of a launch, told apart and checked: by the spawner, which admits, and by its child, which carries out.
+//! Documents between processes travel in sealed memory; here is the one way to make and to check it.
 use crate::{LaunchPlan, MAX_PLAN, Stdio};
-use rustix::fs::SealFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
 use serde::de::DeserializeOwned;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -68,6 +69,20 @@ pub fn read_sealed<T: DeserializeOwned>(document: &OwnedFd, most: usize, what: &
         }
     }
     serde_json::from_slice(&bytes).map_err(|error| format!("{what} is malformed: {error}"))
+}
+
+/// A sealed file in memory that holds `bytes`: nobody can change it after it was checked.
+pub fn seal(name: &str, bytes: &[u8]) -> std::io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = rustix::fs::memfd_create(name, flags)?;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let written = rustix::io::write(&file, rest)?;
+        rest = &rest[written..];
+    }
+    let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&file, seals)?;
+    Ok(file)
 }
 
 /// Checks that nobody can change a memory file any more.

@@ -29,7 +29,7 @@ pub use fault::Fault;
 pub use guarantee::{Enforcement, Guarantee, Mechanism};
 pub use handover::{Birth, CgroupEvidence, Handover, ToChild};
 pub use id::{Digest, DigestError, RunId, RunIdError};
-pub use launch::{LaunchParts, check_sealed, read_sealed};
+pub use launch::{LaunchParts, check_sealed, read_sealed, seal};
 pub use limits::{LimitKind, LimitMechanism, LimitRule};
 pub use path::{AbsPath, AbsPathError, NamePattern, NamePatternError};
 pub use plan::{

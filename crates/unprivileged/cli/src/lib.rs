@@ -9,7 +9,7 @@ mod commands;
 mod context;
 mod render;
 
-pub use bastle_control::{SPAWNER_VERB, offer_spawner};
+pub use bastle_control::{EGRESS_VERB, SPAWNER_VERB, offer_spawner};
 
 pub use bastle_control::{StandaloneRequest, StandaloneWish};
 pub use commands::egress::{ServeStandalone, offer_standalone};

@@ -12,7 +12,6 @@ pub mod learn;
 pub mod live;
 mod load;
 mod lookup;
-mod memfd;
 mod naming;
 mod pipeline;
 mod place;

@@ -1,7 +1,6 @@
 //! The spawner as a child of this process, over a socket pair: no daemon, no file, nothing to connect to.
-use crate::memfd::sealed;
 use bastle_contract::{
-    Code, Fault, FromSpawner, HostFacts, LaunchPlan, MAX_PLAN, ToSpawner, WIRE_VERSION, socket,
+    Code, Fault, FromSpawner, HostFacts, LaunchPlan, MAX_PLAN, ToSpawner, WIRE_VERSION, seal, socket,
 };
 use rustix::process::{WaitId, WaitIdOptions};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -90,7 +89,7 @@ impl Spawner {
     ) -> Result<(), Fault> {
         let document = document(plan)?;
         let attached = match plan.attachments {
-            Some(_) => Some(sealed("bastle-attachments", attachments).map_err(|error| {
+            Some(_) => Some(seal("bastle-attachments", attachments).map_err(|error| {
                 Fault::new(
                     Code::FenceStep,
                     "cannot hand the attachments over",
@@ -172,7 +171,7 @@ fn document(plan: &LaunchPlan) -> Result<OwnedFd, Fault> {
         let why = format!("it has {} bytes, at most {MAX_PLAN} are accepted", bytes.len());
         return Err(fault(why).help("grant directories instead of single files, or hide fewer names"));
     }
-    sealed("bastle-plan", &bytes).map_err(|error| fault(error.to_string()))
+    seal("bastle-plan", &bytes).map_err(|error| fault(error.to_string()))
 }
 
 fn lost(why: String) -> Fault {

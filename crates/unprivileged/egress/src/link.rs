@@ -4,7 +4,6 @@
 //! sealed, so that it cannot change between its check and its use.
 use bastle_contract::egress::{FromEgress, MAX_EGRESS_DOCUMENT, ToEgress};
 use bastle_contract::socket;
-use rustix::fs::SealFlags;
 use serde::de::DeserializeOwned;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -62,10 +61,7 @@ pub(crate) fn is_gone(error: &io::Error) -> bool {
 
 /// Reads a JSON document from a sealed memfd. Its bytes are wiped afterwards: it may hold secrets.
 pub(crate) fn read_document<T: DeserializeOwned>(document: &OwnedFd) -> io::Result<T> {
-    let wanted = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK;
-    if !rustix::fs::fcntl_get_seals(document)?.contains(wanted) {
-        return Err(io::Error::other("the document is not sealed"));
-    }
+    bastle_contract::check_sealed(document, "the document").map_err(io::Error::other)?;
     let size = usize::try_from(rustix::fs::fstat(document)?.st_size).map_err(io::Error::other)?;
     if size > MAX_EGRESS_DOCUMENT {
         return Err(io::Error::other("the document is larger than the limit"));

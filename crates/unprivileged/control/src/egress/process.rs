@@ -1,9 +1,8 @@
 //! The egress process as a child of this one, over a socket pair. It is fenced before it reads a byte of the agent;
 //! secrets and rules reach it in sealed memory.
 use super::Attendance;
-use crate::memfd::sealed;
 use bastle_contract::egress::{Faces, FromEgress, MAX_EGRESS_DOCUMENT, SecretValue, ToEgress};
-use bastle_contract::{Code, Fault, RunId, WIRE_VERSION, socket};
+use bastle_contract::{Code, Fault, RunId, WIRE_VERSION, seal, socket};
 use bastle_policy::NetPolicy;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -185,7 +184,7 @@ fn document<T: serde::Serialize>(value: &T) -> Result<OwnedFd, Fault> {
         );
         return Err(fault(why).help("write fewer network rules"));
     }
-    sealed("bastle-egress", &bytes).map_err(|error| fault(error.to_string()))
+    seal("bastle-egress", &bytes).map_err(|error| fault(error.to_string()))
 }
 
 fn lost(why: String) -> Fault {

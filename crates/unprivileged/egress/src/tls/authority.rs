@@ -10,7 +10,6 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
 };
-use rustix::fs::{MemfdFlags, SealFlags};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -56,16 +55,7 @@ impl Authority {
             key: self.key.serialize_pem(),
         };
         let bytes = Zeroizing::new(serde_json::to_vec(&kept).map_err(io::Error::other)?);
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = rustix::fs::memfd_create("bastle-authority", flags)?;
-        let mut rest = bytes.as_slice();
-        while !rest.is_empty() {
-            let written = rustix::io::write(&file, rest)?;
-            rest = &rest[written..];
-        }
-        let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
-        rustix::fs::fcntl_add_seals(&file, seals)?;
-        Ok(file)
+        bastle_contract::seal("bastle-authority", &bytes)
     }
 
     /// The one that a process before this one had.

@@ -46,6 +46,21 @@ async fn only_the_own_run_trusts_its_authority() {
 }
 
 #[tokio::test]
+async fn a_process_that_takes_anothers_place_is_trusted_as_the_first_one_was() {
+    let first = authority("calm-otter");
+    let kept = first.sealed().unwrap();
+    let second = Authority::restored(&kept).unwrap();
+    assert_eq!(first.pem(), second.pem());
+    assert_eq!(
+        handshake(&second, &first, "a.example", "a.example").await,
+        (true, Ok(true))
+    );
+    let nonsense = bastle_contract::seal("x", br#"{"name":"x","certificate":"x","key":"HUSH"}"#).unwrap();
+    let why = Authority::restored(&nonsense).unwrap_err().to_string();
+    assert!(!why.contains("HUSH"), "{why}");
+}
+
+#[tokio::test]
 async fn nothing_is_signed_for_a_name_that_was_not_judged() {
     let one = authority("calm-otter");
     let (client, server) = handshake(&one, &one, "a.example", "b.example").await;
