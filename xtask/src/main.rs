@@ -1,10 +1,11 @@
-//! Chores of the repository: `cargo xtask test | tidy | bench | fuzz`. Developer tool; never shipped.
+//! Chores of the repository: `cargo xtask test | tidy | bench | fuzz | dist`. Developer tool; never shipped.
 //!
 //! Trust: runs with the developer's own rights, on the developer's own tree. It installs system packages only
 //! in `test` and `bench --install`, and says so before it does.
 #![forbid(unsafe_code)]
 
 mod bench;
+mod dist;
 mod fuzz;
 mod sh;
 mod test;
@@ -24,6 +25,7 @@ cargo xtask CHORE
   bench start [--samples N] [--install] [--bin PATH]
   bench policy [--samples N] [--bin PATH]
                                  compare with peers and with the lower bound; writes bench/results.json
+  dist                           the binary as it is shipped: one static file; prints where it is
   fuzz [--seconds N] [--builtin] [TARGET]
                                  coverage-guided where nightly is installed, else the built-in mutation loop
 ";
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         "test" => test::main(rest),
         "bench" => bench::main(rest),
         "fuzz" => fuzz::main(rest),
+        "dist" => dist::main(rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             Ok(())

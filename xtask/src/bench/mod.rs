@@ -50,7 +50,7 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failed> {
     }
     let binary = match &options.binary {
         Some(binary) => binary.clone(),
-        None => shipped_binary()?,
+        None => crate::dist::build()?,
     };
     let (name, group) = match options.group {
         Group::Start => ("start", start::run(&binary, options.samples)?),
@@ -60,14 +60,6 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failed> {
     results::merge(&sh::root().join("bench/results.json"), name, &group)?;
     println!("written: bench/results.json, group {name}");
     Ok(())
-}
-
-fn shipped_binary() -> Result<PathBuf, Failed> {
-    println!("building bastle as it is shipped (profile dist)");
-    let mut command = sh::cargo();
-    command.args(["build", "--profile", "dist", "--quiet", "--package", "bastle"]);
-    sh::stdout_of(&mut command)?;
-    Ok(tools::target_directory()?.join("dist/bastle"))
 }
 
 /// Compiles the static programs of `bench/limit` and returns (`true`, `limit`).
