@@ -2,12 +2,22 @@
 //! exists and before any zone's code runs.
 #![forbid(unsafe_code)]
 
-use bastle_cli::{StandaloneRequest, StandaloneWish};
-use bastle_contract::{Code, Fault};
+mod standing;
+
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // Inside a sandbox the same file is the client of the file broker, under its own name.
+    let mut words = std::env::args_os();
+    if words
+        .next()
+        .is_some_and(|own| Path::new(&own).file_name() == Some("bastle-fs".as_ref()))
+    {
+        let words: Vec<_> = words.collect();
+        return ExitCode::from(bastle_cli::fs_client(&words));
+    }
     // Spawner and egress are this binary under hidden verbs, with their socket as standard input and nothing else.
     let verb = std::env::args_os().nth(1);
     if verb.as_ref().is_some_and(|verb| verb == bastle_cli::SPAWNER_VERB) {
@@ -16,13 +26,19 @@ fn main() -> ExitCode {
     if verb.as_ref().is_some_and(|verb| verb == bastle_cli::EGRESS_VERB) {
         return egress();
     }
+    if verb.as_ref().is_some_and(|verb| verb == standing::VERB) {
+        return standing::serve();
+    }
+    if verb.as_ref().is_some_and(|verb| verb == bastle_cli::BROKER_VERB) {
+        return broker();
+    }
     // Nearly every run needs one, and now it is cheapest. Where it cannot be had, one is started when it is needed.
     if verb.as_ref().is_some_and(|verb| verb == "run")
         && let Ok(early) = bastle_spawner::early::start(bastle_init::enter)
     {
         bastle_cli::offer_spawner(early.socket, early.pidfd);
     }
-    bastle_cli::offer_standalone(standalone);
+    bastle_cli::offer_standalone(standing::start);
     ExitCode::from(bastle_cli::main())
 }
 
@@ -41,53 +57,18 @@ fn egress() -> ExitCode {
     }
 }
 
-/// `bastle egress`: the proxy alone, in front of other sandboxes, with a thread that hears what its operator wants.
-fn standalone(request: StandaloneRequest) -> Result<(), Fault> {
-    let StandaloneRequest {
-        run,
-        state,
-        table,
-        secrets,
-        http,
-        socks,
-        mut wishes,
-        authority,
-    } = request;
-    let (control, commands) = bastle_egress::commands();
-    bastle_egress::preload_roots();
-    let hearing = move || {
-        loop {
-            let heard = match wishes.wait() {
-                StandaloneWish::Reload(table, digest) => control.reload(*table, digest),
-                StandaloneWish::Refused(faults) => {
-                    for fault in faults {
-                        eprintln!("bastle: {fault}; the old rules stay");
-                    }
-                    true
-                }
-                StandaloneWish::Stop => control.stop(),
-            };
-            // The proxy is gone: there is nobody left to tell.
-            if !heard {
-                return;
-            }
-        }
+/// The file broker: fenced as egress is, before it reads a byte of the agent.
+fn broker() -> ExitCode {
+    let Ok(control) = std::io::stdin().as_fd().try_clone_to_owned() else {
+        return ExitCode::FAILURE;
     };
-    std::thread::Builder::new()
-        .name("wishes".to_owned())
-        .spawn(hearing)
-        .map_err(|error| Fault::new(Code::FenceStep, "cannot start a thread", error.to_string()))?;
-    bastle_egress::standalone(bastle_egress::Standalone {
-        run,
-        state,
-        policy: table,
-        secrets,
-        http,
-        socks,
-        authority,
-        verbosity: bastle_egress::Verbosity::Denials,
-        commands,
-    })
+    match bastle_init::fence_server(&[]) {
+        Ok(()) => ExitCode::from(bastle_egress::serve_files(control)),
+        Err(fault) => {
+            eprintln!("bastle: {fault}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn spawner() -> ExitCode {

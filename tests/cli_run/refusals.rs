@@ -60,7 +60,7 @@ fn what_this_build_does_not_have_is_refused_and_never_ignored() {
             &["--net", "none", "--allow-net", "example.com"],
             "BST-USE-001",
         );
-        refused(lab, &["--workspace", "copy"], "BST-USE-001");
+        refused(lab, &["--workspace", "clone"], "BST-USE-001");
         refused(lab, &["--backend", "docker"], "BST-FENCE-007");
         refused(lab, &["--sandbox", "danger-full-access"], "BST-USE-001");
         refused(lab, &["--sandbox", "readonly"], "BST-USE-001");

@@ -11,10 +11,13 @@
 //! | `clients` | a tool that works or fails by its ignorance of proxies instead of by the rules |
 //! | `names` | a name spelled so that rule and dial differ; a pattern that matches more than it says |
 //! | `addresses` | an allowed name that leads to a forbidden address, now or at the next answer |
+//! | `budgets` | more than a person allowed goes out; a question that nobody sees or that any key answers |
 //! | `wire` | requests that two parsers read differently; heads and lines without end |
 //! | `tunnels` | other names, ports or protocols inside an allowed tunnel |
 //! | `requests` | methods, paths, upgrades, redirects or operations beyond the rule |
 //! | `secrets` | a credential that is seen inside, sent elsewhere, or comes back |
+//! | `keyring` | a run that starts without its secret, or an agent that reaches the keyring itself |
+//! | `groups` | a registry that a project names instead of the person; a default that was replaced |
 //! | `pushes` | a push to another branch, repository or by force |
 //! | `live` | a rule that stays after it was taken away; a dead proxy that lets something pass; growth without bound |
 //! | `records` | a request that is not in the audit log, twice in it, or there with its secrets |
@@ -27,7 +30,10 @@ mod support;
 
 mod acceptance;
 mod addresses;
+mod budgets;
 mod clients;
+mod groups;
+mod keyring;
 mod live;
 mod names;
 mod pushes;

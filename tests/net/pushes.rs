@@ -43,6 +43,8 @@ fn fence<'a>(lab: &'a Lab, name: &str, git: &Value) -> Fence<'a> {
     world()
         .under(lab, &policy)
         .cwd(&workspace.join("clone"))
+        // The clone itself: a copy has no remotes.
+        .flags(["--workspace", "in-place"])
         .within(SLOW)
         .flags(["--env", &author, "--env", "GIT_AUTHOR_EMAIL=a@lab.test"])
         .flags(["--env", &committer, "--env", "GIT_COMMITTER_EMAIL=a@lab.test"])
@@ -205,5 +207,37 @@ fn without_anybody_to_ask_a_push_is_denied_by_default() {
         assert_ne!(pushed(&output), ["status 0"], "{output:?}");
         assert_eq!(reference("project.git", &format!("refs/heads/{label}")), None);
         assert!(!decisions(&output, &name, "denied").is_empty(), "{output:?}");
+    });
+}
+
+#[test]
+fn a_branch_moves_forward_to_a_commit_of_an_earlier_push_unasked_and_never_back() {
+    for_each_identity(|lab| {
+        let name = host("git");
+        let label = format!("agent/{}", name.split('.').next().expect("a label"));
+        let output = fence(
+            lab,
+            &name,
+            &json!({ "push": "allow", "forcePush": "deny", "branches": ["agent/*"] }),
+        )
+        .shell(&format!(
+            "{COMMIT}git push -q origin HEAD:refs/heads/{label}-b; echo status $?\n\
+             {COMMIT}git push -q origin HEAD:refs/heads/{label}-a; echo status $?\n\
+             git push -q origin HEAD:refs/heads/{label}-b; echo status $?\n\
+             git push -q origin +HEAD~1:refs/heads/{label}-b; echo status $?; git rev-parse HEAD"
+        ));
+        let statuses = pushed(&output);
+        assert_eq!(
+            statuses[..3],
+            ["status 0"; 3],
+            "the third brings no commit of its own: {output:?}"
+        );
+        assert_ne!(statuses[3], "status 0", "{output:?}");
+        let head = output.said().lines().last().expect("the commit").to_owned();
+        assert_eq!(
+            reference("project.git", &format!("refs/heads/{label}-b")),
+            Some(head),
+            "{output:?}"
+        );
     });
 }

@@ -175,3 +175,136 @@ fn a_company_proxy_that_is_down_denies_and_nothing_goes_directly() {
         says(&open, "hello from the lab");
     });
 }
+
+/// A standing proxy that allows what `allow` says, by its policy file.
+fn standing(lab: &Lab, policy: &std::path::Path, port: u16) -> Background {
+    let mut command = lab.command(bastle());
+    command
+        .args(["egress", "--listen", &format!("127.0.0.1:{port}"), "--policy"])
+        .arg(policy);
+    let mut proxy = Background::start(&mut command);
+    let up = eventually(Limit::HANG, || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    assert!(up && proxy.is_alive(), "it listens");
+    proxy
+}
+
+/// The process that serves, found among the children of `bastle egress`.
+fn server_of(proxy: &Background) -> u32 {
+    let pid = proxy.pid();
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("is there");
+    let mut numbers = children.split_whitespace();
+    let only = numbers
+        .next()
+        .and_then(|child| child.parse().ok())
+        .expect("a child");
+    assert_eq!(numbers.next(), None, "{children}");
+    only
+}
+
+#[test]
+fn the_standing_proxy_is_fenced_itself_and_still_reads_its_policy_again() {
+    for_each_identity(|lab| {
+        let (first, second) = (host("standing"), host("standing-later"));
+        let document =
+            |name: &str| world().document(&json!({ "allow": [format!("{name}:{{tls}}")] }), &json!({}));
+        let policy = world().policy(lab, &document(&first));
+        let port = free_port();
+        let mut proxy = standing(lab, &policy, port);
+        let through = format!("http://127.0.0.1:{port}");
+        let ask = |name: &str| {
+            let url = world().fill(&format!("https://{name}:{{tls}}/"));
+            let ca = world().file("ca.pem").to_str().expect("UTF-8").to_owned();
+            curl(
+                lab,
+                &["-w", "%{http_connect}", "--cacert", &ca, "-x", &through, &url],
+            )
+        };
+        assert_eq!((ask(&first), ask(&second)), ("200".to_owned(), "403".to_owned()));
+        let server = server_of(&proxy);
+        let status = std::fs::read_to_string(format!("/proc/{server}/status")).expect("is there");
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let words = line.unwrap_or_default().split_whitespace();
+            words.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(field("NoNewPrivs:"), ["1"], "{status}");
+        assert_eq!(field("Seccomp:"), ["2"], "{status}");
+        assert_eq!(field("CapEff:"), ["0000000000000000"], "{status}");
+        assert!(
+            !field("Uid:").contains(&"0".to_owned()),
+            "root's proxy is not root: {status}"
+        );
+        // Every thread: one that was there before the fence would be outside it.
+        for thread in std::fs::read_dir(format!("/proc/{server}/task")).expect("is there") {
+            let path = thread.expect("is there").path().join("status");
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            assert!(text.is_empty() || text.contains("Seccomp:\t2"), "{text}");
+        }
+        if rustix::process::geteuid().is_root() {
+            for entry in std::fs::read_dir(format!("/proc/{server}/fd")).expect("root may look") {
+                let target = std::fs::read_link(entry.expect("is there").path()).unwrap_or_default();
+                let shown = target.to_string_lossy().into_owned();
+                let known = ["socket:", "anon_inode:", "pipe:", "/dev/null"];
+                let log = shown.contains("/bastle/audit");
+                let streams = shown.starts_with("/dev/") || shown.contains("/tmp/");
+                assert!(
+                    log || streams || known.iter().any(|begin| shown.starts_with(begin)),
+                    "{shown}"
+                );
+            }
+        }
+        // Replaced as editors do it: another file takes its name.
+        let other = world().policy(lab, &document(&second));
+        std::fs::rename(&other, &policy).expect("own files");
+        proxy.signal(rustix::process::Signal::HUP);
+        assert!(
+            eventually(Limit(Duration::from_secs(20)), || ask(&second) == "200"),
+            "it reads the policy again"
+        );
+        assert_eq!(ask(&first), "403");
+        proxy.signal(rustix::process::Signal::TERM);
+        assert_eq!(proxy.end(Limit(Duration::from_secs(15))), Some(0));
+        let mut verify = lab.command(bastle());
+        verify.args(["audit", "verify"]);
+        let verified = run(&mut verify, b"", Limit::HANG);
+        assert_eq!(verified.code, 0, "its log is sealed and whole: {verified:?}");
+        assert!(!verified.stdout.contains("unsealed"), "{verified:?}");
+    });
+}
+
+#[test]
+fn nothing_is_left_of_a_standing_proxy_that_is_killed() {
+    for_each_identity(|lab| {
+        let name = host("killed");
+        let document = world().document(&json!({ "allow": [format!("{name}:{{tls}}")] }), &json!({}));
+        let policy = world().policy(lab, &document);
+        for victim in ["parent", "server"] {
+            let port = free_port();
+            let mut proxy = standing(lab, &policy, port);
+            let server = server_of(&proxy);
+            if victim == "parent" {
+                proxy.signal(rustix::process::Signal::KILL);
+            } else {
+                let server = rustix::process::Pid::from_raw(i32::try_from(server).expect("a number"));
+                rustix::process::kill_process(server.expect("not 0"), rustix::process::Signal::KILL)
+                    .expect("it can be killed");
+            }
+            assert_ne!(
+                proxy.end(Limit(Duration::from_secs(15))).expect("it ends"),
+                0,
+                "{victim}"
+            );
+            let line = format!("/proc/{server}/cmdline");
+            let gone = || std::fs::read(&line).map_or(true, |line| line.is_empty());
+            assert!(
+                eventually(Limit::HANG, gone),
+                "{victim}: the one that serves lives on"
+            );
+            let closed = || TcpStream::connect(("127.0.0.1", port)).is_err();
+            assert!(
+                eventually(Limit::HANG, closed),
+                "{victim}: something still listens"
+            );
+        }
+    });
+}

@@ -15,6 +15,8 @@ import threading
 import time
 import urllib.parse
 
+import mirror
+
 LOCK = threading.Lock()
 MODEL_USAGE = {"input_tokens": 1000, "output_tokens": 500}
 
@@ -101,6 +103,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             "ws": self.websocket,
             "git": self.git,
             "v1": self.model,
+            "npm": self.packages,
+            "pip": self.packages,
+            "cargo": self.packages,
         }
         handler = known.get(first)
         if handler:
@@ -210,6 +215,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
             else:
                 extra.append((name, value))
         self.answer(status, content, kind if b"Content-Type" in head else "text/plain", extra)
+
+    def packages(self, url, _body):
+        """A package registry."""
+        scheme = "https" if self.settings["face"] == "tls" else "http"
+        found = mirror.answer(scheme, self.headers.get("Host", ""), url.path)
+        if found:
+            self.answer(200, *found)
+        else:
+            self.answer(404, b"no such package\n")
 
     def model(self, url, body):
         """A model's API: the usage fields of the two families, streamed and whole."""

@@ -6,6 +6,7 @@ mod policy;
 mod results;
 mod sample;
 mod start;
+mod workspace;
 
 use crate::sh::{self, Failed};
 use crate::test::tools;
@@ -29,6 +30,7 @@ enum Group {
     Start,
     Policy,
     Egress,
+    Workspace,
 }
 
 /// Whether missing peers are installed from the system's packages.
@@ -56,6 +58,7 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failed> {
         Group::Start => ("start", start::run(&binary, options.samples)?),
         Group::Policy => ("policy", policy::run(&binary, options.samples)?),
         Group::Egress => ("egress", egress::run(&binary, options.samples)?),
+        Group::Workspace => ("workspace", workspace::run(&binary)?),
     };
     results::merge(&sh::root().join("bench/results.json"), name, &group)?;
     println!("written: bench/results.json, group {name}");
@@ -64,19 +67,21 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failed> {
 
 /// Compiles the static programs of `bench/limit` and returns (`true`, `limit`).
 fn compile_limit() -> Result<(PathBuf, PathBuf), Failed> {
+    Ok((compile("true")?, compile("limit")?))
+}
+
+/// Compiles one static program of `bench/limit`.
+fn compile(name: &str) -> Result<PathBuf, Failed> {
     let sources = sh::root().join("bench/limit");
     let build = tools::target_directory()?.join("bench");
     std::fs::create_dir_all(&build).map_err(Failed::io(build.display()))?;
-    let compile = |name: &str| {
-        let program = build.join(name);
-        let mut command = Command::new("cc");
-        command
-            .args(["-static", "-O2", "-Wall", "-Wextra", "-o"])
-            .arg(&program)
-            .arg(sources.join(format!("{name}.c")));
-        sh::stdout_of(&mut command).map(|_| program)
-    };
-    Ok((compile("true")?, compile("limit")?))
+    let program = build.join(name);
+    let mut command = Command::new("cc");
+    command
+        .args(["-static", "-O2", "-Wall", "-Wextra", "-o"])
+        .arg(&program)
+        .arg(sources.join(format!("{name}.c")));
+    sh::stdout_of(&mut command).map(|_| program)
 }
 
 /// The first line a program prints about its version, or why there is none.
@@ -109,10 +114,11 @@ fn parse(arguments: &[String]) -> Result<Options, Failed> {
         Some("start") => Group::Start,
         Some("policy") => Group::Policy,
         Some("egress") => Group::Egress,
+        Some("workspace") => Group::Workspace,
         other => {
             return Err(Failed::new(
                 "bench",
-                format!("group {other:?} is not one of start, policy, egress"),
+                format!("group {other:?} is not one of start, policy, egress, workspace"),
             ));
         }
     };

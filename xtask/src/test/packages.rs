@@ -35,6 +35,11 @@ const NEEDED: &[Package] = &[
         reason: "tests run the fence as root and as an ordinary user",
     },
     Package {
+        name: "btrfs-progs",
+        sign: "mkfs.btrfs",
+        reason: "copies on a file system that shares extents",
+    },
+    Package {
         name: "procps",
         sign: "ps",
         reason: "tests look for processes left behind",
@@ -78,6 +83,26 @@ const NEEDED: &[Package] = &[
         name: "nodejs",
         sign: "node",
         reason: "a client inside the fence that does not know about proxies",
+    },
+    Package {
+        name: "python3-pip",
+        sign: "/usr/bin/pip",
+        reason: "fetches from the lab's package index inside the fence",
+    },
+    Package {
+        name: "dbus-daemon",
+        sign: "dbus-daemon",
+        reason: "a message bus of the keyring tests' own; this package has no service",
+    },
+    Package {
+        name: "gnome-keyring",
+        sign: "gnome-keyring-daemon",
+        reason: "a real Secret Service to fetch secrets from",
+    },
+    Package {
+        name: "libsecret-tools",
+        sign: "secret-tool",
+        reason: "the client with which keyring secrets are stored and fetched",
     },
 ];
 

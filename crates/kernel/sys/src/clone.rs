@@ -89,3 +89,10 @@ pub fn unshare_cgroup() -> io::Result<()> {
     }))?;
     Ok(())
 }
+
+/// Gives this process a copy of the mount namespace it is in; needs the capability for it in its own user namespace.
+pub fn unshare_mounts() -> io::Result<()> {
+    // SAFETY: takes an integer only; the caller's working directory and root are moved along, no memory is touched.
+    super::check(libc::c_long::from(unsafe { libc::unshare(libc::CLONE_NEWNS) }))?;
+    Ok(())
+}

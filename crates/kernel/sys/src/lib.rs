@@ -6,6 +6,7 @@
 pub mod clone;
 pub mod environment;
 pub mod exec;
+pub mod fanotify;
 pub mod fd;
 pub mod guard;
 pub mod landlock;

@@ -58,6 +58,20 @@ pub fn set_attributes(mount: BorrowedFd<'_>, attributes: Attributes, depth: Dept
     )
 }
 
+/// Lets a detached copy of a read-only mount be written; the mount it was copied from stays as it is.
+pub fn make_writable(mount: BorrowedFd<'_>) -> io::Result<()> {
+    setattr(
+        mount,
+        &MountAttr {
+            attr_set: 0,
+            attr_clr: Attributes::READ_ONLY.bits,
+            propagation: 0,
+            userns_fd: 0,
+        },
+        Depth::One,
+    )
+}
+
 /// Maps the owners of a detached mount through the user namespace behind `userns`.
 pub fn set_idmap(mount: BorrowedFd<'_>, userns: BorrowedFd<'_>) -> io::Result<()> {
     const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;

@@ -38,3 +38,10 @@ pub fn clone_tree(path: &OwnedFd) -> io::Result<OwnedFd> {
         | OpenTreeFlags::AT_RECURSIVE;
     Ok(rustix::mount::open_tree(path, "", flags)?)
 }
+
+/// Clones one mount without what is mounted on it, as it is.
+pub fn clone_top(path: &OwnedFd) -> io::Result<OwnedFd> {
+    let flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    Ok(rustix::mount::open_tree(path, "", flags)?)
+}

@@ -1,5 +1,5 @@
 //! As root: binds are opened with root's reach and shown with the agent's uid as the owner of what the invoker owns.
-use bastle_contract::{Access, Code, Fault, IdMapping, LaunchPlan, MountKind};
+use bastle_contract::{Access, Code, Fault, IdMapping, LaunchPlan};
 use bastle_sys::clone::{Cloned, Namespaces, clone_into};
 use bastle_sys::mount::Attributes;
 use bastle_sys::{mount, tree};
@@ -15,15 +15,12 @@ pub(crate) fn open_sources(
 ) -> Result<Vec<OwnedFd>, Fault> {
     let mut maps: BTreeMap<(u32, u32), OwnedFd> = BTreeMap::new();
     let mut sources = Vec::new();
-    for entry in &plan.mounts {
-        let MountKind::Bind {
-            source,
-            access,
-            owned,
-        } = &entry.kind
-        else {
-            continue;
-        };
+    let wanted = plan.mounts.iter().flat_map(|entry| {
+        let owned = entry.kind.is_owned();
+        let sources = entry.kind.sources().into_iter().flatten();
+        sources.map(move |(source, access)| (source, access, owned))
+    });
+    for (source, access, owned) in wanted {
         let fault = |step: &str, error: &std::io::Error| {
             Fault::new(
                 Code::FenceStep,
@@ -37,7 +34,7 @@ pub(crate) fn open_sources(
             Access::ReadOnly | Access::ReadWrite => Attributes::default(),
         };
         let detached = tree::detach(&path, extra).map_err(|error| fault("clone", &error))?;
-        if *owned {
+        if owned {
             let stat = rustix::fs::fstat(&path).map_err(|error| fault("stat", &error.into()))?;
             let owner = (stat.st_uid, stat.st_gid);
             let map = match maps.entry(owner) {
@@ -59,6 +56,13 @@ pub(crate) fn open_sources(
         sources.push(detached);
     }
     Ok(sources)
+}
+
+/// Shows a detached tree with the agent as the owner of what the owner of `path` owns.
+pub(crate) fn show_owned(detached: &OwnedFd, path: &OwnedFd, identity: IdMapping) -> Result<(), Fault> {
+    let stat = rustix::fs::fstat(path).map_err(|error| fault("stat", error.to_string()))?;
+    let map = Blank::make()?.map((stat.st_uid, stat.st_gid), identity)?;
+    mount::set_idmap(detached.as_fd(), map.as_fd()).map_err(|error| fault("mount", error.to_string()))
 }
 
 /// A user namespace whose only use will be its map. Nobody knows yet whose files it is for.

@@ -2,8 +2,9 @@
 //! before it is admitted, mapped and in its cgroups.
 use crate::admit::{self, Admitted};
 use crate::cgroup::Group;
+use crate::errand::Rooms;
 use crate::identity::{self, Identity};
-use crate::{hooks, idmap};
+use crate::{hooks, idmap, reads};
 use bastle_contract::socket::{self, MAX_DESCRIPTORS};
 use bastle_contract::{Birth, Code, Fault, HostFacts, IdMapping, LaunchPlan, LimitKind, ToChild, ToSpawner};
 use bastle_sys::clone::{Cloned, Namespaces, clone_into};
@@ -18,6 +19,7 @@ pub(crate) struct Prepared {
     pidfd: OwnedFd,
     line: OwnedFd,
     mounts: Option<OwnedFd>,
+    user: Option<OwnedFd>,
     mapping: IdMapping,
     claim: Option<OwnedFd>,
     /// For the owner of the workspace, when the spawner is root.
@@ -33,6 +35,10 @@ pub(crate) struct Running {
     pub(crate) started: Instant,
     /// Keeps the mounts of the run until everything has been reported: taking them down takes the kernel a while.
     pub(crate) mounts: Option<OwnedFd>,
+    /// Tells which files are read; or why it cannot.
+    pub(crate) reads: Result<OwnedFd, String>,
+    /// What errands into the sandbox need beside its mounts.
+    pub(crate) rooms: Option<Rooms>,
     /// Holds the uid of the run.
     pub(crate) _claim: Option<OwnedFd>,
 }
@@ -56,10 +62,13 @@ pub(crate) fn prepare(init: crate::Init) -> Result<Prepared, Fault> {
         Cloned::Parent { pid, pidfd } => (pid, pidfd),
     };
     drop(theirs);
-    // Before it changes its identity. Only speed hangs on it.
-    let mounts = std::fs::File::open(format!("/proc/{pid}/ns/mnt"))
-        .map(OwnedFd::from)
-        .ok();
+    // Before it changes its identity. Only speed hangs on it, and whether paths can be granted later.
+    let held = |name: &str| {
+        std::fs::File::open(format!("/proc/{pid}/ns/{name}"))
+            .map(OwnedFd::from)
+            .ok()
+    };
+    let (mounts, user) = (held("mnt"), held("user"));
     let gid = if by_root {
         mapping.outside
     } else {
@@ -76,6 +85,7 @@ pub(crate) fn prepare(init: crate::Init) -> Result<Prepared, Fault> {
         pidfd,
         line,
         mounts,
+        user,
         mapping,
         claim,
         owners,
@@ -106,16 +116,18 @@ pub(crate) fn launch(
         Ok(settled) => settled,
         Err(cause) => return Err(abandon(prepared).err().unwrap_or(cause)),
     };
-    if let Err(cause) = release(&plan, &group, facts, &mut prepared) {
+    let reads = match release(&plan, &group, facts, &mut prepared) {
+        Ok(reads) => reads,
         // Before the group goes: its member must be dead, or its directories stay.
-        return Err(abandon(prepared).err().unwrap_or(cause));
-    }
+        Err(cause) => return Err(abandon(prepared).err().unwrap_or(cause)),
+    };
     let Prepared {
         pid,
         pidfd,
         line: _,
         mounts,
-        mapping: _,
+        user,
+        mapping,
         claim,
         owners: _,
     } = prepared;
@@ -126,6 +138,11 @@ pub(crate) fn launch(
         wall_ms: plan.limit(LimitKind::WallTime).map(|rule| rule.value),
         started,
         mounts,
+        reads,
+        rooms: user.map(|user| Rooms {
+            user,
+            identity: mapping,
+        }),
         _claim: claim,
     })
 }
@@ -136,9 +153,12 @@ fn release(
     group: &Group,
     facts: &HostFacts,
     prepared: &mut Prepared,
-) -> Result<(), Fault> {
+) -> Result<Result<OwnedFd, String>, Fault> {
+    let mut seen = Err("it needs root".to_owned());
     if facts.uid == 0 {
         let sources = idmap::open_sources(plan, prepared.mapping, prepared.owners.take())?;
+        // Before the first of them is inside: nothing is opened there unseen.
+        seen = reads::watch(plan, &sources).map_err(|error| error.to_string());
         for some in sources.chunks(MAX_DESCRIPTORS) {
             let some: Vec<BorrowedFd<'_>> = some.iter().map(AsFd::as_fd).collect();
             tell(&prepared.line, &ToChild::Sources, &some)?;
@@ -151,7 +171,8 @@ fn release(
         fence: describe(facts, group),
         cgroups: group.evidence().to_vec(),
     };
-    tell(&prepared.line, &word, &[])
+    tell(&prepared.line, &word, &[])?;
+    Ok(seen)
 }
 
 fn tell(line: &OwnedFd, frame: &ToChild, descriptors: &[BorrowedFd<'_>]) -> Result<(), Fault> {

@@ -7,11 +7,13 @@
 mod admit;
 mod cgroup;
 pub mod early;
+mod errand;
 mod facts;
 mod hooks;
 mod identity;
 mod idmap;
 mod launch;
+mod reads;
 mod supervise;
 
 use bastle_contract::socket;

@@ -1,7 +1,10 @@
 //! The life of a run outside: the clock, the kill, the freezer, and the clean-up at the end.
+use crate::errand::{Errand, Task};
 use crate::launch::Running;
 use bastle_contract::socket;
-use bastle_contract::{Code, Event, Fault, FromSpawner, LimitHit, LimitKind, ToSpawner, Usage};
+use bastle_contract::{
+    AbsPath, Code, Event, Fault, FromSpawner, LimitHit, LimitKind, ReadSight, ToSpawner, Usage,
+};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitId, WaitIdOptions};
@@ -14,37 +17,60 @@ pub(crate) fn supervise(control: &OwnedFd, running: Running) -> u8 {
     let launched = FromSpawner::Launched {
         pid: running.pid,
         cgroups: running.group.directories(),
+        reads: sight(&running),
     };
-    let outcome = socket::send(control, &launched, &[]).and_then(|()| watch(control, &running));
+    let told = match (&running.reads, &running.mounts) {
+        (Ok(reads), Some(mounts)) => socket::send(control, &launched, &[reads.as_fd(), mounts.as_fd()]),
+        (Ok(_) | Err(_), _) => socket::send(control, &launched, &[]),
+    };
+    let outcome = told.and_then(|()| watch(control, &running));
     // Control is gone or the kernel failed us: end everything all the same, with nobody to tell.
     let listener = outcome.is_ok().then_some(control);
     let ended = end(listener, running, outcome.unwrap_or_default());
     u8::from(ended.is_err())
 }
 
+/// Whether whoever reads the paths of the run can be told which files are read.
+fn sight(running: &Running) -> ReadSight {
+    let why = match (&running.reads, &running.mounts) {
+        (Ok(_), Some(_)) => return ReadSight::Fanotify,
+        (Ok(_), None) => "the mounts of the run cannot be held".to_owned(),
+        (Err(why), _) => why.clone(),
+    };
+    ReadSight::Nothing { why }
+}
+
+/// What one round of waiting found.
+#[derive(Default)]
+struct Ready {
+    over: bool,
+    spoke: bool,
+    timeout: bool,
+    back: bool,
+}
+
+/// The state of watching.
+#[derive(Default)]
+struct Watch {
+    /// Why the run was killed, if it was.
+    killed: Option<String>,
+    /// Somebody who is inside to bring something in or take it out.
+    errand: Option<Errand>,
+}
+
 /// Waits for init's end; says why the run was killed, if it was.
 fn watch(control: &OwnedFd, running: &Running) -> io::Result<Option<String>> {
     let clock = clock(running.wall_ms)?;
-    let mut killed = None;
+    let mut watch = Watch::default();
     loop {
-        let mut waiting = vec![
-            PollFd::new(&running.pidfd, PollFlags::IN),
-            PollFd::new(control, PollFlags::IN),
-        ];
-        if killed.is_none() {
-            waiting.extend(clock.as_ref().map(|clock| PollFd::new(clock, PollFlags::IN)));
+        let armed = clock.as_ref().filter(|_| watch.killed.is_none());
+        let ready = wait(control, running, armed, watch.errand.as_ref())?;
+        if ready.over {
+            return Ok(watch.killed);
         }
-        match rustix::event::poll(&mut waiting, None) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let ready: Vec<bool> = waiting.iter().map(|fd| !fd.revents().is_empty()).collect();
-        if ready[0] {
-            return Ok(killed);
-        }
-        if ready.get(2) == Some(&true) {
+        if ready.timeout {
             kill(running)?;
-            killed = Some("timeout".to_owned());
+            watch.killed = Some("timeout".to_owned());
             let effect = "every process of the run was killed".to_owned();
             let hit = LimitHit {
                 limit: LimitKind::WallTime,
@@ -53,20 +79,65 @@ fn watch(control: &OwnedFd, running: &Running) -> io::Result<Option<String>> {
             };
             socket::send(control, &FromSpawner::Event(Event::Limit(hit)), &[])?;
         }
-        if ready[1] && !obey(control, running, &mut killed)? {
+        if ready.back
+            && let Some(errand) = watch.errand.take()
+        {
+            socket::send(control, &errand.end(), &[])?;
+        }
+        if ready.spoke && !obey(control, running, &mut watch)? {
             return Ok(Some("control is gone".to_owned()));
         }
     }
 }
 
+fn wait(
+    control: &OwnedFd,
+    running: &Running,
+    clock: Option<&OwnedFd>,
+    errand: Option<&Errand>,
+) -> io::Result<Ready> {
+    let mut waiting = vec![
+        PollFd::new(&running.pidfd, PollFlags::IN),
+        PollFd::new(control, PollFlags::IN),
+    ];
+    let timer = clock.map(|clock| {
+        waiting.push(PollFd::new(clock, PollFlags::IN));
+        waiting.len() - 1
+    });
+    let line = errand.map(|errand| {
+        waiting.push(PollFd::from_borrowed_fd(errand.line(), PollFlags::IN));
+        waiting.len() - 1
+    });
+    match rustix::event::poll(&mut waiting, None) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let is = |index: usize| waiting.get(index).is_some_and(|fd| !fd.revents().is_empty());
+    Ok(Ready {
+        over: is(0),
+        spoke: is(1),
+        timeout: timer.is_some_and(is),
+        back: line.is_some_and(is),
+    })
+}
+
 /// One request of control; `false` when control is gone.
-fn obey(control: &OwnedFd, running: &Running, killed: &mut Option<String>) -> io::Result<bool> {
+fn obey(control: &OwnedFd, running: &Running, watch: &mut Watch) -> io::Result<bool> {
     let reply = match socket::receive::<ToSpawner>(control)? {
         None => return Ok(false),
         Some((ToSpawner::Kill, _)) => {
             kill(running)?;
-            *killed = Some("stopped".to_owned());
+            watch.killed = Some("stopped".to_owned());
             return Ok(true);
+        }
+        Some((ToSpawner::Grant { order }, mut descriptors)) => {
+            let path = order.path.clone();
+            let task = descriptors.pop().map(|judged| Task::Bring(order, judged));
+            return send_in(control, running, watch, path, task).map(|()| true);
+        }
+        Some((ToSpawner::Withdraw { path }, _)) => {
+            let task = Some(Task::Take(path.clone()));
+            return send_in(control, running, watch, path, task).map(|()| true);
         }
         Some((ToSpawner::Freeze, _)) => running.group.freeze(),
         Some((ToSpawner::Thaw, _)) => running.group.thaw(),
@@ -80,6 +151,29 @@ fn obey(control: &OwnedFd, running: &Running, killed: &mut Option<String>) -> io
         &[],
     )?;
     Ok(true)
+}
+
+/// Sends somebody into the sandbox; the answer comes when they are back.
+fn send_in(
+    control: &OwnedFd,
+    running: &Running,
+    watch: &mut Watch,
+    path: AbsPath,
+    task: Option<Task>,
+) -> io::Result<()> {
+    let refused = |why: &str| Fault::new(Code::GrantFailed, format!("{path} is not brought in"), why);
+    let started = match (task, &watch.errand) {
+        (Some(task), None) => Errand::start(running, task),
+        (Some(_), Some(_)) => Err(refused("another path is on its way")),
+        (None, _) => Err(refused("the order came without what was judged")),
+    };
+    match started {
+        Ok(errand) => {
+            watch.errand = Some(errand);
+            Ok(())
+        }
+        Err(fault) => socket::send(control, &FromSpawner::GrantFailed { path, fault }, &[]),
+    }
 }
 
 /// Kills init, and with its PID namespace everything in it. A frozen tree dies too.

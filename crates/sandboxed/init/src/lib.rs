@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod broker;
 mod confine;
 mod filter;
 mod guard;
@@ -222,7 +223,8 @@ fn build(
     if hooks::enforces("cgroup-namespace") {
         bastle_sys::clone::unshare_cgroup().step("cgroup namespace", "unshare")?;
     }
-    root::finish(root, &handover.plan, sources, handover.attachments.as_ref())?;
+    let broker = root::finish(root, &handover.plan, sources, handover.attachments.as_ref())?;
+    broker::hand_over(broker, &handover.events)?;
     steps.done("root");
     network::faces(&handover.plan.network, &handover.events)?;
     steps.done("network");

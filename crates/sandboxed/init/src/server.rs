@@ -87,10 +87,6 @@ mod tests {
     /// What this thread can still do, one word each.
     fn abilities() -> String {
         let file = std::fs::read("/etc/passwd").is_ok();
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "whether a program can be started is the question"
-        )]
         let program = Command::new("/bin/true").status().is_ok();
         let socket =
             |family| rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None).is_ok();
@@ -112,10 +108,6 @@ mod tests {
             return;
         }
         // Another process: what is given up here is given up for good.
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "the test itself, again, in a process of its own"
-        )]
         let output = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", NAME, "--nocapture"])
             .env(INSIDE, "1")

@@ -166,13 +166,23 @@ impl Handle {
 
     /// Ends the log for all handles.
     pub fn seal(&self) -> Result<Seal, AuditError> {
+        self.writer()?.seal()
+    }
+
+    /// Ends the log for all handles without telling the index: see [`AuditWriter::end`].
+    pub fn end(&self) -> Result<(), AuditError> {
+        self.writer()?.end()
+    }
+
+    /// Stops the thread and takes the log back.
+    fn writer(&self) -> Result<AuditWriter, AuditError> {
         let (scribe, dir) = lock(&self.owner.shared.state)
             .log
             .take()
             .ok_or(AuditError::Closed)?;
         let sink = self.owner.stop()?;
         lock(&self.owner.shared.state).check()?;
-        AuditWriter { scribe, sink, dir }.seal()
+        Ok(AuditWriter { scribe, sink, dir })
     }
 }
 

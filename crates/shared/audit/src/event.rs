@@ -1,7 +1,9 @@
 //! What is recorded. Text in denials and programs comes from the agent and is untrusted.
 use bastle_contract::egress::{BudgetReached, NetClosed, NetDecision};
+use bastle_contract::grants::{FileOp, GrantWay};
 use bastle_contract::{
-    Argv, BackendKind, CapabilityStatement, Denied, Digest, ExecSeen, Fault, LimitHit, RunId, Usage, Waiver,
+    AbsPath, Access, Argv, BackendKind, CapabilityStatement, Denied, Digest, ExecSeen, Fault, FileSeen,
+    FilesTold, LimitHit, RunId, Usage, Waiver,
 };
 use serde::{Deserialize, Serialize};
 
@@ -96,6 +98,76 @@ pub enum AuditEvent {
         rule: String,
         /// Why.
         why: String,
+    },
+    /// What became of one file, or how it was used. Untrusted text.
+    File(FileSeen),
+    /// What was seen of files in all; after it nothing more is told of them.
+    Files(FilesTold),
+    /// The run got a layer of its own above a named cache.
+    CacheLent {
+        /// The cache.
+        cache: String,
+        /// How many files it had.
+        files: u64,
+    },
+    /// Files of a run's layer became part of a named cache.
+    CacheMerged {
+        /// The cache.
+        cache: String,
+        /// How many files came in.
+        merged: u64,
+        /// How many were left out.
+        refused: u64,
+    },
+    /// The tree that the agent works in is there; the agent has not started.
+    WorkspaceMade {
+        /// `copy`, `in-place`, …
+        mode: String,
+        /// The project.
+        source: String,
+        /// Where the agent's files are.
+        tree: String,
+        /// Files that were copied.
+        files: u64,
+        /// Bytes in them.
+        bytes: u64,
+        /// Names of the project that it does not have.
+        left_out: u64,
+        /// The agent's branch.
+        branch: Option<String>,
+    },
+    /// A person granted the living run a path; nothing of it is inside yet.
+    Granted {
+        /// Its path on the host.
+        path: AbsPath,
+        /// Reading or also writing.
+        access: Access,
+        /// By which way.
+        way: GrantWay,
+        /// After how long it ends by itself.
+        seconds: Option<u64>,
+    },
+    /// A grant is over, or could not be carried out.
+    GrantEnded {
+        /// Its path on the host.
+        path: AbsPath,
+        /// By which way it was.
+        way: GrantWay,
+        /// `revoked`, `expired`, or why it could not be carried out.
+        why: String,
+    },
+    /// The agent asks the file broker for something; what was allowed has not happened yet.
+    BrokerAccess {
+        /// What.
+        op: FileOp,
+        /// Which file, as the agent spelled it: untrusted text. For what is allowed its path on the host.
+        name: String,
+        /// How many bytes.
+        bytes: u64,
+        /// Their digest (BLAKE3).
+        digest: Option<Digest>,
+        /// Why not, where it is refused.
+        refused: Option<String>,
     },
     /// Anything else worth keeping.
     Note {

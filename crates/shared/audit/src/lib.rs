@@ -29,6 +29,7 @@ mod event;
 mod export;
 #[cfg(test)]
 mod failure_tests;
+mod files;
 mod finding;
 mod fuzz;
 mod heads;

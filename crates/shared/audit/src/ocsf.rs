@@ -1,7 +1,8 @@
 //! The one table from events to OCSF classes. Everything a record says beside its payload is decided here.
 use crate::event::{AuditEvent, Exit, Mark};
-use crate::{net, objects};
-use bastle_contract::{BackendKind, DenialKind, Denied, RunId};
+use crate::{files, net, objects};
+use bastle_contract::grants::FileOp;
+use bastle_contract::{BackendKind, DenialKind, Denied, Digest, ExecSeen, Fault, RunId};
 use serde_json::{Map, Value, json};
 
 /// The OCSF classes in use.
@@ -126,6 +127,17 @@ fn shape(content: Content<'_>) -> Shape {
             AuditEvent::NetLost { .. } => row(Lifecycle, OTHER, "Egress Lost", HIGH, Control::None),
             AuditEvent::Budget(reached) => net::shape_of_budget(reached),
             AuditEvent::Wanted { .. } => row(Api, OTHER, "Rule Requested", LOW, Logged),
+            AuditEvent::File(seen) => files::shape(seen),
+            AuditEvent::Files(_) => row(Lifecycle, OTHER, "File Operations", INFORMATIONAL, Logged),
+            AuditEvent::CacheLent { .. } => row(Lifecycle, OTHER, "Cache Lent", INFORMATIONAL, Allowed),
+            AuditEvent::CacheMerged { .. } => row(Api, 3, "Update", LOW, Allowed),
+            AuditEvent::WorkspaceMade { .. } => {
+                row(Lifecycle, OTHER, "Workspace Made", INFORMATIONAL, Control::None)
+            }
+            AuditEvent::Granted { .. } => row(Api, 3, "Update", LOW, Allowed),
+            AuditEvent::GrantEnded { .. } => row(Api, 3, "Update", INFORMATIONAL, Control::None),
+            AuditEvent::BrokerAccess { refused: None, .. } => row(Api, 2, "Read", INFORMATIONAL, Allowed),
+            AuditEvent::BrokerAccess { .. } => row(Api, 2, "Read", MEDIUM, Blocked),
             AuditEvent::Note { .. } => row(Base, OTHER, "Note", INFORMATIONAL, Control::None),
         },
     }
@@ -243,19 +255,7 @@ fn fill_event(event: &AuditEvent, run: &RunId, body: &mut Map<String, Value>) {
             backend,
             policy,
             ..
-        } => {
-            body.insert("api".into(), objects::api("bastle", "run.plan"));
-            body.insert("status_id".into(), 1.into());
-            body.insert(
-                "policy".into(),
-                json!({ "name": "effective", "uid": policy.as_str() }),
-            );
-            let backend = match backend {
-                BackendKind::Native => "native",
-                BackendKind::Host => "host",
-            };
-            format!("run planned on backend {backend}: {}", argv.program())
-        }
+        } => fill_plan(policy, *backend, argv.program(), body),
         AuditEvent::Statement(statement) => {
             format!(
                 "fence {} probed, {} probes",
@@ -266,25 +266,12 @@ fn fill_event(event: &AuditEvent, run: &RunId, body: &mut Map<String, Value>) {
         AuditEvent::Started { pid } => format!("agent started, init has process id {pid}"),
         AuditEvent::Denied(denied) => fill_denial(denied, run, body),
         AuditEvent::Limit(hit) => format!("limit {} = {} reached: {}", hit.limit, hit.value, hit.effect),
-        AuditEvent::Exec(seen) => {
-            body.insert("actor".into(), objects::actor_agent(run, seen.pid, ""));
-            body.insert(
-                "process".into(),
-                objects::process(seen.pid, &seen.path, &seen.argv),
-            );
-            format!("executed {}", seen.path)
-        }
+        AuditEvent::Exec(seen) => fill_exec(seen, run, body),
         AuditEvent::Paused => "run paused".to_owned(),
         AuditEvent::Resumed => "run resumed".to_owned(),
         AuditEvent::OutputTruncated { bytes } => format!("{bytes} bytes of output discarded"),
         AuditEvent::Ended { exit, reason, .. } => fill_end(*exit, reason.as_deref(), body),
-        AuditEvent::Refused(fault) => {
-            body.insert("api".into(), objects::api("bastle", "run.refuse"));
-            body.insert("status_id".into(), 2.into());
-            body.insert("status_code".into(), fault.code.to_string().into());
-            body.insert("status_detail".into(), objects::text(&fault.why).into());
-            fault.what.clone()
-        }
+        AuditEvent::Refused(fault) => fill_refusal(fault, body),
         AuditEvent::Net(decision) => net::fill(decision, run, body),
         AuditEvent::NetClosed(closed) => net::fill_closed(closed, body),
         AuditEvent::NetAnswered { id, allow, by, .. } => {
@@ -300,9 +287,87 @@ fn fill_event(event: &AuditEvent, run: &RunId, body: &mut Map<String, Value>) {
         AuditEvent::Wanted { rule, why } => {
             net::fill_api("net.want", format!("the agent asks for {rule}: {why}"), body)
         }
+        AuditEvent::File(seen) => files::fill(seen, run, body),
+        AuditEvent::Files(told) => files::message(told),
+        AuditEvent::CacheLent { cache, files } => {
+            format!("cache {cache} lent with {files} files, changes go to a layer of the run")
+        }
+        AuditEvent::CacheMerged {
+            cache,
+            merged,
+            refused,
+        } => {
+            let text = format!("{merged} files merged into cache {cache}, {refused} left out");
+            net::fill_api("cache.merge", text, body)
+        }
+        AuditEvent::WorkspaceMade {
+            mode,
+            source,
+            files,
+            bytes,
+            ..
+        } => format!("workspace {mode} of {source}: {files} files, {bytes} bytes copied"),
+        AuditEvent::Granted { path, .. } => {
+            net::fill_api("grant", format!("{path} granted to the living run"), body)
+        }
+        AuditEvent::GrantEnded { path, why, .. } => net::fill_api(
+            "grant.end",
+            format!("{path} is not granted any more: {why}"),
+            body,
+        ),
+        AuditEvent::BrokerAccess {
+            op,
+            name,
+            bytes,
+            refused,
+            ..
+        } => net::fill_api("broker", broker(*op, name, *bytes, refused.as_deref()), body),
         AuditEvent::Note { topic, text } => format!("{topic}: {text}"),
     };
     body.insert("message".into(), objects::text(&message).into());
+}
+
+fn fill_plan(policy: &Digest, backend: BackendKind, program: &str, body: &mut Map<String, Value>) -> String {
+    body.insert("api".into(), objects::api("bastle", "run.plan"));
+    body.insert("status_id".into(), 1.into());
+    body.insert(
+        "policy".into(),
+        json!({ "name": "effective", "uid": policy.as_str() }),
+    );
+    let backend = match backend {
+        BackendKind::Native => "native",
+        BackendKind::Host => "host",
+    };
+    format!("run planned on backend {backend}: {program}")
+}
+
+fn fill_exec(seen: &ExecSeen, run: &RunId, body: &mut Map<String, Value>) -> String {
+    body.insert("actor".into(), objects::actor_agent(run, seen.pid, ""));
+    body.insert(
+        "process".into(),
+        objects::process(seen.pid, &seen.path, &seen.argv),
+    );
+    format!("executed {}", seen.path)
+}
+
+fn fill_refusal(fault: &Fault, body: &mut Map<String, Value>) -> String {
+    body.insert("api".into(), objects::api("bastle", "run.refuse"));
+    body.insert("status_id".into(), 2.into());
+    body.insert("status_code".into(), fault.code.to_string().into());
+    body.insert("status_detail".into(), objects::text(&fault.why).into());
+    fault.what.clone()
+}
+
+fn broker(op: FileOp, name: &str, bytes: u64, refused: Option<&str>) -> String {
+    let word = match op {
+        FileOp::List => "list",
+        FileOp::Read => "read",
+        FileOp::Write => "write",
+    };
+    match refused {
+        None => format!("{word} {name}, {bytes} bytes"),
+        Some(why) => format!("{word} {name} refused: {why}"),
+    }
 }
 
 fn fill_end(exit: Exit, reason: Option<&str>, body: &mut Map<String, Value>) -> String {

@@ -101,6 +101,14 @@ impl AuditWriter {
         seal_index(&self.dir, self.scribe.run(), self.scribe.key(), self.scribe.at())
     }
 
+    /// Ends the log without telling the index, for a process that cannot open it any more. [`Self::resume`] tells the
+    /// index later.
+    pub fn end(mut self) -> Result<(), AuditError> {
+        self.sink.check()?;
+        self.scribe.seal(self.sink.buffer())?;
+        self.sink.sync()
+    }
+
     /// Which run.
     #[must_use]
     pub fn run(&self) -> &RunId {

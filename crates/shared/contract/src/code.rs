@@ -187,6 +187,9 @@ codes! {
     WorkspaceMissing "BST-WS-007" "no such copy or snapshot"
         "No run of that name has a copy in the state directory, or it has no snapshot of that number or name."
         "bastle ls; bastle snapshots RUN";
+    WorkspaceOverlay "BST-WS-008" "the workspace cannot be the lower side of an overlay"
+        "Mode overlay shows the project itself below a layer for the agent's changes. The kernel shows one file system per layer and brings up only files of the project's own user and group."
+        "bastle run --workspace copy";
     WorkspaceGit "BST-WS-010" "git repository cannot be used safely"
         "The project's .git points elsewhere, is stored in a way bastle does not read, or a hardened git call failed. Nothing was changed."
         "The message names the cause; bastle run --workspace in-place -- CMD works without a copy.";
@@ -199,6 +202,21 @@ codes! {
     WorkspaceApply "BST-WS-013" "changes could not be applied"
         "Writing, committing, exporting or undoing failed; the host tree is as before, or is made so by the next bastle command."
         "The message names the path and the cause.";
+    GrantRefused "BST-WS-020" "path cannot be granted to a living run"
+        "The path holds credentials or bastle's own state, belongs to the kernel, is the workspace or part of another grant, leads through a symlink, is no file or directory, or would escape a limit of the run."
+        "The message names the reason; name the exact directory or file that is needed.";
+    GrantFailed "BST-WS-021" "a grant could not be carried out"
+        "The path was allowed, but mounting it in the sandbox or taking it out failed, or it changed between the judgement and the mount. After a failed grant nothing of it is inside."
+        "Try again; bastle ps shows what is granted.";
+    GrantMissing "BST-WS-022" "no such grant"
+        "The living run has no grant of that path."
+        "bastle ps --json lists the grants of every living run.";
+    CacheUnusable "BST-WS-030" "a cache cannot be used"
+        "A named cache could not be lent to the run or merged: its directory cannot be read or written, or the policy shows something else in its place."
+        "The message names the path and the cause; leave the cache out, or remove it: bastle cache rm NAME";
+    CacheMissing "BST-WS-031" "no such cache"
+        "No cache of that name exists, or the run left nothing to merge."
+        "bastle cache ls";
     FenceUserns "BST-FENCE-001" "user namespaces are not available"
         "The kernel refused a new user namespace: AppArmor (Ubuntu 24.04), a sysctl, a container's own filter, or the limit is used up."
         "bastle doctor prints the exact cause and fix.";

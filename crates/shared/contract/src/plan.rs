@@ -79,6 +79,22 @@ pub enum MountKind {
         /// Whether files of the invoking user appear as the agent's own (needed only when started as root).
         owned: bool,
     },
+    /// A host directory that is only read, with a layer of the run's own above it that takes every change.
+    Overlay {
+        /// The directory below: opened like the source of a bind, never written.
+        lower: AbsPath,
+        /// A directory of the run's own that has the directories `upper` and `work`.
+        layer: AbsPath,
+        /// Whether files of the invoking user appear as the agent's own (needed only when started as root).
+        owned: bool,
+    },
+    /// What the constructed root has at a path already, once more at this place. Skipped when nothing is there.
+    Again {
+        /// Path inside.
+        of: AbsPath,
+        /// Reading or also writing.
+        access: Access,
+    },
     /// A directory of the run's private scratch tmpfs (limited by [`LimitKind::Disk`] and [`LimitKind::Inodes`]).
     Scratch {
         /// Permission bits.
@@ -107,6 +123,43 @@ pub enum MountKind {
     },
     /// An empty, unreadable cover over what is already there.
     Mask,
+}
+
+impl MountKind {
+    /// The host paths that it shows and what each allows, in the order in which their descriptors travel.
+    #[must_use]
+    pub fn sources(&self) -> [Option<(&AbsPath, Access)>; 2] {
+        match self {
+            Self::Bind { source, access, .. } => [Some((source, *access)), None],
+            Self::Overlay { lower, layer, .. } => {
+                [Some((lower, Access::ReadOnly)), Some((layer, Access::ReadWrite))]
+            }
+            Self::Again { .. }
+            | Self::Scratch { .. }
+            | Self::Proc
+            | Self::Dev
+            | Self::Symlink { .. }
+            | Self::File { .. }
+            | Self::Attached { .. }
+            | Self::Mask => [None, None],
+        }
+    }
+
+    /// Whether files of the invoking user appear as the agent's own in what it shows.
+    #[must_use]
+    pub fn is_owned(&self) -> bool {
+        match self {
+            Self::Bind { owned, .. } | Self::Overlay { owned, .. } => *owned,
+            Self::Again { .. }
+            | Self::Scratch { .. }
+            | Self::Proc
+            | Self::Dev
+            | Self::Symlink { .. }
+            | Self::File { .. }
+            | Self::Attached { .. }
+            | Self::Mask => false,
+        }
+    }
 }
 
 /// What a bind allows.
@@ -261,9 +314,8 @@ impl LaunchPlan {
             if matches!(mount.kind, MountKind::Attached { .. }) && self.attachments.is_none() {
                 return Err(PlanError::Attachment(mount.at.clone()));
             }
-            if let MountKind::Bind { source, .. } = &mount.kind
-                && NEVER_BOUND.contains(&source.as_str())
-            {
+            let mut sources = mount.kind.sources().into_iter().flatten();
+            if let Some((source, _)) = sources.find(|(path, _)| NEVER_BOUND.contains(&path.as_str())) {
                 return Err(PlanError::HostRoot(source.clone()));
             }
         }

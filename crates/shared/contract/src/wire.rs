@@ -2,7 +2,8 @@
 //!
 //! The plan itself travels as a sealed memfd (at most [`MAX_PLAN`] bytes) beside the `Launch` frame, because
 //! the largest policy compiles to more than a frame holds and a sealed file cannot change after it was checked.
-use crate::{CapabilityStatement, Event, Fault, HostFacts, Usage};
+use crate::grants::GrantOrder;
+use crate::{AbsPath, CapabilityStatement, Event, Fault, HostFacts, ReadSight, Usage};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +32,16 @@ pub enum ToSpawner {
     Freeze,
     /// Let it go on.
     Thaw,
+    /// Bring a path into the sandbox. Descriptor: what was judged (`O_PATH`). Answered by `Granted` or `GrantFailed`.
+    Grant {
+        /// What, and how.
+        order: GrantOrder,
+    },
+    /// Take a granted path out of the sandbox. Answered by `Withdrawn` or `GrantFailed`.
+    Withdraw {
+        /// Its path on the host.
+        path: AbsPath,
+    },
 }
 
 /// From the spawner to control.
@@ -50,11 +61,35 @@ pub enum FromSpawner {
         pid: u32,
         /// cgroup directories that were made.
         cgroups: Vec<String>,
+        /// Whether the reading of files is seen. If so, descriptors: what tells of it, and the run's mount namespace,
+        /// in which its paths are read.
+        reads: ReadSight,
     },
     /// It could not be built, or a request was refused. Nothing is left behind.
     Refused(Fault),
     /// Freeze or thaw took effect.
     Done,
+    /// A granted path is inside.
+    Granted {
+        /// Its path on the host.
+        path: AbsPath,
+        /// Whether it can be reached inside under that path as well.
+        alias: bool,
+    },
+    /// A granted path is out.
+    Withdrawn {
+        /// Its path on the host.
+        path: AbsPath,
+        /// Processes that still hold something of it open.
+        holders: u32,
+    },
+    /// A path could not be brought in, or taken out. Where it could not be brought in, nothing of it is inside.
+    GrantFailed {
+        /// Its path on the host.
+        path: AbsPath,
+        /// Why.
+        fault: Fault,
+    },
     /// A limit held by the spawner was hit.
     Event(Event),
     /// Everything of the run is gone.
@@ -81,6 +116,8 @@ pub enum FromInit {
     Failed(Fault),
     /// The network faces exist. Descriptors: as [`crate::egress::ToEgress::Serve`] wants them; init keeps none.
     Faces,
+    /// The socket of the file broker exists. Descriptor: its listener; init keeps none.
+    Broker,
     /// Something happened.
     Event(Event),
     /// The agent could not be executed (126 or 127).

@@ -1,20 +1,30 @@
 //! The command line as it is typed. Values are checked by the verbs, which know what they mean.
 use crate::commands::{
+    apply::ApplyArgs,
     audit::AuditArgs,
     bench::BenchArgs,
     bench_spawner::BenchSpawnerArgs,
+    cache::CacheArgs,
     can_i::CanIArgs,
     completions::CompletionsArgs,
     demo::DemoArgs,
+    diff::DiffArgs,
     doctor::DoctorArgs,
     egress::EgressArgs,
     explain::ExplainArgs,
+    export::ExportArgs,
+    fork::ForkArgs,
+    grant::GrantArgs,
     learn::LearnArgs,
     live::{AllowArgs, DenyArgs, PsArgs},
+    ls::LsArgs,
     man::ManArgs,
     policy::PolicyArgs,
+    prune::PruneArgs,
+    rm::RmArgs,
     run_args::RunArgs,
     secret::SecretArgs,
+    snapshot::{RollbackArgs, SnapshotArgs, SnapshotsArgs},
     version::VersionArgs,
     why::WhyArgs,
 };
@@ -79,13 +89,35 @@ pub(crate) enum Command {
     CanI(CanIArgs),
     /// Explain a denial or a decision
     Why(WhyArgs),
+    /// List runs that have a copy
+    Ls(LsArgs),
+    /// Show what a run changed in its copy, and what the import gate says
+    Diff(DiffArgs),
+    /// Bring a run's changes to the project, a branch or a patch; or take them back
+    Apply(ApplyArgs),
+    /// Keep a run's copy as it is now
+    Snapshot(SnapshotArgs),
+    /// List the kept states of a run's copy
+    Snapshots(SnapshotsArgs),
+    /// Make a run's copy what it was at a snapshot
+    Rollback(RollbackArgs),
+    /// Make the copy of a new run from a state of another
+    Fork(ForkArgs),
+    /// Write a run's work to an archive
+    Export(ExportArgs),
+    /// Remove a run's copy, unless work would be lost
+    Rm(RmArgs),
+    /// Remove old copies whose work is elsewhere
+    Prune(PruneArgs),
     /// List runs that live and can be talked to
     Ps(PsArgs),
     /// Allow a living run a host, or answer its question
     Allow(AllowArgs),
     /// Deny a living run a host, or answer its question
     Deny(DenyArgs),
-    /// Take a rule back that was allowed or denied while the run lives
+    /// Grant a living run a file or directory
+    Grant(GrantArgs),
+    /// Take back a path or a rule that was granted, allowed or denied while the run lives
     Revoke(DenyArgs),
     /// Propose rules from what a run that learned did
     Learn(LearnArgs),
@@ -93,6 +125,8 @@ pub(crate) enum Command {
     Egress(EgressArgs),
     /// Keep secrets that agents never see
     Secret(SecretArgs),
+    /// List, merge and remove caches that runs share
+    Cache(CacheArgs),
     /// List, show, verify and export audit logs
     Audit(AuditArgs),
     /// Explain an error code

@@ -110,7 +110,7 @@ impl Failed {
 fn exit_code(faults: &[Fault]) -> u8 {
     match faults.first().map(|fault| fault.code) {
         Some(Code::UsageArgument | Code::UsageEnv) => 2,
-        Some(Code::AuditMissing | Code::PolicyReference) => 3,
+        Some(Code::AuditMissing | Code::PolicyReference | Code::WorkspaceMissing) => 3,
         Some(_) | None => 1,
     }
 }

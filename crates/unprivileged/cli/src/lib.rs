@@ -7,12 +7,16 @@
 mod args;
 mod commands;
 mod context;
+mod fs_client;
 mod render;
 
+pub use bastle_control::grants::BROKER_VERB;
 pub use bastle_control::{EGRESS_VERB, SPAWNER_VERB, offer_spawner};
 
-pub use bastle_control::{StandaloneRequest, StandaloneWish};
+pub use bastle_control::{StandaloneRequest, StandaloneWish, Wishes};
 pub use commands::egress::{ServeStandalone, offer_standalone};
+
+pub use fs_client::fs_client;
 
 use args::{Cli, Command, Parsed};
 
@@ -37,13 +41,25 @@ fn run(cli: Cli) -> u8 {
         Command::Policy(args) => commands::policy::run(args, &cx),
         Command::CanI(args) => commands::can_i::run(args, &cx),
         Command::Why(args) => commands::why::run(args, &cx),
+        Command::Ls(args) => commands::ls::run(&args, &cx),
+        Command::Diff(args) => commands::diff::run(&args, &cx),
+        Command::Apply(args) => commands::apply::run(&args, &cx),
+        Command::Snapshot(args) => commands::snapshot::take(&args, &cx),
+        Command::Snapshots(args) => commands::snapshot::list(&args, &cx),
+        Command::Rollback(args) => commands::snapshot::rollback(&args, &cx),
+        Command::Fork(args) => commands::fork::run(&args, &cx),
+        Command::Export(args) => commands::export::run(&args, &cx),
+        Command::Rm(args) => commands::rm::run(&args, &cx),
+        Command::Prune(args) => commands::prune::run(&args, &cx),
         Command::Ps(args) => commands::live::ps(&args, &cx),
         Command::Allow(args) => commands::live::allow(&args, &cx),
         Command::Deny(args) => commands::live::deny(&args, &cx),
         Command::Revoke(args) => commands::live::revoke(&args, &cx),
+        Command::Grant(args) => commands::grant::run(&args, &cx),
         Command::Learn(args) => commands::learn::run(args, &cx),
         Command::Egress(args) => commands::egress::run(&args, &cx),
         Command::Secret(args) => commands::secret::run(args, &cx),
+        Command::Cache(args) => commands::cache::run(args, &cx),
         Command::Audit(args) => commands::audit::run(args, &cx),
         Command::Explain(args) => commands::explain::run(args, &cx),
         Command::Completions(args) => commands::completions::run(&args, &cx),

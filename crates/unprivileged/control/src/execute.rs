@@ -1,5 +1,8 @@
 //! Carrying out a plan: record, spawner, relay, seal. Makes no choice.
+use crate::caches::{CacheEnd, Caches};
 use crate::egress::NetTotals;
+use crate::fileops::Watch;
+use crate::grants::Grants;
 use crate::live::Live;
 use crate::record::Record;
 use crate::relay::{Approvals, Ending, Net, Parts, Relay};
@@ -7,8 +10,9 @@ use crate::signals::Signals;
 use crate::spawner::Spawner;
 use crate::streams::Streams;
 use crate::voice::Voice;
+use crate::workspaces::{Work, WorkEnd};
 use bastle_audit::{AuditEvent, Exit};
-use bastle_contract::{Code, Fault, LaunchPlan, LimitHit, LimitKind, Usage, socket};
+use bastle_contract::{Code, Fault, FilesTold, LaunchPlan, LimitHit, LimitKind, Usage, socket};
 use rustix::event::Timespec;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
@@ -37,6 +41,12 @@ pub struct Receipt {
     pub steps: Vec<(String, u64)>,
     /// What it did with the network; `None`: it had none.
     pub net: Option<NetTotals>,
+    /// What became of the tree it worked in; `None`: without a fence there is only the project.
+    pub work: Option<WorkEnd>,
+    /// What became of files, as far as it was seen; `None` without a fence.
+    pub files: Option<FilesTold>,
+    /// What it left above named caches.
+    pub caches: Vec<CacheEnd>,
 }
 
 /// What beside the plan a run is carried out with.
@@ -46,6 +56,9 @@ pub(crate) struct Means {
     pub(crate) net: Option<Net>,
     pub(crate) live: Option<Live>,
     pub(crate) approvals: Approvals,
+    pub(crate) work: Work,
+    pub(crate) caches: Caches,
+    pub(crate) grants: Option<Grants>,
 }
 
 /// Runs the plan to its end. The log is sealed whatever happens.
@@ -63,8 +76,13 @@ pub(crate) fn execute(
         net,
         live,
         approvals,
+        mut work,
+        caches,
+        grants,
     } = means;
     let (events, streams, signals) = launch(plan, &spawner, &attachments)?;
+    work.hand_signals_over();
+    let mut files = Watch::begin(plan, &work);
     drop(attachments);
     let parts = Parts {
         plan,
@@ -75,8 +93,12 @@ pub(crate) fn execute(
         net,
         live,
         approvals,
+        reads: files.reads(),
+        grants,
     };
     let mut record = record()?;
+    // From here on the copy counts as the agent's: whatever fails before leaves none behind.
+    work.begin()?;
     let outcome = Relay::new(parts, &mut record, voice).run();
     let cgroups = record.cgroups.clone();
     // It lets go of the run's mounts while the record is sealed here.
@@ -96,13 +118,26 @@ pub(crate) fn execute(
             }
         }
     };
-    let receipt = close(ending, record);
-    let closed = closing.wait();
+    let (mut receipt, closed) = if work.is_copy() {
+        // With the spawner every process of the run is gone: what is kept of the tree is its last state.
+        let closed = closing.wait();
+        (close(ending, record, (&work, files, caches)), closed)
+    } else {
+        (close(ending, record, (&work, files, caches)), closing.wait())
+    };
     // Should the spawner have been killed, its groups are empty by now (init died with it) but still there.
     if closed.is_err() || closed.is_ok_and(|status| !status.success()) {
         for directory in &cgroups {
             remove(Path::new(directory));
         }
+    }
+    if let Ok(Receipt {
+        fault: Some(_),
+        work: Some(end),
+        ..
+    }) = &mut receipt
+    {
+        work.forget_if_unused(end);
     }
     receipt
 }
@@ -140,7 +175,11 @@ fn launch(
     Ok((events, streams, signals))
 }
 
-fn close(ending: Ending, mut record: Record) -> Result<Receipt, Fault> {
+fn close(
+    ending: Ending,
+    mut record: Record,
+    (work, files, caches): (&Work, Watch, Caches),
+) -> Result<Receipt, Fault> {
     let Ending {
         exit,
         fault,
@@ -155,6 +194,18 @@ fn close(ending: Ending, mut record: Record) -> Result<Receipt, Fault> {
     }
     if discarded > 0 {
         record.append(&AuditEvent::OutputTruncated { bytes: discarded })?;
+    }
+    let (tree, work) = (work, work.end());
+    let files = files.end(&mut record, tree)?;
+    let (caches, told) = caches.end();
+    for event in &told {
+        record.append(event)?;
+    }
+    if let Some(fault) = &work.fault {
+        record.append(&AuditEvent::Note {
+            topic: "workspace".to_owned(),
+            text: fault.to_string(),
+        })?;
     }
     record.append(&AuditEvent::Ended {
         exit,
@@ -175,6 +226,9 @@ fn close(ending: Ending, mut record: Record) -> Result<Receipt, Fault> {
         records,
         steps,
         net,
+        work: Some(work),
+        files: Some(files),
+        caches,
     })
 }
 

@@ -5,8 +5,11 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+pub mod caches;
 mod egress;
 mod execute;
+mod fileops;
+pub mod grants;
 pub mod host;
 pub mod learn;
 pub mod live;
@@ -17,12 +20,14 @@ mod pipeline;
 mod place;
 mod record;
 mod relay;
+pub mod review;
 mod secrets;
 mod signals;
 mod spawner;
 mod standalone;
 mod streams;
 mod voice;
+pub mod workspaces;
 
 pub use bench::{Launched, launch_once};
 pub use egress::{Attendance, EGRESS_VERB, Egress, NetTotals, Rules, table_digest};
@@ -30,7 +35,7 @@ pub use execute::Receipt;
 pub use load::{Loaded, Sources, load, required as read_layer};
 pub use lookup::look_up;
 pub use naming::new_run_id;
-pub use pipeline::{Helpers, Launch, Ready, prepare, run};
+pub use pipeline::{Helpers, Launch, Ready, prepare, prepare_in, run};
 pub use place::Place;
 pub use record::Record;
 pub use secrets::{Store, Stored, typed_secret, variable_secret};

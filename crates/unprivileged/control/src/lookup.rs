@@ -5,7 +5,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 /// Directories in which programs named by a rule are looked for.
 const PROGRAM_DIRECTORIES: &[&str] = &[
@@ -20,21 +20,104 @@ const PROGRAM_DIRECTORIES: &[&str] = &[
 const ROOT_LINKS: &[&str] = &["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 /// Most files with a link elsewhere that are held read-only one by one.
 const MOST_LINKED: usize = 256;
+/// Symlinks followed on one way, as by the kernel.
+const MOST_LINKS: usize = 40;
 /// Deepest directory that is searched: beyond it a tree was made to be deep.
 const DEEPEST: usize = 256;
 
+/// How a path that the agent will see is found on disk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum View<'a> {
+    /// At the same path.
+    Host,
+    /// The project's paths in a copy of it, which will stand in the project's place.
+    Copy {
+        /// The project.
+        project: &'a AbsPath,
+        /// The copy.
+        tree: &'a Path,
+    },
+}
+
+impl View<'_> {
+    /// Where `path` is on disk.
+    fn on_disk(&self, path: &Path) -> PathBuf {
+        match self {
+            Self::Host => path.to_path_buf(),
+            Self::Copy { project, tree } => match path.strip_prefix(project.as_path()) {
+                Ok(below) if below.as_os_str().is_empty() => tree.to_path_buf(),
+                Ok(below) => tree.join(below),
+                Err(_) => path.to_path_buf(),
+            },
+        }
+    }
+
+    /// `path` with its symlinks followed as they will be inside. A link in a copy that names the project by its whole
+    /// path stays in the copy: the kernel, asked on the host, would follow it into the project.
+    pub(crate) fn resolve(&self, path: &Path) -> Option<PathBuf> {
+        let Self::Copy { project, .. } = self else {
+            return std::fs::canonicalize(path).ok();
+        };
+        if !path.starts_with(project.as_path()) {
+            let real = std::fs::canonicalize(path).ok()?;
+            if !real.starts_with(project.as_path()) {
+                return Some(real);
+            }
+        }
+        let mut left: Vec<PathBuf> = parts(path);
+        let (mut done, mut links) = (PathBuf::from("/"), 0);
+        while let Some(part) = left.pop() {
+            if part.as_os_str() == ".." {
+                done.pop();
+                continue;
+            }
+            let next = done.join(&part);
+            let at = self.on_disk(&next);
+            if !at.symlink_metadata().ok()?.is_symlink() {
+                done = next;
+                continue;
+            }
+            links += 1;
+            if links > MOST_LINKS {
+                return None;
+            }
+            let target = std::fs::read_link(&at).ok()?;
+            if target.is_absolute() {
+                done = PathBuf::from("/");
+            }
+            left.extend(parts(&target));
+        }
+        Some(done)
+    }
+}
+
+/// The components of a path, last first.
+fn parts(path: &Path) -> Vec<PathBuf> {
+    let named = |part: Component<'_>| match part {
+        Component::Normal(name) => Some(PathBuf::from(name)),
+        Component::ParentDir => Some(PathBuf::from("..")),
+        Component::CurDir | Component::RootDir | Component::Prefix(_) => None,
+    };
+    path.components().rev().filter_map(named).collect()
+}
+
 /// Answers the planner's needs.
 pub fn look_up(needs: &Needs) -> Result<FsFacts, Fault> {
+    look_up_in(needs, View::Host)
+}
+
+/// Answers the planner's needs as they will be inside.
+pub(crate) fn look_up_in(needs: &Needs, view: View<'_>) -> Result<FsFacts, Fault> {
     let mut facts = FsFacts {
         root_links: root_links(),
         programs: programs(&needs.programs),
         ..FsFacts::default()
     };
     for path in &needs.paths {
-        facts.paths.insert(path.clone(), path_fact(path)?);
+        facts.paths.insert(path.clone(), path_fact(path, view)?);
     }
     for tree in &needs.trees {
-        search(tree, &mut facts)?;
+        search(tree, view, &mut facts)?;
     }
     Ok(facts)
 }
@@ -64,15 +147,15 @@ fn programs(names: &[String]) -> Vec<AbsPath> {
     found
 }
 
-fn path_fact(path: &AbsPath) -> Result<PathFact, Fault> {
+fn path_fact(path: &AbsPath, view: View<'_>) -> Result<PathFact, Fault> {
     let missing = PathFact {
         resolved: path.clone(),
         kind: PathKind::Missing,
     };
-    let Ok(resolved) = std::fs::canonicalize(path.as_path()) else {
+    let Some(resolved) = view.resolve(path.as_path()) else {
         return Ok(missing);
     };
-    let Ok(meta) = std::fs::metadata(&resolved) else {
+    let Ok(meta) = std::fs::symlink_metadata(view.on_disk(&resolved)) else {
         return Ok(missing);
     };
     let resolved =
@@ -88,6 +171,7 @@ fn path_fact(path: &AbsPath) -> Result<PathFact, Fault> {
 /// What a search keeps in mind.
 struct Search<'a> {
     tree: &'a TreeNeed,
+    view: View<'a>,
     /// The tree's root with symlinks resolved: what is mounted, and where.
     root: AbsPath,
     facts: &'a mut FsFacts,
@@ -96,20 +180,21 @@ struct Search<'a> {
 }
 
 /// Finds every existing name that the tree's patterns hide or protect, and files that have a link outside it.
-fn search(tree: &TreeNeed, facts: &mut FsFacts) -> Result<(), Fault> {
+fn search(tree: &TreeNeed, view: View<'_>, facts: &mut FsFacts) -> Result<(), Fault> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let resolved = path_fact(&tree.0)?.resolved;
-    let root = match rustix::fs::open(resolved.as_path(), flags, Mode::empty()) {
+    let resolved = path_fact(&tree.0, view)?.resolved;
+    let root = match rustix::fs::open(view.on_disk(resolved.as_path()), flags, Mode::empty()) {
         Ok(root) => root,
         // A single file was granted, or a place that does not exist: the planner says so.
         Err(Errno::NOTDIR | Errno::NOENT | Errno::LOOP) => return Ok(()),
         Err(error) => return Err(unusable(tree.0.as_str(), &error.to_string())),
     };
     let (_, hide, protect) = tree;
-    facts.hidden.extend(elsewhere_spelled(&resolved, hide));
-    facts.protected.extend(elsewhere_spelled(&resolved, protect));
+    facts.hidden.extend(elsewhere_in(&resolved, hide, view));
+    facts.protected.extend(elsewhere_in(&resolved, protect, view));
     let mut search = Search {
         tree,
+        view,
         root: resolved,
         facts,
         linked: BTreeMap::new(),
@@ -137,12 +222,16 @@ fn search(tree: &TreeNeed, facts: &mut FsFacts) -> Result<(), Fault> {
 }
 
 /// Where exact names lead when a symlink is on their way: what a person wrote is the file, not the spelling.
-fn elsewhere_spelled(root: &AbsPath, names: &[NamePattern]) -> Vec<AbsPath> {
+pub(crate) fn elsewhere_spelled(root: &AbsPath, names: &[NamePattern]) -> Vec<AbsPath> {
+    elsewhere_in(root, names, View::Host)
+}
+
+fn elsewhere_in(root: &AbsPath, names: &[NamePattern], view: View<'_>) -> Vec<AbsPath> {
     let exact = names.iter().filter(|name| !name.as_str().contains(['*', '?']));
     let written = exact.filter_map(|name| root.join(name.as_str()).ok());
     written
         .filter_map(|path| {
-            let real = AbsPath::from_path(&std::fs::canonicalize(path.as_path()).ok()?).ok()?;
+            let real = AbsPath::from_path(&view.resolve(path.as_path())?).ok()?;
             (real != path && real.is_within(root)).then_some(real)
         })
         .collect()
@@ -210,7 +299,14 @@ fn visit(
     match kind {
         FileType::Directory => {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            match rustix::fs::openat(directory, name, flags, Mode::empty()) {
+            let opened = match search.view {
+                // A copy covers the project's place in a directory above it.
+                View::Copy { project, tree } if search.root.join(&text).is_ok_and(|at| at == *project) => {
+                    rustix::fs::open(tree, flags, Mode::empty())
+                }
+                View::Copy { .. } | View::Host => rustix::fs::openat(directory, name, flags, Mode::empty()),
+            };
+            match opened {
                 Ok(inner) => walk(search, inner, &format!("{text}/"), depth + 1),
                 // Unreadable for the invoking user: then for the agent too. Gone meanwhile: nothing to find.
                 Err(Errno::ACCESS | Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(()),

@@ -1,15 +1,18 @@
 //! The walk of one request: judged, planned, recorded, launched. No step is reachable without the value of the one before.
+use crate::caches::{Caches, Lending};
 use crate::egress::{Attendance, Egress, Outlet, Rules, Setup, material, reaches};
 use crate::execute::{Means, Receipt, execute};
+use crate::grants::{self, Grants, Judge};
 use crate::live::Live;
 use crate::load::Loaded;
-use crate::lookup::look_up;
+use crate::lookup::look_up_in;
 use crate::place::Place;
 use crate::record::Record;
 use crate::relay::{Approvals, Net};
 use crate::secrets::Secrets;
 use crate::spawner::Spawner;
 use crate::voice::Voice;
+use crate::workspaces::{Making, Work, WorkFacts, WorkWish};
 use bastle_audit::AuditEvent;
 use bastle_contract::egress::Faces;
 use bastle_contract::{
@@ -56,9 +59,18 @@ pub struct Ready {
     attachments: Vec<u8>,
     approvals: Approvals,
     effective: serde_json::Value,
+    work: Work,
+    caches: Caches,
+    grants: Grants,
 }
 
 impl Ready {
+    /// The tree that the agent works in.
+    #[must_use]
+    pub fn work(&self) -> WorkFacts {
+        self.work.facts()
+    }
+
     /// The plan and the spawner that waits for it.
     pub(crate) fn into_parts(self) -> (bastle_contract::LaunchPlan, Spawner) {
         (self.planned.plan, self.spawner)
@@ -73,7 +85,7 @@ impl Ready {
     }
 }
 
-/// Judges and plans. The helpers were started before, so that they get ready while the policy is read here.
+/// Judges and plans a run in the project itself.
 pub fn prepare(
     place: &Place,
     loaded: &Loaded,
@@ -81,8 +93,22 @@ pub fn prepare(
     helpers: Helpers,
     launch: Launch,
 ) -> Result<Ready, Fault> {
+    prepare_in(place, loaded, rules, helpers, launch, None)
+}
+
+/// Judges, makes the tree that was wished for, and plans. The helpers were started before, so that they get ready while
+/// the policy is read and files are copied here.
+pub fn prepare_in(
+    place: &Place,
+    loaded: &Loaded,
+    rules: Rules,
+    helpers: Helpers,
+    launch: Launch,
+    wish: Option<WorkWish<'_>>,
+) -> Result<Ready, Fault> {
     let Helpers { spawner, egress } = helpers;
     let (run, attendance) = (launch.run.clone(), launch.attendance);
+    let argv = launch.argv.clone();
     let request = LaunchRequest {
         run: launch.run,
         argv: launch.argv,
@@ -116,9 +142,22 @@ pub fn prepare(
         )
         .help("set XDG_STATE_HOME to a writable directory")
     })?;
-    let fs = look_up(&bastle_policy::needs(&loaded.effective))?;
+    let lending = match &wish {
+        Some(wish) if wish.making == Making::Never => Lending::Never,
+        Some(_) | None => Lending::Now,
+    };
+    let work = match wish {
+        Some(wish) => Work::make(place, loaded, &run, &argv, wish)?,
+        None => Work::in_place(place),
+    };
+    let fs = look_up_in(&bastle_policy::needs(&loaded.effective), work.view())?;
     let facts = spawner.facts()?;
     let mut planned = bastle_policy::plan(grant, &facts, &fs)?;
+    work.rebase(&mut planned)?;
+    let caches = Caches::lend(place, &loaded.effective, &run, lending)?;
+    caches.put_into(&mut planned)?;
+    planned.with_grants(&loaded.effective, grants::client())?;
+    let grants = Grants::new(Judge::new(place, rules.sources(), &loaded.layers, &facts));
     let effective = recorded(&loaded.effective.canonical());
     let budgets = &loaded.effective.budgets;
     let approvals = (
@@ -144,6 +183,9 @@ pub fn prepare(
         attachments,
         approvals,
         effective,
+        work,
+        caches,
+        grants,
     })
 }
 
@@ -195,19 +237,28 @@ pub fn run(place: &Place, ready: Ready, voice: &mut dyn Voice) -> Result<Receipt
         attachments,
         approvals,
         effective,
+        work,
+        mut caches,
+        grants,
     } = ready;
     let plan = planned.plan;
     // Another terminal reaches the run from its first moment.
     let live = match &outlet {
         Some(_) => Some(Live::open(&place.state, &plan.run)?),
-        None => None,
+        // Without a network nothing but grants is said there, and a run can do without them.
+        None => Live::open(&place.state, &plan.run).ok(),
     };
+    let made = work.event();
+    let lent = caches.begin();
     let means = Means {
         spawner,
         attachments,
         net: outlet.map(Net::new),
         live,
         approvals,
+        work,
+        caches,
+        grants: bastle_contract::grants::has_room(&plan).then_some(grants),
     };
     let digest = plan_digest(&plan)?;
     let record = || {
@@ -220,6 +271,10 @@ pub fn run(place: &Place, ready: Ready, voice: &mut dyn Voice) -> Result<Receipt
             waivers: plan.waivers.clone(),
             effective,
         })?;
+        record.append(&made)?;
+        for event in &lent {
+            record.append(event)?;
+        }
         Ok(record)
     };
     execute(&plan, means, record, voice)

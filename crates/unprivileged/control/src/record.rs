@@ -1,5 +1,5 @@
 //! The run's audit log, with the counts a receipt needs. No record, no effect: every failure here ends the run.
-use bastle_audit::{AuditEvent, AuditWriter};
+use bastle_audit::{AuditError, AuditEvent, AuditWriter};
 use bastle_contract::{Code, Denied, ExecSeen, Fault, LimitHit, RunId};
 use std::path::Path;
 
@@ -36,14 +36,27 @@ impl Record {
     /// Opens a new log below the state directory.
     pub fn open(state: &Path, run: &RunId) -> Result<Self, Fault> {
         let writer = AuditWriter::create(state, run).map_err(|error| cannot(&error))?;
-        Ok(Self {
+        Ok(Self::of(writer))
+    }
+
+    /// Takes up the log of a run whose writer died; `None` when it is closed already, or somebody writes it.
+    pub(crate) fn resume(state: &Path, run: &RunId) -> Result<Option<Self>, Fault> {
+        match AuditWriter::resume(state, run) {
+            Ok((writer, _)) => Ok(Some(Self::of(writer))),
+            Err(AuditError::Sealed { .. } | AuditError::Busy { .. } | AuditError::Missing { .. }) => Ok(None),
+            Err(error) => Err(error.fault()),
+        }
+    }
+
+    fn of(writer: AuditWriter) -> Self {
+        Self {
             writer,
             denials: 0,
             programs: 0,
             net: 0,
             limits: Vec::new(),
             cgroups: Vec::new(),
-        })
+        }
     }
 
     /// Appends without waiting for the disk: for what needs no word of ours to happen.
@@ -98,6 +111,14 @@ impl Record {
         if self.net > MOST_NET && keep == Keep::WhileFew {
             return Ok(());
         }
+        self.writer
+            .append(event)
+            .map(|_| ())
+            .map_err(|error| cannot(&error))
+    }
+
+    /// What became of a file, in memory: the record of the whole follows and takes all to the kernel.
+    pub(crate) fn file(&mut self, event: &AuditEvent) -> Result<(), Fault> {
         self.writer
             .append(event)
             .map(|_| ())

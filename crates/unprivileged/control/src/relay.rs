@@ -1,30 +1,30 @@
 //! The life of a run seen from here: bytes to and from the agent, events to the record and to the person.
 mod commands;
+mod grants;
 mod net;
+mod passing;
 mod questions;
 mod wishes;
 
 pub(crate) use net::Net;
 
 use crate::egress::NetTotals;
+use crate::fileops::Reads;
+use crate::grants::{Alias, Grants};
 use crate::live::Live;
 use crate::record::Record;
 use crate::signals::Signals;
 use crate::spawner::Spawner;
-use crate::streams::{RawTerminal, Streams, take, write_all};
+use crate::streams::{RawTerminal, Streams};
 use crate::voice::Voice;
 use bastle_audit::{AuditEvent, Exit};
 use bastle_contract::{
-    Code, Event, Fault, FromInit, FromSpawner, LaunchPlan, LimitHit, LimitKind, Stdio, ToInit, ToSpawner,
-    Usage, socket,
+    Code, Event, Fault, FromInit, FromSpawner, LaunchPlan, Stdio, ToInit, ToSpawner, Usage, socket,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
-
-/// ^D: what a terminal takes for the end of input at the start of a line.
-const END_OF_INPUT: u8 = 4;
 
 /// How a run ended.
 #[derive(Debug)]
@@ -53,6 +53,12 @@ pub(crate) struct Relay<'a> {
     live: Option<Live>,
     /// How long a question waits, and what follows.
     approvals: Approvals,
+    /// Which files are read, as far as it is seen.
+    reads: &'a mut Reads,
+    /// What was granted since the start.
+    grants: Option<Grants>,
+    /// What the broker refused.
+    refusals: u32,
     terminal: Option<RawTerminal>,
     pending: Vec<u8>,
     passed: u64,
@@ -77,6 +83,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) net: Option<Net>,
     pub(crate) live: Option<Live>,
     pub(crate) approvals: Approvals,
+    pub(crate) reads: &'a mut Reads,
+    pub(crate) grants: Option<Grants>,
 }
 
 /// How long a question waits where a layer says so, and what follows.
@@ -88,6 +96,9 @@ enum Source {
     Spawner,
     Egress,
     Live,
+    Reads,
+    Broker,
+    Knock,
     Keys,
     Output,
     Errors,
@@ -107,6 +118,8 @@ impl<'a> Relay<'a> {
             net,
             live,
             approvals,
+            reads,
+            grants,
         } = parts;
         let ending = Ending {
             exit: Exit::Unknown,
@@ -128,6 +141,9 @@ impl<'a> Relay<'a> {
             net,
             live,
             approvals,
+            reads,
+            grants,
+            refusals: 0,
             terminal: None,
             pending: Vec::new(),
             passed: 0,
@@ -153,6 +169,7 @@ impl<'a> Relay<'a> {
                 self.kill();
             }
             self.expire_questions()?;
+            self.expire_grants()?;
         }
         self.live = None;
         self.ending.net = self.farewell()?;
@@ -174,6 +191,17 @@ impl<'a> Relay<'a> {
         }
         if let Some(egress) = self.net.as_ref().and_then(Net::socket) {
             add(Source::Egress, egress, PollFlags::IN);
+        }
+        if let Some(reads) = self.reads.waits_for() {
+            add(Source::Reads, reads, PollFlags::IN);
+        }
+        if let Some(grants) = &self.grants {
+            if let Some(broker) = grants.broker.socket() {
+                add(Source::Broker, broker, PollFlags::IN);
+            }
+            if let Some(listener) = grants.broker.knock() {
+                add(Source::Knock, listener, PollFlags::IN);
+            }
         }
         for peer in self.live.iter().flat_map(Live::waiting) {
             add(Source::Live, peer, PollFlags::IN);
@@ -202,6 +230,7 @@ impl<'a> Relay<'a> {
             self.patience,
             self.net.as_ref().and_then(Net::deadline),
             self.live.as_ref().and_then(Live::deadline),
+            self.grants.as_ref().and_then(Grants::deadline),
         ];
         let timeout = deadlines
             .into_iter()
@@ -232,6 +261,12 @@ impl<'a> Relay<'a> {
             Source::Spawner => self.hear_spawner(),
             Source::Egress => self.hear_egress(),
             Source::Live => self.hear_live(),
+            Source::Reads => {
+                self.reads.take();
+                Ok(())
+            }
+            Source::Broker => self.hear_broker(),
+            Source::Knock => self.knock(),
             Source::Keys => self.keys(),
             Source::Output => self.output(),
             Source::Errors => self.errors(),
@@ -280,6 +315,12 @@ impl<'a> Relay<'a> {
                 Ok(())
             }
             FromInit::Faces => self.faces(descriptors),
+            FromInit::Broker => {
+                if let Some(grants) = &mut self.grants {
+                    grants.broker.offer(descriptors.pop());
+                }
+                Ok(())
+            }
             FromInit::Event(event) => self.event(event),
             FromInit::Exited { code, signal, usage } => {
                 self.ending.exit = match (code, signal) {
@@ -339,8 +380,8 @@ impl<'a> Relay<'a> {
     }
 
     fn hear_spawner(&mut self) -> Result<(), Fault> {
-        let word = match self.spawner.receive() {
-            Ok(word) => word,
+        let (word, descriptors) = match self.spawner.receive_with() {
+            Ok(received) => received,
             // It ended with the run it was told to end: the reason is known already.
             Err(_) if self.ending.fault.is_some() => {
                 self.ended = true;
@@ -349,7 +390,11 @@ impl<'a> Relay<'a> {
             Err(fault) => return Err(fault),
         };
         match word {
-            FromSpawner::Launched { pid, cgroups } => self.record.launched(pid, cgroups),
+            FromSpawner::Launched { pid, cgroups, reads } => {
+                self.voice.reads(&reads);
+                self.reads.begin(pid, reads, descriptors);
+                self.record.launched(pid, cgroups)
+            }
             FromSpawner::Refused(fault) => {
                 self.ending.fault.get_or_insert((125, fault));
                 self.ended = true;
@@ -369,8 +414,14 @@ impl<'a> Relay<'a> {
                 self.ended = true;
                 self.streams.input = None;
                 self.terminal = None;
+                self.grants = None;
                 Ok(())
             }
+            FromSpawner::Granted { path, alias } => {
+                self.granted(&path, if alias { Alias::Yes } else { Alias::No })
+            }
+            FromSpawner::Withdrawn { path, holders } => self.withdrawn(&path, holders),
+            FromSpawner::GrantFailed { path, fault } => self.not_granted(&path, fault),
             FromSpawner::Done | FromSpawner::Hello { .. } => Ok(()),
         }
     }
@@ -387,87 +438,6 @@ impl<'a> Relay<'a> {
                 self.voice.limit(&hit);
             }
             Event::Exec(seen) => self.record.exec(seen)?,
-        }
-        Ok(())
-    }
-
-    fn output(&mut self) -> Result<(), Fault> {
-        let taken = take(&mut self.streams.output);
-        let stdout = std::io::stdout();
-        if !self.pass(taken, stdout.as_fd())? {
-            self.streams.output = None;
-        }
-        Ok(())
-    }
-
-    fn errors(&mut self) -> Result<(), Fault> {
-        let taken = take(&mut self.streams.errors);
-        let stderr = std::io::stderr();
-        if !self.pass(taken, stderr.as_fd())? {
-            self.streams.errors = None;
-        }
-        Ok(())
-    }
-
-    /// Passes bytes on up to the output limit; the rest is counted and discarded. `false`: nobody reads any more.
-    fn pass(&mut self, bytes: Vec<u8>, to: std::os::fd::BorrowedFd<'_>) -> Result<bool, Fault> {
-        let limit = self
-            .plan
-            .limit(LimitKind::Output)
-            .map_or(u64::MAX, |rule| rule.value);
-        let room = usize::try_from(limit.saturating_sub(self.passed)).unwrap_or(usize::MAX);
-        let (kept, rest) = bytes.split_at(bytes.len().min(room));
-        self.passed += kept.len() as u64;
-        if !rest.is_empty() {
-            if self.ending.discarded == 0 {
-                let effect = "further output is discarded, the run goes on".to_owned();
-                self.event(Event::Limit(LimitHit {
-                    limit: LimitKind::Output,
-                    value: limit,
-                    effect,
-                }))?;
-            }
-            self.ending.discarded += rest.len() as u64;
-        }
-        write_all(to, kept)
-            .map_err(|error| Fault::new(Code::FenceLost, "cannot pass output on", error.to_string()))
-    }
-
-    fn input(&mut self) -> Result<(), Fault> {
-        let mut bytes = vec![0; 64 * 1024];
-        match rustix::io::read(std::io::stdin(), &mut bytes) {
-            // A terminal knows no end of input but its own key for it.
-            Ok(0) if matches!(self.plan.stdio, Stdio::Pty { .. }) => {
-                self.pending = vec![END_OF_INPUT];
-                self.input_ended = true;
-                return self.feed();
-            }
-            Ok(0) => self.streams.input = None,
-            Ok(count) => {
-                bytes.truncate(count);
-                self.pending = bytes;
-                return self.feed();
-            }
-            Err(Errno::INTR | Errno::AGAIN) => {}
-            // A terminal that this process group may not read (it runs in the background) gives no input.
-            Err(_) => self.streams.input = None,
-        }
-        Ok(())
-    }
-
-    fn feed(&mut self) -> Result<(), Fault> {
-        let Some(input) = &self.streams.input else {
-            return Ok(());
-        };
-        match rustix::io::write(input, &self.pending) {
-            Ok(written) => {
-                self.pending.drain(..written);
-            }
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => {
-                self.pending.clear();
-                self.streams.input = None;
-            }
         }
         Ok(())
     }

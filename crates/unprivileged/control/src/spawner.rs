@@ -114,14 +114,19 @@ impl Spawner {
         self.send_with(frame, &[])
     }
 
-    fn send_with(&self, frame: &ToSpawner, descriptors: &[BorrowedFd<'_>]) -> Result<(), Fault> {
+    pub(crate) fn send_with(&self, frame: &ToSpawner, descriptors: &[BorrowedFd<'_>]) -> Result<(), Fault> {
         socket::send(&self.socket, frame, descriptors).map_err(|error| lost(error.to_string()))
     }
 
     /// Its next word.
     pub fn receive(&self) -> Result<FromSpawner, Fault> {
+        self.receive_with().map(|(frame, _)| frame)
+    }
+
+    /// Its next word and the descriptors that come along.
+    pub(crate) fn receive_with(&self) -> Result<(FromSpawner, Vec<OwnedFd>), Fault> {
         match socket::receive(&self.socket) {
-            Ok(Some((frame, _))) => Ok(frame),
+            Ok(Some(received)) => Ok(received),
             Ok(None) => Err(lost("it closed its socket".to_owned())),
             Err(error) => Err(lost(error.to_string())),
         }

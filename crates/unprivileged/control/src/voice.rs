@@ -1,11 +1,13 @@
 //! What a front end is told while a run lives. Text in events comes from the agent: a front end shows it escaped.
 use bastle_contract::egress::{BudgetReached, NetDecision};
-use bastle_contract::{CapabilityStatement, Denied, LaunchPlan, LimitHit};
+use bastle_contract::{CapabilityStatement, Denied, LaunchPlan, LimitHit, ReadSight};
 
 /// A front end of one run.
 pub trait Voice {
     /// The fence stands and was proven; the agent starts now.
     fn proven(&mut self, plan: &LaunchPlan, statement: &CapabilityStatement);
+    /// Whether the reading of files is seen; told before the fence is proven.
+    fn reads(&mut self, _sight: &ReadSight) {}
     /// Something was denied; `id` names the audit record.
     fn denied(&mut self, id: &str, denied: &Denied);
     /// A limit was hit.

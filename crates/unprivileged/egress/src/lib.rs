@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod broker;
 mod budget;
 mod carry;
 mod denial;
@@ -46,6 +47,7 @@ mod upstream;
 mod usage;
 mod via;
 
+pub use broker::serve_files;
 pub use serve::serve;
-pub use standalone::{Commands, Control, Standalone, Verbosity, commands, standalone};
+pub use standalone::{Order, Standalone, Verbosity, settle, stand, tell_fault, told_fault};
 pub use tls::preload_roots;

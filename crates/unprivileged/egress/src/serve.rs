@@ -328,7 +328,7 @@ pub(crate) fn serve_socks(state: &Arc<State>, listener: TcpListener, handshakes:
     ));
 }
 
-fn tcp_listener(descriptor: OwnedFd) -> io::Result<TcpListener> {
+pub(crate) fn tcp_listener(descriptor: OwnedFd) -> io::Result<TcpListener> {
     let listener = std::net::TcpListener::from(descriptor);
     listener.set_nonblocking(true)?;
     TcpListener::from_std(listener)

@@ -1,27 +1,36 @@
 //! Egress by itself, in front of other sandboxes: listens where it is told, keeps its own audit log.
 //!
-//! **Trust:** one identity for everybody who reaches the listeners; whoever starts it binds them accordingly. The
-//! table and the secrets come from the caller.
+//! **Trust:** one identity for everybody who reaches the listeners; whoever starts it binds them accordingly. A process
+//! of its own: its parent reads policies and secrets and hears signals, this one opens its log, its listeners and its
+//! authority's certificate, and then gives up every file, before it reads a byte from the network.
 use crate::accept::Handshakes;
 use crate::budget::Attendance;
 use crate::record::Outbox;
-use crate::serve::{raise_file_limit, runtime, serve_http, serve_socks, start_housekeeping};
+use crate::serve::{raise_file_limit, runtime, serve_http, serve_socks, start_housekeeping, tcp_listener};
 use crate::state::State;
 use bastle_audit::{AuditError, AuditEvent, AuditWriter, Committer, Handle as AuditHandle, sanitize};
 use bastle_contract::egress::{FromEgress, NetDecision, NetVerdict, SecretValue};
 use bastle_contract::{Code, Digest, Fault, RunId};
 use bastle_policy::NetPolicy;
+use serde::{Deserialize, Serialize};
+use std::io::{self, BufRead, Read, Write};
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use zeroize::Zeroizing;
 
 /// How long connections are given to end when it is stopped.
 const SHUTDOWN: Duration = Duration::from_secs(2);
+/// Longest reason for its end that a parent reads: the other side reads the network.
+const MAX_FAULT: u64 = 64 * 1024;
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 1024;
 
 /// What `bastle egress` is started with.
+#[derive(Serialize, Deserialize)]
 pub struct Standalone {
     /// Name of its audit log.
     pub run: RunId,
@@ -39,12 +48,21 @@ pub struct Standalone {
     pub authority: Option<PathBuf>,
     /// Whether allowed requests are printed beside denied ones.
     pub verbosity: Verbosity,
-    /// What the caller wants later: see [`commands`].
-    pub commands: Commands,
+}
+
+/// What the parent sends, one line of JSON each. The end of the lines is an order to stop.
+#[derive(Serialize, Deserialize)]
+pub enum Order {
+    /// The first.
+    Start(Box<Standalone>),
+    /// Replaces the table; the digest names it in the log.
+    Reload(Box<NetPolicy>, Digest),
+    /// Ends it.
+    Stop,
 }
 
 /// How much is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verbosity {
     /// Denials only.
     Denials,
@@ -59,15 +77,15 @@ enum Command {
 }
 
 /// The receiving end of [`Control`].
-pub struct Commands(mpsc::Receiver<Command>);
+pub(crate) struct Commands(mpsc::Receiver<Command>);
 
 /// Reloads and stops a running egress, from any thread.
 #[derive(Clone)]
-pub struct Control(mpsc::Sender<Command>);
+pub(crate) struct Control(mpsc::Sender<Command>);
 
 /// Both ends.
 #[must_use]
-pub fn commands() -> (Control, Commands) {
+pub(crate) fn commands() -> (Control, Commands) {
     let (sender, receiver) = mpsc::channel(8);
     (Control(sender), Commands(receiver))
 }
@@ -75,7 +93,7 @@ pub fn commands() -> (Control, Commands) {
 impl Control {
     /// Replaces the table; `digest` names it in the log. What came of it is printed. `false` when egress has ended.
     #[must_use]
-    pub fn reload(&self, policy: NetPolicy, digest: Digest) -> bool {
+    pub(crate) fn reload(&self, policy: NetPolicy, digest: Digest) -> bool {
         self.0
             .blocking_send(Command::Reload(Box::new(policy), digest))
             .is_ok()
@@ -83,13 +101,100 @@ impl Control {
 
     /// Ends it. `false` when it has ended already.
     #[must_use]
-    pub fn stop(&self) -> bool {
+    pub(crate) fn stop(&self) -> bool {
         self.0.blocking_send(Command::Stop).is_ok()
     }
 }
 
-/// Serves until it is stopped.
-pub fn standalone(config: Standalone) -> Result<(), Fault> {
+impl Order {
+    /// Sends it. The copy in between, which may hold secrets, is wiped.
+    pub fn send(&self, to: &mut impl Write) -> io::Result<()> {
+        let mut line = Zeroizing::new(serde_json::to_vec(self).map_err(io::Error::other)?);
+        line.push(b'\n');
+        to.write_all(&line)
+    }
+
+    /// The next one; `None` when the parent is gone.
+    fn next(from: &mut impl BufRead) -> io::Result<Option<Self>> {
+        let mut line = Zeroizing::new(Vec::new());
+        if from.read_until(b'\n', &mut line)? == 0 {
+            return Ok(None);
+        }
+        // The text of a JSON error quotes the line, and with it a secret.
+        let unclear = |_| io::Error::other("an order is not understood");
+        serde_json::from_slice(&line).map(Some).map_err(unclear)
+    }
+}
+
+/// The process that serves: takes its orders, opens what it needs, calls `fence`, and serves until it is stopped or its
+/// parent is gone.
+pub fn stand(
+    mut orders: impl BufRead + Send + 'static,
+    fence: impl FnOnce() -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let first = Order::next(&mut orders).map_err(|error| not_started("no orders", &error))?;
+    let Some(Order::Start(config)) = first else {
+        return Err(not_started("no orders", &"the parent did not say what to do"));
+    };
+    let (control, commands) = commands();
+    standalone(*config, commands, || {
+        fence()?;
+        // Only now: a thread that is there before the fence would be outside it.
+        std::thread::Builder::new()
+            .name("orders".to_owned())
+            .spawn(move || obey(&mut orders, &control))
+            .map(drop)
+            .map_err(|error| not_started("no threads", &error))
+    })
+}
+
+/// Passes orders on until there are none, which is an order to stop.
+fn obey(orders: &mut impl BufRead, control: &Control) {
+    while let Ok(Some(Order::Reload(policy, digest))) = Order::next(orders) {
+        if !control.reload(*policy, digest) {
+            return;
+        }
+    }
+    // Whoever has ended already need not be told.
+    let _ended = !control.stop();
+}
+
+/// Tells the parent why it ended.
+pub fn tell_fault(fault: &Fault, to: &mut impl Write) -> io::Result<()> {
+    serde_json::to_writer(to, fault).map_err(io::Error::other)
+}
+
+/// Why it ended, as it told the parent before it was gone; nothing where it told nothing.
+pub fn told_fault(from: &mut impl Read) -> Option<Fault> {
+    let mut text = Vec::new();
+    from.take(MAX_FAULT).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+/// Tells the index how the log ended, and seals one whose process died. The parent does this: the process that served
+/// could not open the index any more.
+pub fn settle(state: &Path, run: &RunId) -> Result<(), Fault> {
+    match AuditWriter::resume(state, run) {
+        Ok((writer, _)) => writer.seal().map(drop).map_err(audit_fault),
+        Err(AuditError::Sealed { .. } | AuditError::Missing { .. }) => Ok(()),
+        Err(error) => Err(audit_fault(error)),
+    }
+}
+
+fn not_started(what: &str, error: &dyn std::fmt::Display) -> Fault {
+    Fault::new(
+        Code::NetUpstream,
+        format!("egress cannot start: {what}"),
+        error.to_string(),
+    )
+}
+
+/// Serves until it is stopped. `fence` is called when everything is open and before any thread exists.
+pub(crate) fn standalone(
+    config: Standalone,
+    mut commands: Commands,
+    fence: impl FnOnce() -> Result<(), Fault>,
+) -> Result<(), Fault> {
     let Standalone {
         run,
         state,
@@ -99,22 +204,15 @@ pub fn standalone(config: Standalone) -> Result<(), Fault> {
         socks,
         authority,
         verbosity,
-        mut commands,
     } = config;
-    let started = |what: &str, error: &dyn std::fmt::Display| {
-        Fault::new(
-            Code::NetUpstream,
-            format!("egress cannot start: {what}"),
-            error.to_string(),
-        )
-    };
     raise_file_limit();
-    let audit = AuditWriter::create(&state, &run)
-        .and_then(Committer::spawn)
-        .map_err(audit_fault)?;
+    let log = AuditWriter::create(&state, &run).map_err(audit_fault)?;
     let (shared, outbox) = State::new(run, Attendance::Unattended, policy, secrets, None)?;
     hand_out(&shared, authority.as_deref())?;
-    let runtime = runtime().map_err(|error| started("no threads", &error))?;
+    let (http, socks) = (bound(&http)?, bound(&socks)?);
+    fence()?;
+    let audit = Committer::spawn(log).map_err(audit_fault)?;
+    let runtime = runtime().map_err(|error| not_started("no threads", &error))?;
     let recording = record_in_thread(
         Arc::clone(&shared),
         outbox,
@@ -122,20 +220,15 @@ pub fn standalone(config: Standalone) -> Result<(), Fault> {
         verbosity,
         runtime.handle(),
     )
-    .map_err(|error| started("no threads", &error))?;
+    .map_err(|error| not_started("no threads", &error))?;
     runtime.block_on(async {
         let handshakes = Handshakes::new();
-        for address in http {
-            let listener = TcpListener::bind(address)
-                .await
-                .map_err(|error| started(&address.to_string(), &error))?;
-            serve_http(&shared, listener, &handshakes);
+        let usable = |listener| tcp_listener(listener).map_err(|error| not_started("a listener", &error));
+        for listener in http {
+            serve_http(&shared, usable(listener)?, &handshakes);
         }
-        for address in socks {
-            let listener = TcpListener::bind(address)
-                .await
-                .map_err(|error| started(&address.to_string(), &error))?;
-            serve_socks(&shared, listener, &handshakes);
+        for listener in socks {
+            serve_socks(&shared, usable(listener)?, &handshakes);
         }
         start_housekeeping(&shared);
         while let Some(Command::Reload(policy, digest)) = commands.0.recv().await {
@@ -153,7 +246,21 @@ pub fn standalone(config: Standalone) -> Result<(), Fault> {
     if recording.join().is_err() {
         return Err(Fault::new(Code::AuditWrite, "the audit thread failed", ""));
     }
-    audit.seal().map(drop).map_err(audit_fault)
+    audit.end().map_err(audit_fault)
+}
+
+/// Listeners, made while a low port can still be had.
+fn bound(addresses: &[SocketAddr]) -> Result<Vec<OwnedFd>, Fault> {
+    let bind = |address: &SocketAddr| {
+        let listener = std::net::TcpListener::bind(address)?;
+        // As many as the runtime itself lets wait: the standard library's own number is small.
+        rustix::net::listen(&listener, BACKLOG)?;
+        Ok(OwnedFd::from(listener))
+    };
+    addresses
+        .iter()
+        .map(|address| bind(address).map_err(|error: io::Error| not_started(&address.to_string(), &error)))
+        .collect()
 }
 
 /// Writes the certificate where the operator wants it. Rules that look into TLS without it would only break clients.

@@ -5,6 +5,7 @@ use crate::budget::{Attendance, Budget, Limits};
 use crate::denial::{Asked, Denial, Grounds, Pace};
 use crate::denials::Denials;
 use crate::dns::Synthetic;
+use crate::git::Known;
 use crate::limits::LOOP_DELAY;
 use crate::record::{Lost, Outbox, Recorder, Said};
 use crate::relay::Pipes;
@@ -51,6 +52,8 @@ pub(crate) struct State {
     pub budget: Budget,
     /// Credentials.
     pub secrets: Secrets,
+    /// Commits of earlier pushes.
+    pub commits: Known,
     /// The run's own certificate authority, where some rule needs to look into TLS.
     pub authority: Option<Authority>,
     current: RwLock<Arc<Generation>>,
@@ -104,6 +107,7 @@ impl State {
             pipes: Pipes::new(),
             budget,
             secrets: Secrets::new(secrets),
+            commits: Known::default(),
             authority,
             current: RwLock::new(Arc::new(Generation { number: 0, policy })),
         };

@@ -117,6 +117,10 @@ impl Effective {
         for (kind, value) in &self.limits {
             lines.add("limits", &format!("{kind} {}", value.value));
         }
+        lines.list("cache", &self.caches);
+        if self.cache_merge.is_some() {
+            lines.value("cacheMerge", self.cache_merge.as_ref());
+        }
         let budgets = &self.budgets;
         lines.value("budget.usd", budgets.usd.as_ref());
         lines.value("budget.tokens", budgets.tokens.as_ref());

@@ -101,6 +101,8 @@ pub fn diff(a: &Effective, b: &Effective) -> Vec<DiffLine> {
             .collect()
     };
     sets("secrets", &secrets(a), &secrets(b), Entries::Widen, &mut lines);
+    let caches = |e: &Effective| e.caches.iter().map(|cache| cache.value.clone()).collect();
+    sets("cache", &caches(a), &caches(b), Entries::Widen, &mut lines);
     limits(a, b, &mut lines);
     lines.sort();
     lines

@@ -1,6 +1,7 @@
 //! The effective policy: every rule of every layer, merged, each with the place it came from.
 //!
 //! **Trust:** holds what untrusted layers asked for, but nothing of it as a grant: their rules sit in tiers that only narrow.
+use crate::caches::CacheMerge;
 use crate::commands::CommandTier;
 use crate::document::{AuditLevel, Decided, Group, Mode, OnExceed, OnTimeout, Secret, Section, TestCase};
 use crate::fsmap::{FsMap, Grade};
@@ -197,6 +198,10 @@ pub struct Effective {
     pub git: GitRules,
     /// Limits.
     pub limits: Vec<(LimitKind, Sourced<u64>)>,
+    /// Named caches.
+    pub caches: Vec<Sourced<String>>,
+    /// What becomes of a run's layer above them.
+    pub cache_merge: Option<Sourced<CacheMerge>>,
     /// Spending, approvals and audit.
     pub budgets: Budgets,
     /// Expectations.

@@ -5,6 +5,7 @@
 //! the kernel plan, `why`, `can-i`, dry-run and lint.
 #![forbid(unsafe_code)]
 
+pub mod caches;
 mod canonical;
 pub mod command;
 mod commands;
@@ -63,8 +64,8 @@ pub use net::{
 pub use netrule::{NetRule, NetTarget};
 pub use pathrule::{Anchor, PathRule};
 pub use plan::{
-    EgressMaterial, FsFacts, Needs, PathFact, PathKind, PlanLine, Planned, Rendered, TreeNeed, needs, plan,
-    render_dry_run,
+    EgressMaterial, FsFacts, LentCache, Needs, PathFact, PathKind, PlanLine, Planned, Rendered, TreeNeed,
+    hidden_below, needs, plan, render_dry_run, writes_below,
 };
 pub use presets::{SandboxMode, default_layers, floor, names, preset, sandbox_preset};
 pub use query::{NetQuery, Query};

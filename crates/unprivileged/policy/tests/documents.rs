@@ -5,6 +5,7 @@ use bastle_policy::{Document, SCHEMA, diagnose, parse};
 
 /// Documents that both the schema and the parser take.
 const GOOD: &[&str] = &[
+    r#"{"version": 1, "cache": ["cargo", "npm"], "cacheMerge": "new-files"}"#,
     r#"{"version": 1}"#,
     r#"{"version": 1.0}"#,
     r#"{"$schema": "https://bastle.dev/schema/agent-permissions.v1.json", "version": 1}"#,
@@ -40,6 +41,9 @@ const GOOD: &[&str] = &[
 
 /// Documents that both the schema and the parser refuse.
 const BAD: &[&str] = &[
+    r#"{"version": 1, "cache": ["../x"]}"#,
+    r#"{"version": 1, "cache": "cargo"}"#,
+    r#"{"version": 1, "cacheMerge": "always"}"#,
     r#"{}"#,
     r#"[]"#,
     r#"null"#,

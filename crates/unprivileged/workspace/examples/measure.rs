@@ -3,7 +3,7 @@
 //! Prints one line per figure, in milliseconds: the median of several and each of them. The tree is made from a fixed
 //! seed, so that two runs of this program see the same files.
 use bastle_contract::{Fault, RunId};
-use bastle_workspace::meta::{Reason, Which};
+use bastle_workspace::meta::{Reason, Which, WorkMode};
 use bastle_workspace::place::Place;
 use bastle_workspace::rollback::Quiet;
 use bastle_workspace::workspace::{CreateRequest, GitMade, Workspace};
@@ -96,7 +96,7 @@ fn bare_tree(from: &Path, to: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-fn create(place: &Place, source: &Path, name: String) -> Result<Workspace, Fault> {
+fn create(place: &Place, source: &Path, mode: WorkMode, name: String) -> Result<Workspace, Fault> {
     let run = RunId::try_from(name)
         .map_err(|e| Fault::new(bastle_contract::Code::UsageArgument, e.to_string(), ""))?;
     let request = CreateRequest {
@@ -106,7 +106,7 @@ fn create(place: &Place, source: &Path, name: String) -> Result<Workspace, Fault
         git: &mut |_| Ok(GitMade::default()),
         progress: &mut |_| {},
     };
-    Workspace::create(place, request)
+    Workspace::create_as(place, mode, request)
 }
 
 fn change(tree: &Path, one_in: u64, files: u64, round: u64) -> Result<(), Box<dyn Error>> {
@@ -131,7 +131,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         generate(&source, files, megabytes)?;
     }
     let place = Place::new(root.join("state"));
-    let (mut cp, mut bare, mut ours) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut cp, mut bare, mut ours, mut layered) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for round in 0..3 {
         let (there, beside) = (root.join("cp"), root.join("bare"));
         run("sync", &[])?;
@@ -141,7 +141,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         bare.push(timed(|| bare_copy(&source, &beside))?.1);
         run("rm", &[Path::new("-rf"), &beside])?;
         run("sync", &[])?;
-        ours.push(timed(|| Ok(create(&place, &source, format!("run-{round}"))?))?.1);
+        let name = format!("run-{round}");
+        ours.push(timed(|| Ok(create(&place, &source, WorkMode::Copy, name)?))?.1);
+        run("sync", &[])?;
+        let name = format!("layered-{round}");
+        let (space, time) = timed(|| Ok(create(&place, &source, WorkMode::Overlay, name)?))?;
+        layered.push(time);
+        space.remove(None)?;
         if round > 0 {
             run(
                 "rm",
@@ -155,6 +161,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     report("cp -a", cp);
     report("two threads, bare", bare);
     report("copy", ours);
+    report("overlay, the first one reads all", layered);
     let run_id = RunId::try_from("run-0".to_owned())?;
     let space = Workspace::open(&place, &run_id)?;
     let (mut unchanged, mut changed, mut back) = (Vec::new(), Vec::new(), Vec::new());

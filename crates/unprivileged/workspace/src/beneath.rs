@@ -63,7 +63,7 @@ const REGULAR: OFlags = OFlags::RDONLY
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
 
-fn name_of(bytes: &[u8]) -> &Path {
+pub(crate) fn name_of(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
 

@@ -10,6 +10,8 @@ use std::time::Duration;
 const TICK: Duration = Duration::from_millis(100);
 /// More threads than this only wait for the same directory locks of the file system.
 const MOST_THREADS: usize = 8;
+/// Threads that only wait for the disk.
+const WAITING_THREADS: usize = 32;
 
 struct State<T> {
     heap: Vec<T>,
@@ -80,8 +82,39 @@ impl<T> Drop for Seat<'_, T> {
     }
 }
 
+/// How many work at once.
+pub(crate) fn threads() -> usize {
+    thread::available_parallelism().map_or(2, |n| n.get().clamp(2, MOST_THREADS))
+}
+
+/// Works off what only waits for the disk, by more threads than there are processors: the file system writes its
+/// journal once for all who wait at the same time.
+pub(crate) fn wait<T: Send>(
+    items: Vec<T>,
+    each: impl Fn(T) -> Result<(), Fault> + Sync,
+) -> Result<(), Fault> {
+    if items.is_empty() {
+        return Ok(());
+    }
+    let threads = items.len().min(WAITING_THREADS);
+    staffed(threads, items, |item, (): &mut (), _| each(item), || {}).map(drop)
+}
+
 /// Works off `first` and everything that is pushed meanwhile; returns each worker's own findings.
 pub(crate) fn work<T, S>(
+    first: Vec<T>,
+    each: impl Fn(T, &mut S, &Heap<T>) -> Result<(), Fault> + Sync,
+    tick: impl FnMut(),
+) -> Result<Vec<S>, Fault>
+where
+    T: Send,
+    S: Default + Send,
+{
+    staffed(threads(), first, each, tick)
+}
+
+fn staffed<T, S>(
+    threads: usize,
     first: Vec<T>,
     each: impl Fn(T, &mut S, &Heap<T>) -> Result<(), Fault> + Sync,
     mut tick: impl FnMut(),
@@ -90,7 +123,6 @@ where
     T: Send,
     S: Default + Send,
 {
-    let threads = thread::available_parallelism().map_or(2, |n| n.get().clamp(2, MOST_THREADS));
     let heap = Heap {
         state: Mutex::new(State {
             heap: first,

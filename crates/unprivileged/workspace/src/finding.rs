@@ -40,6 +40,8 @@ pub enum About {
     Moving,
     /// The content before the agent's change is not kept any more: the source was changed as well.
     BeforeLost,
+    /// Changed in the source since the run began; the agent sees it through the overlay as it is now.
+    SourceChanged,
     /// Anything else, in words.
     Note(String),
 }
@@ -52,7 +54,12 @@ impl Finding {
             About::Hidden | About::Special | About::TooLarge | About::TooDeep | About::Unreadable => {
                 Some(&self.path)
             }
-            About::LinkOutside | About::HardLink | About::Moving | About::BeforeLost | About::Note(_) => None,
+            About::LinkOutside
+            | About::HardLink
+            | About::Moving
+            | About::BeforeLost
+            | About::SourceChanged
+            | About::Note(_) => None,
         }
     }
 }
@@ -69,6 +76,7 @@ impl fmt::Display for Finding {
             About::HardLink => "had other hard links: the copy stands alone",
             About::Moving => "changed while it was read",
             About::BeforeLost => "its earlier content is not kept: the source changed as well",
+            About::SourceChanged => "changed in the source since the run began",
             About::Note(note) => note,
         };
         write!(f, "{}: {about}", self.path)

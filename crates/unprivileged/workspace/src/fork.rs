@@ -7,7 +7,7 @@ use crate::contents::{Contents, Lender, not_kept};
 use crate::crew;
 use crate::faults::{damaged, io_fault};
 use crate::manifest::{Content, Entry, Kind, Manifest, Mode};
-use crate::meta::{Meta, Origin, Reason, State, Which};
+use crate::meta::{Meta, Origin, Reason, State, Which, WorkMode};
 use crate::path::TreePath;
 use crate::place::Place;
 use crate::scan::assemble;
@@ -31,8 +31,10 @@ impl Workspace {
         let snapshot = self.find(which)?;
         let target = self.manifest(&snapshot)?;
         let meta = self.meta()?;
+        // Written out whole, whatever the parent is: its snapshot is nowhere else as a tree.
         let child = Meta {
             run,
+            mode: WorkMode::Copy,
             created: now(),
             state: State::Making,
             applied: None,
@@ -70,6 +72,8 @@ impl Workspace {
         self.write_seen(&seen)?;
         self.record(0, None, Reason::Base, &base, base_id)?;
         self.record(1, None, Reason::Fork, target, id)?;
+        // What a fork begins with may be nowhere else as a tree: it is on disk before it counts.
+        rustix::fs::syncfs(&tree).map_err(|e| io_fault("sync", &self.tree(), e))?;
         meta.state = State::Ready;
         self.place.write_meta(&meta)
     }

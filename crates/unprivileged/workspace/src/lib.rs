@@ -21,8 +21,10 @@ mod fork;
 pub mod fuzzing;
 pub mod gate;
 pub mod git;
+mod layers;
 pub mod manifest;
 pub mod meta;
+pub mod mounting;
 pub mod path;
 pub mod place;
 mod restore;
@@ -36,3 +38,4 @@ pub mod store;
 #[cfg(test)]
 mod testing;
 pub mod workspace;
+mod worktree;

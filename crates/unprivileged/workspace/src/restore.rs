@@ -7,6 +7,7 @@ use crate::beneath::Dir;
 use crate::contents::Contents;
 use crate::durable::{Durable, Step};
 use crate::faults::{damaged, io_fault};
+use crate::layers::marks;
 use crate::manifest::{Content, Kind, Mode, Opaque};
 use crate::path::TreePath;
 use crate::store::copy_hashing;
@@ -20,6 +21,8 @@ use std::path::{Path, PathBuf};
 /// What a restoration works with.
 pub(crate) struct Restorer<'a> {
     pub(crate) tree: &'a Dir,
+    /// What shines through where the tree is the upper side of an overlay.
+    pub(crate) lower: Option<&'a Dir>,
     /// Where the tree is, for telling.
     pub(crate) root: &'a Path,
     pub(crate) contents: &'a Contents<'a>,
@@ -59,11 +62,9 @@ impl Restorer<'_> {
             self.write(&path, &change.path, digest, *mode, &mut buffer)?;
             prepared.push((change.path.clone(), path));
         }
-        crate::crew::work(
-            prepared.iter().collect(),
-            |(_, path), (): &mut (), _| self.durable.sync_file(path),
-            || {},
-        )?;
+        crate::crew::wait(prepared.iter().collect(), |(_, path): &(TreePath, PathBuf)| {
+            self.durable.sync_file(path)
+        })?;
         Ok(prepared)
     }
 
@@ -101,9 +102,67 @@ impl Restorer<'_> {
     }
 
     fn parent(&self, path: &TreePath) -> io::Result<Dir> {
-        let dir = self.tree.beneath(path.parent().as_ref())?;
+        let parent = path.parent();
+        let dir = match self.lower {
+            None => self.tree.beneath(parent.as_ref())?,
+            Some(lower) => marks::open_or_make(self.tree, lower, parent.as_ref())?,
+        };
         dir.make_writable()?;
         Ok(dir)
+    }
+
+    /// Whether something below would be seen under this name if nothing stood there.
+    fn shines_through(&self, path: &TreePath) -> bool {
+        let look = |lower: &Dir| lower.beneath(path.parent().as_ref())?.stat(path.name());
+        let shut = |above: &TreePath| {
+            self.tree
+                .beneath(Some(above))
+                .and_then(|dir| marks::is_opaque(&dir))
+                .unwrap_or(false)
+        };
+        // In a directory that shows nothing from below a mark would be seen as a name that leads nowhere.
+        self.lower.is_some_and(|lower| look(lower).is_ok())
+            && !std::iter::successors(path.parent(), TreePath::parent).any(|above| shut(&above))
+    }
+
+    /// Removes a name; a directory that holds marks alone is empty to everybody but the kernel.
+    fn remove(&self, dir: &Dir, path: &TreePath) -> io::Result<bool> {
+        if dir.remove_one(path.name())? {
+            return Ok(true);
+        }
+        if self.lower.is_none() {
+            return Ok(false);
+        }
+        let inner = self.tree.beneath(Some(path))?;
+        let names = inner.list()?;
+        for listed in &names {
+            if !marks::is_whiteout(&inner.stat(&listed.name)?) {
+                return Ok(false);
+            }
+        }
+        for listed in &names {
+            inner.remove_one(&listed.name)?;
+        }
+        dir.remove_one(path.name())
+    }
+
+    fn close(&self, dir: &Dir, path: &TreePath) -> io::Result<()> {
+        if self.shines_through(path) {
+            marks::make_whiteout(dir, path.name())?;
+        }
+        Ok(())
+    }
+
+    fn put_dir(&self, dir: &Dir, path: &TreePath) -> io::Result<()> {
+        // Where a mark stood nothing was seen, so nothing from below may be seen in what takes its place.
+        if self.lower.is_some() && dir.stat(path.name()).is_ok_and(|stat| marks::is_whiteout(&stat)) {
+            dir.remove_one(path.name())?;
+        }
+        match dir.make_dir(path.name()) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Ok(()) if self.shines_through(path) => marks::make_opaque(&self.tree.beneath(Some(path))?),
+            other => other,
+        }
     }
 
     fn take_away(&self, change: &Change) -> Result<(), Fault> {
@@ -121,14 +180,15 @@ impl Restorer<'_> {
                 true
             }
         };
-        if recorded && dir.remove_one(path.name()).map_err(failed)? {
-            return Ok(());
+        if recorded && self.remove(&dir, path).map_err(failed)? {
+            return self.close(&dir, path).map_err(failed);
         }
         // Not recorded, or a directory with something unrecorded in it.
         self.durable.make_dir(self.aside)?;
         let aside = Dir::open_own(self.aside).map_err(|e| io_fault("open", self.aside, e))?;
         let name = format!("{}", Content::of(path.as_bytes()));
         dir.rename_to(path.name(), &aside, name.as_bytes())
+            .and_then(|()| self.close(&dir, path))
             .map_err(failed)
     }
 
@@ -139,10 +199,7 @@ impl Restorer<'_> {
         self.durable.show(Step::Tree(&self.root.join(path.as_path())));
         let dir = self.parent(path).map_err(failed)?;
         match after {
-            Kind::Dir | Kind::Submodule { .. } => match dir.make_dir(path.name()) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-                other => other.map_err(failed),
-            },
+            Kind::Dir | Kind::Submodule { .. } => self.put_dir(&dir, path).map_err(failed),
             Kind::Symlink { target } => {
                 dir.remove_one(path.name()).map_err(failed)?;
                 dir.make_link(path.name(), &target.0).map_err(failed)
@@ -170,12 +227,9 @@ impl Restorer<'_> {
     /// By several threads: the file system commits for all who wait at once.
     fn sync(&self, changes: &[Change]) -> Result<(), Fault> {
         let parents: BTreeSet<Option<TreePath>> = changes.iter().map(|change| change.path.parent()).collect();
-        crate::crew::work(
-            parents.into_iter().collect(),
-            |parent, (): &mut (), _| self.sync_one(parent.as_ref()),
-            || {},
-        )
-        .map(|_| ())
+        crate::crew::wait(parents.into_iter().collect(), |parent: Option<TreePath>| {
+            self.sync_one(parent.as_ref())
+        })
     }
 
     fn sync_one(&self, parent: Option<&TreePath>) -> Result<(), Fault> {

@@ -6,6 +6,7 @@ use crate::audit_delta::{Change, Scope, delta};
 use crate::beneath::Dir;
 use crate::durable::Step;
 use crate::faults::io_fault;
+use crate::finding::About;
 use crate::manifest::{Content, Kind, Manifest};
 use crate::meta::{Reason, State};
 use crate::path::TreePath;
@@ -62,7 +63,12 @@ impl Workspace {
         let (taken, now) = self.snapshot_held(None, Reason::Look)?;
         let id = taken.snapshot.manifest;
         let work = work_since(&self.base()?, &now);
-        let unread = taken.findings.len();
+        // An edit of the source is no work of the agent's.
+        let unread = taken
+            .findings
+            .iter()
+            .filter(|finding| finding.about != About::SourceChanged)
+            .count();
         let elsewhere = match &meta.applied {
             Some(applied) => work_since(&self.store.manifest(applied)?, &now) == 0,
             None => false,

@@ -4,7 +4,9 @@
 //! in the store. (3) The intent is recorded. (4) The tree is changed. (5) The intent is removed. A crash before 3 leaves
 //! the old tree, one after 3 is finished at the next start.
 use crate::audit_delta::{Change, Scope, delta};
+use crate::beneath::Dir;
 use crate::contents::not_kept;
+use crate::faults::io_fault;
 use crate::manifest::{Content, Kind, Manifest};
 use crate::meta::{FORMAT, Reason, Snapshot, State, Which};
 use crate::place::{read_record, write_record};
@@ -59,6 +61,11 @@ impl Workspace {
                 what,
                 "the agent would write into the tree meanwhile",
             ));
+        }
+        if self.meta()?.state == State::Running && self.is_layered() {
+            let what = format!("run {} is alive", self.run);
+            let why = "the layers of an overlay must not be changed while it is mounted, paused or not";
+            return Err(Fault::new(Code::WorkspaceBusy, what, why).help(format!("bastle stop {}", self.run)));
         }
         let to = self.find(which)?;
         let target = self.manifest(&to)?;
@@ -121,8 +128,13 @@ impl Workspace {
         let contents = self.contents();
         let temporary = self.path("tmp");
         sweep(&temporary)?;
+        let lower = match self.is_layered() {
+            true => Some(Dir::open(&self.source).map_err(|e| io_fault("open", &self.source, e))?),
+            false => None,
+        };
         let restorer = Restorer {
             tree: &tree,
+            lower: lower.as_ref(),
             root: &self.tree(),
             contents: &contents,
             durable: self.place.durable(),

@@ -81,6 +81,9 @@ impl Workspace {
     }
 
     fn look(&self, known: Option<Known<'_>>, batch: &Batch<'_>, alive: Alive) -> Result<Scan, Fault> {
+        if self.is_layered() {
+            return self.look_layered(known, batch, alive);
+        }
         let tree = self.open_tree()?;
         scan(&tree, &self.tree(), known, batch, alive)
     }

@@ -56,6 +56,10 @@ impl Store {
         Ok(store)
     }
 
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
     fn manifests(&self) -> PathBuf {
         self.root.join("manifests")
     }
@@ -287,17 +291,13 @@ impl<'a> Batch<'a> {
     pub fn commit(self) -> Result<(), Fault> {
         let pending = self.pending.into_inner().unwrap_or_else(PoisonError::into_inner);
         let durable = &self.store.durable;
-        crate::crew::work(
-            pending.iter().collect(),
-            |(from, _), (): &mut (), _| durable.sync_file(from),
-            || {},
-        )?;
+        crate::crew::wait(pending.iter().collect(), |(from, _)| durable.sync_file(from))?;
         let mut touched = BTreeSet::new();
         for (from, to) in &pending {
             durable.rename(from, to)?;
             touched.extend(to.parent());
         }
-        touched.into_iter().try_for_each(|dir| durable.sync_dir(dir))
+        crate::crew::wait(touched.into_iter().collect(), |dir| durable.sync_dir(dir))
     }
 }
 

@@ -66,6 +66,18 @@ pub struct CreateRequest<'a> {
     pub progress: &'a mut dyn FnMut(Progress),
 }
 
+/// A fresh tree, before it is recorded.
+pub(crate) struct Made {
+    /// The tree.
+    pub(crate) scan: crate::scan::Scan,
+    /// What the source's files looked like.
+    pub(crate) source: Option<SeenList>,
+    /// What is worth knowing.
+    pub(crate) findings: Vec<Finding>,
+    /// Its repository.
+    pub(crate) git: GitMade,
+}
+
 /// One run's copy.
 #[derive(Clone)]
 pub struct Workspace {
@@ -73,6 +85,7 @@ pub struct Workspace {
     pub(crate) run: RunId,
     pub(crate) source: PathBuf,
     pub(crate) store: Store,
+    pub(crate) mode: WorkMode,
 }
 
 impl Workspace {
@@ -94,6 +107,7 @@ impl Workspace {
             place: place.clone(),
             run: meta.run.clone(),
             store: place.store(&source)?,
+            mode: meta.mode,
             source,
         })
     }
@@ -104,13 +118,21 @@ impl Workspace {
     /// When the source cannot be read, the copy cannot be written, or the run has one already. What was made is
     /// removed again.
     pub fn create(place: &Place, request: CreateRequest<'_>) -> Result<Self, Fault> {
+        Self::create_as(place, WorkMode::Copy, request)
+    }
+
+    /// Makes the agent's tree in the way that `mode` says.
+    ///
+    /// # Errors
+    /// See [`Self::create`]; when the source cannot be had in that way, and for `in-place`, which has no tree of its own.
+    pub fn create_as(place: &Place, mode: WorkMode, request: CreateRequest<'_>) -> Result<Self, Fault> {
         let source = canonical(request.source)?;
         let from = Dir::open(source.as_path()).map_err(|e| unusable(source.as_path(), e))?;
         let meta = Meta {
             format: FORMAT,
             run: request.run.clone(),
             source: source.clone(),
-            mode: WorkMode::Copy,
+            mode,
             created: now(),
             base: Base {
                 manifest: None,
@@ -125,7 +147,12 @@ impl Workspace {
             findings_total: 0,
         };
         let (space, held) = Self::begin(place, &meta)?;
-        let made = space.fill(&from, meta, request);
+        let made = match mode {
+            WorkMode::Copy => space.fill(&from, meta, request),
+            WorkMode::Overlay => space.lay(&from, meta, request),
+            WorkMode::Worktree => space.check_out(meta, request),
+            WorkMode::InPlace => Err(unusable(source.as_path(), std::io::ErrorKind::Unsupported)),
+        };
         drop(held);
         if made.is_err() {
             space.abandon()?;
@@ -150,13 +177,14 @@ impl Workspace {
         let held = place.hold(&meta.run, Wait::Yes)?;
         drop(all);
         place.write_meta(meta)?;
-        for name in ["tree", "tmp", "snapshots", "kept"] {
+        let own = crate::layers::directories(meta.mode);
+        for name in own.iter().chain(&["tmp", "snapshots", "kept"]) {
             place.durable().make_dir(&dir.join(name))?;
         }
         Ok((space, held))
     }
 
-    fn fill(&self, from: &Dir, mut meta: Meta, request: CreateRequest<'_>) -> Result<(), Fault> {
+    fn fill(&self, from: &Dir, meta: Meta, request: CreateRequest<'_>) -> Result<(), Fault> {
         let tree = self.open_tree()?;
         let copied = copy_tree(from, &tree, &self.source, request.hidden, request.progress)?;
         let absent: Vec<TreePath> = copied
@@ -179,14 +207,36 @@ impl Workspace {
             seen: &copied.tree,
         };
         let scan = scan(&tree, &self.tree(), Some(known), &batch, Alive::No)?;
+        self.finish(
+            meta,
+            batch,
+            Made {
+                scan,
+                source: Some(copied.source),
+                findings: copied.findings,
+                git,
+            },
+        )
+    }
+
+    /// Records the fresh tree as the base; the last step makes it ready.
+    pub(crate) fn finish(&self, mut meta: Meta, batch: Batch<'_>, made: Made) -> Result<(), Fault> {
+        let Made {
+            scan,
+            source,
+            findings,
+            git,
+        } = made;
         let id = batch.take_manifest(&scan.manifest)?;
         batch.commit()?;
-        self.place
-            .durable()
-            .write_cache(&self.path("source.seen"), &copied.source.encode())?;
+        if let Some(source) = source {
+            self.place
+                .durable()
+                .write_cache(&self.path("source.seen"), &source.encode())?;
+        }
         self.write_seen(&scan.seen)?;
         self.record(0, None, Reason::Base, &scan.manifest, id)?;
-        meta.note(copied.findings.into_iter().chain(git.findings));
+        meta.note(findings.into_iter().chain(git.findings));
         meta.base = Base {
             manifest: Some(id),
             head: git.head,
@@ -211,10 +261,21 @@ impl Workspace {
         &self.run
     }
 
-    /// What the sandbox gets as its workspace.
+    /// How the tree was made.
+    #[must_use]
+    pub fn mode(&self) -> WorkMode {
+        self.mode
+    }
+
+    /// The agent's own files: the whole tree, or in mode `overlay` what differs from the source. What the sandbox gets
+    /// is [`Self::mounting`].
     #[must_use]
     pub fn tree(&self) -> PathBuf {
-        self.path("tree")
+        self.path(if self.is_layered() {
+            crate::layers::UPPER
+        } else {
+            "tree"
+        })
     }
 
     /// The host's tree.
@@ -251,6 +312,10 @@ impl Workspace {
                 let Kind::File { digest, .. } = &entry.kind else {
                     continue;
                 };
+                // Below an overlay the source itself is what there is; snapshots take what the agent replaces.
+                if self.is_layered() && !entry.path.in_git() {
+                    continue;
+                }
                 if !contents.ensure(digest, &batch, &mut buffer)? {
                     lost.push(Finding {
                         path: entry.path.clone(),

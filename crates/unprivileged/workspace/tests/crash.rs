@@ -11,18 +11,18 @@ mod support;
 
 use bastle_contract::{Code, Digest};
 use bastle_workspace::durable::{Durable, Observer, Step};
-use bastle_workspace::meta::{Reason, Which};
+use bastle_workspace::meta::{Reason, Which, WorkMode};
 use bastle_workspace::place::Place;
 use bastle_workspace::retention::recover;
 use bastle_workspace::rollback::Quiet;
-use bastle_workspace::workspace::Workspace;
+use bastle_workspace::workspace::{CreateRequest, GitMade, Workspace};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use support::{Ground, create, look, run_id, write};
+use support::{Ground, create, hides_env, look, modes, run_id, write};
 
 const ENV: &str = "BASTLE_TEST_KILL_AT";
 type Tree = BTreeMap<Vec<u8>, (char, u32, Vec<u8>)>;
@@ -57,6 +57,7 @@ fn the_process_that_is_killed() {
         "create" => drop(create(&place, &root.join("source"), "one").unwrap()),
         "snapshot" => drop(space().snapshot(None, Reason::Turn).unwrap()),
         "rollback" => drop(space().rollback(&Which::Number(0), Quiet::Unknown).unwrap()),
+        "create-overlay" => drop(overlay(&place, &root.join("source"))),
         "fork" => drop(space().fork(&Which::Number(0), run_id("two")).unwrap()),
         "remove" => {
             let id = fs::read_to_string(root.join("discard")).unwrap();
@@ -251,6 +252,69 @@ fn a_killed_removal_is_done_whole_or_not_at_all() {
                 }
                 Err(_) => assert!(!ground.place.run(&run_id("one")).exists(), "step {step}"),
             }
+        },
+    );
+}
+
+/// An overlay of the plain project: every step is a process of its own, and git would add a hundred.
+fn overlay(place: &Place, source: &Path) -> Workspace {
+    let request = CreateRequest {
+        run: run_id("one"),
+        source,
+        hidden: &hides_env,
+        git: &mut |_| Ok(GitMade::default()),
+        progress: &mut |_| {},
+    };
+    Workspace::create_as(place, WorkMode::Overlay, request).unwrap()
+}
+
+#[test]
+fn a_killed_overlay_is_whole_or_absent_and_can_be_made_again() {
+    every_step(
+        "create-overlay",
+        |_| {},
+        |ground, step| {
+            no_litter(ground);
+            let space = match Workspace::open(&ground.place, &run_id("one")) {
+                Ok(space) => space,
+                Err(fault) => {
+                    assert_eq!(fault.code, Code::WorkspaceMissing);
+                    assert!(!ground.place.run(&run_id("one")).exists(), "step {step}");
+                    overlay(&ground.place, &ground.source())
+                }
+            };
+            assert_eq!(modes::seen(ground, &space), clean(ground), "step {step}");
+        },
+    );
+}
+
+#[test]
+fn a_killed_rollback_of_an_overlay_is_the_old_view_or_the_new_one_and_the_work_comes_back() {
+    let work = "set -e; echo work > README; rm -r src/deep; mkdir src/deep; echo x > src/deep/x; rmdir empty; echo f > empty";
+    every_step(
+        "rollback",
+        |ground| modes::inside(ground, &overlay(&ground.place, &ground.source()), work),
+        |ground, step| {
+            let space = Workspace::open(&ground.place, &run_id("one")).unwrap();
+            no_litter(ground);
+            let view = modes::seen(ground, &space);
+            assert_eq!(modes::recorded(&space), view, "step {step}");
+            let worked = |view: &Tree| {
+                view[&b"README"[..]].2 == b"work\n"
+                    && view.contains_key(&b"src/deep/x"[..])
+                    && !view.contains_key(&b"src/deep/er"[..])
+            };
+            if worked(&view) {
+                return;
+            }
+            assert_eq!(view, clean(ground), "step {step}: neither old nor new");
+            let found = space.snapshots().unwrap().into_iter().any(|snapshot| {
+                space
+                    .rollback(&Which::Number(snapshot.number), Quiet::Unknown)
+                    .unwrap();
+                worked(&modes::seen(ground, &space))
+            });
+            assert!(found, "step {step}: the work is in no snapshot");
         },
     );
 }

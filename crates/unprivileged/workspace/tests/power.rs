@@ -36,6 +36,8 @@ struct Disk {
     touched: BTreeSet<PathBuf>,
     log: Vec<String>,
     cuts: usize,
+    /// A directory that has a new name which is not on disk yet.
+    moved: Option<(PathBuf, PathBuf)>,
 }
 
 struct PowerCut {
@@ -58,12 +60,24 @@ impl Disk {
                 let inode = self.names[path];
                 self.bytes.insert(inode, fs::read(path).unwrap());
             }
-            Step::Rename(from, to) => {
-                let inode = self.names.remove(from).expect("only files of ours are renamed");
-                self.names.insert(to.to_path_buf(), inode);
-                self.touched.insert(to.to_path_buf());
-            }
+            Step::Rename(from, to) => match self.names.remove(from) {
+                Some(inode) => {
+                    self.names.insert(to.to_path_buf(), inode);
+                    self.touched.insert(to.to_path_buf());
+                }
+                None => {
+                    assert!(from.is_dir(), "only files of ours and directories are renamed");
+                    self.moved = Some((from.to_path_buf(), to.to_path_buf()));
+                }
+            },
             Step::SyncDir(dir) => {
+                if self
+                    .moved
+                    .as_ref()
+                    .is_some_and(|(_, to)| to.parent() == Some(dir))
+                {
+                    self.moved = None;
+                }
                 let here = |path: &&PathBuf| path.parent() == Some(dir);
                 for path in self.touched.iter().filter(here) {
                     match self.names.get(path) {
@@ -93,23 +107,34 @@ impl PowerCut {
             .status()
             .unwrap();
         assert!(copied.success());
+        let in_cut = |path: &Path| to.join(path.strip_prefix(&self.state).unwrap());
+        if let Some((old, new)) = &disk.moved {
+            fs::rename(in_cut(new), in_cut(old)).unwrap();
+        }
         for path in &disk.touched {
-            if path.starts_with(&self.tree) {
+            if path.starts_with(&self.tree) || !path.starts_with(&self.state) {
                 continue;
             }
-            let there = to.join(path.strip_prefix(&self.state).unwrap());
+            let there = in_cut(path);
+            if !there.parent().unwrap().is_dir() {
+                continue;
+            }
             match disk.kept.get(path) {
                 Some(inode) => fs::write(there, &disk.bytes[inode]).unwrap(),
                 None => match fs::remove_file(there) {
                     Ok(()) => {}
+                    // A directory on its way out may be there in any part.
+                    Err(error) if error.kind() == std::io::ErrorKind::IsADirectory => {}
                     Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound),
                 },
             }
         }
         // Caches are written without waiting: the worst they can be is empty.
         for cache in ["tree.seen", "source.seen"] {
-            let run = to.join("work/one").join(cache);
-            fs::write(run, b"").unwrap();
+            let run = to.join("work/one");
+            if run.is_dir() {
+                fs::write(run.join(cache), b"").unwrap();
+            }
         }
     }
 }
@@ -130,16 +155,27 @@ fn cut_every_step(act: impl Fn(&Workspace), check: impl Fn(&Workspace, &Ground, 
     write(&space.tree(), "README", b"work\n");
     write(&space.tree(), "new/file", b"work too\n");
     fs::remove_dir_all(space.tree().join("src/deep")).unwrap();
+    cut_all(
+        &ground,
+        |place| act(&Workspace::open(place, &run_id("one")).unwrap()),
+        |place, at| check(&Workspace::open(place, &run_id("one")).unwrap(), &ground, at),
+    );
+}
+
+/// The same for what makes or removes whole copies.
+fn cut_all(ground: &Ground, act: impl Fn(&Place), check: impl Fn(&Place, &str)) {
+    let tree = ground.place.run(&run_id("one")).join("tree");
     let cuts = ground.root.path().join("cuts");
     fs::create_dir(&cuts).unwrap();
     let observer = Arc::new(PowerCut {
         disk: Mutex::default(),
         state: ground.root.path().join("state"),
-        tree: space.tree(),
+        tree,
         cuts: cuts.clone(),
     });
+    fs::create_dir_all(ground.root.path().join("state")).unwrap();
     let place = ground.observed(Durable::observed(observer.clone()));
-    act(&Workspace::open(&place, &run_id("one")).unwrap());
+    act(&place);
     let disk = observer.disk.lock().unwrap();
     observer.cut(&disk);
     assert!(disk.cuts > 8, "the observer saw too little: {:?}", disk.log);
@@ -151,12 +187,88 @@ fn cut_every_step(act: impl Fn(&Workspace), check: impl Fn(&Workspace, &Ground, 
             .iter()
             .any(|d| matches!(d, bastle_workspace::retention::Recovered::Failed(..)));
         assert!(!failed, "before {next}: {done:?}");
-        check(
-            &Workspace::open(&place, &run_id("one")).unwrap(),
-            &ground,
-            &format!("{cut}: before {next}"),
-        );
+        check(&place, &format!("{cut}: before {next}"));
     }
+}
+
+fn clean(ground: &Ground) -> std::collections::BTreeMap<Vec<u8>, (char, u32, Vec<u8>)> {
+    let mut clean = look(&ground.source());
+    clean.remove(&b".env"[..]);
+    clean
+}
+
+#[test]
+fn a_copy_cut_by_the_power_is_whole_or_absent() {
+    let ground = Ground::new();
+    cut_all(
+        &ground,
+        |place| drop(support::create(place, &ground.source(), "one").unwrap()),
+        |place, at| {
+            let space = match Workspace::open(place, &run_id("one")) {
+                Ok(space) => space,
+                Err(_) => {
+                    assert!(
+                        !place.run(&run_id("one")).exists(),
+                        "{at}: neither whole nor absent"
+                    );
+                    support::create(place, &ground.source(), "one").unwrap()
+                }
+            };
+            assert_eq!(look(&space.tree()), clean(&ground), "{at}");
+            assert_eq!(
+                space.current().unwrap().1.id(),
+                space.base().unwrap().id(),
+                "{at}"
+            );
+        },
+    );
+}
+
+#[test]
+fn a_fork_cut_by_the_power_is_whole_or_absent_and_the_first_run_is_untouched() {
+    let ground = Ground::new();
+    let space = ground.create("one");
+    write(&space.tree(), "README", b"work\n");
+    fs::remove_dir_all(space.tree().join("src/deep")).unwrap();
+    cut_all(
+        &ground,
+        |place| {
+            let space = Workspace::open(place, &run_id("one")).unwrap();
+            space.fork(&Which::Number(0), run_id("two")).map(drop).unwrap();
+        },
+        |place, at| {
+            let first = Workspace::open(place, &run_id("one")).unwrap();
+            assert!(has_work(&first.tree()), "{at}");
+            match Workspace::open(place, &run_id("two")) {
+                Ok(fork) => assert_eq!(look(&fork.tree()), clean(&ground), "{at}"),
+                Err(_) => assert!(!place.run(&run_id("two")).exists(), "{at}"),
+            }
+        },
+    );
+}
+
+#[test]
+fn a_removal_cut_by_the_power_is_done_whole_or_not_at_all() {
+    let ground = Ground::new();
+    let space = ground.create("one");
+    write(&space.tree(), "README", b"work\n");
+    fs::remove_dir_all(space.tree().join("src/deep")).unwrap();
+    let id = space.current().unwrap().0.snapshot.manifest;
+    let digest = bastle_contract::Digest::try_from(id.to_string()).unwrap();
+    cut_all(
+        &ground,
+        |place| {
+            let space = Workspace::open(place, &run_id("one")).unwrap();
+            drop(space.remove(Some(&digest)).unwrap());
+        },
+        |place, at| match Workspace::open(place, &run_id("one")) {
+            Ok(space) => {
+                assert!(has_work(&space.tree()), "{at}");
+                space.rollback(&Which::Number(0), Quiet::Unknown).unwrap();
+            }
+            Err(_) => assert!(!place.run(&run_id("one")).exists(), "{at}"),
+        },
+    );
 }
 
 fn restorable(space: &Workspace) {

@@ -168,3 +168,54 @@ fn planted_files_stay_behind_and_source_comes_back_and_goes_again() {
     );
     assert_eq!(git(&host, &["status", "--porcelain"]), "");
 }
+
+#[test]
+fn a_tracked_file_that_an_ignore_rule_names_too_is_reviewed_like_any_other() {
+    let stage = tempfile::tempdir().unwrap();
+    let host = stage.path().join("host");
+    project(&host);
+    std::fs::create_dir_all(host.join("out")).unwrap();
+    std::fs::write(host.join("out/kept.c"), "tracked all the same\n").unwrap();
+    git(&host, &["add", "-f", "out/kept.c"]);
+    git(&host, &["commit", "-qm", "forced"]);
+    for split in [false, true] {
+        if split {
+            git(&host, &["update-index", "--split-index"]);
+        }
+        let place = Place::new(stage.path().join(format!("state-{split}")));
+        let program = HostGit::find().unwrap();
+        let branch = BranchName::of_agent("agent", "feature").unwrap();
+        let mut hook = |fresh: &Fresh<'_>| {
+            let request = Prepare {
+                source: fresh.source,
+                tree: fresh.tree,
+                scratch: fresh.scratch,
+                branch: &branch,
+                user_configs: &[],
+                absent: fresh.absent,
+            };
+            Ok(prepare(&program, &request)?.map_or_else(GitMade::default, |made| made.made(&branch)))
+        };
+        let request = CreateRequest {
+            run: RunId::try_from("calm-otter".to_owned()).unwrap(),
+            source: &host,
+            hidden: &|_| false,
+            git: &mut hook,
+            progress: &mut |_| {},
+        };
+        let copy = Workspace::create(&place, request).unwrap();
+        std::fs::write(copy.tree().join("out/kept.c"), "changed\n").unwrap();
+        std::fs::write(copy.tree().join("out/built.o"), "built\n").unwrap();
+        // The agent's own index has no say in what is ignored.
+        std::fs::write(copy.tree().join(".git/index"), "DIRC rubbish").unwrap();
+        let (_, now) = copy.current().unwrap();
+        let base = copy.base().unwrap();
+        let scratch =
+            Scratch::new(stage.path(), HostRepo::open(&host).unwrap().unwrap().format, &[]).unwrap();
+        let changes = delta(&base, &now, Scope::Work);
+        let asked: Vec<&TreePath> = changes.iter().map(|change| &change.path).collect();
+        let ignored = ignored_paths(&program, &scratch, None, &[&base, &now], &copy, &asked).unwrap();
+        let shown: Vec<String> = ignored.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["out/built.o"], "split: {split}");
+    }
+}

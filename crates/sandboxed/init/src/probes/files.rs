@@ -94,6 +94,10 @@ fn writes(plan: &LaunchPlan, results: &mut Vec<ProbeResult>) -> Control {
         MountKind::Bind {
             access: Access::ReadOnly,
             ..
+        }
+        | MountKind::Again {
+            access: Access::ReadOnly,
+            ..
         } => Some(mount.at.as_str()),
         _ => None,
     });

@@ -3,6 +3,7 @@
 //! Runs in the new mount namespace with capabilities over it, before confinement. Trusts the plan. Host paths
 //! are opened without following symlinks and mounted by descriptor; nothing is ever created on a host file system.
 mod dev;
+mod overlay;
 mod place;
 mod proc;
 mod scratch;
@@ -57,13 +58,14 @@ pub(crate) fn begin() -> Result<Unfilled, Fault> {
     Ok(Unfilled { root, scratch })
 }
 
-/// Fills the root by the plan and makes it the only one. Afterwards no host path can be named.
+/// Fills the root by the plan and makes it the only one. Afterwards no host path can be named. Gives back the listener
+/// of the file broker, where the plan has one.
 pub(crate) fn finish(
     unfilled: Unfilled,
     plan: &LaunchPlan,
     made: Vec<OwnedFd>,
     attachments: Option<&OwnedFd>,
-) -> Result<(), Fault> {
+) -> Result<Option<OwnedFd>, Fault> {
     let Unfilled { root, scratch } = unfilled;
     let sources = if made.is_empty() {
         open_sources(&plan.mounts)?
@@ -72,10 +74,12 @@ pub(crate) fn finish(
     };
     scratch.limit(limit(plan, LimitKind::Disk), limit(plan, LimitKind::Inodes))?;
     fill(&root, &scratch, &plan.mounts, Material { sources, attachments })?;
+    let broker = crate::broker::listen(root.mount(), plan)?;
     if crate::hooks::enforces("read-only-root") {
         set_attributes(root.mount(), Attributes::READ_ONLY, Depth::One).step("read-only root", "/")?;
     }
-    pivot(&root)
+    pivot(&root)?;
+    Ok(broker)
 }
 
 fn limit(plan: &LaunchPlan, kind: LimitKind) -> Option<u64> {
@@ -85,14 +89,9 @@ fn limit(plan: &LaunchPlan, kind: LimitKind) -> Option<u64> {
 fn open_sources(mounts: &[Mount]) -> Result<Vec<OwnedFd>, Fault> {
     let mut sources = Vec::new();
     for mount in mounts {
-        if let MountKind::Bind {
-            source,
-            access,
-            owned: _,
-        } = &mount.kind
-        {
+        for (source, access) in mount.kind.sources().into_iter().flatten() {
             let path = tree::open_exactly(source.as_path()).step("bind", source)?;
-            sources.push(tree::detach(&path, attributes(*access)).step("bind", source)?);
+            sources.push(tree::detach(&path, attributes(access)).step("bind", source)?);
         }
     }
     Ok(sources)
@@ -138,6 +137,15 @@ fn fill(
                 let tree = sources.next().ok_or("no descriptor left").step("bind", source)?;
                 bind(root, at, tree)?;
             }
+            MountKind::Overlay { .. } => {
+                let mut next = || sources.next().ok_or("no descriptor left").step("overlay", at);
+                let layers = overlay::Layers {
+                    lower: next()?,
+                    layer: next()?,
+                };
+                root.attach_dir(at, overlay::make(root, scratch, layers)?)?;
+            }
+            MountKind::Again { of, access } => again(root, at, of, *access)?,
             MountKind::Scratch { mode } => root.attach_dir(at, scratch.directory(*mode)?)?,
             // Made ahead, always there.
             MountKind::Proc if at.as_str() == PROC => {}
@@ -183,6 +191,18 @@ fn bind(root: &Root, at: &AbsPath, tree: OwnedFd) -> Result<(), Fault> {
         root.attach_dir(at, tree)
     } else {
         root.attach_file(at, tree)
+    }
+}
+
+/// Shows what is at `of` at `at` too. A name that is not there is no hole: the write guard keeps it from coming into being.
+fn again(root: &Root, at: &AbsPath, of: &AbsPath, access: Access) -> Result<(), Fault> {
+    match root.existing(of)? {
+        None => Ok(()),
+        Some(there) => bind(
+            root,
+            at,
+            tree::detach(&there, attributes(access)).step("bind", of)?,
+        ),
     }
 }
 

@@ -79,6 +79,16 @@ impl Scratch {
         tree::detach(&dir, Attributes::default()).step("scratch directory", &name)
     }
 
+    /// An empty directory at its top to mount something on.
+    pub(crate) fn mount_point(&self, name: &str) -> Result<OwnedFd, Fault> {
+        match rustix::fs::mkdirat(&self.dir, name, Mode::from_raw_mode(0o700)) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(cause) => return Err(cause).step("scratch directory", name),
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.dir, name, flags, Mode::empty()).step("scratch directory", name)
+    }
+
     /// Its topmost directory.
     pub(crate) fn top(&self) -> &OwnedFd {
         &self.dir

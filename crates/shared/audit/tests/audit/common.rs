@@ -4,8 +4,9 @@ use bastle_contract::egress::{
     BudgetKind, BudgetReached, BudgetStep, Face, NetClosed, NetDecision, NetVerdict,
 };
 use bastle_contract::{
-    Argv, BackendKind, CapabilityStatement, Code, DenialKind, Denied, Digest, ExecSeen, Fault, Guarantee,
-    IdMapping, LimitHit, LimitKind, ProbeResult, RunId, Usage, Verdict, Waiver,
+    Argv, BackendKind, CapabilityStatement, ChangeSight, ChangeSort, Code, DenialKind, Denied, Digest,
+    ExecSeen, Fault, FileChange, FileSeen, FileState, FileUse, FilesTold, Guarantee, IdMapping, LimitHit,
+    LimitKind, ProbeResult, ReadSight, RunId, Usage, Verdict, Waiver,
 };
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -102,8 +103,81 @@ pub(crate) fn every_event() -> Vec<AuditEvent> {
         },
     ];
     endings_and_denials(&mut events);
+    files(&mut events);
     network(&mut events, digest("c"));
     events
+}
+
+/// Files that changed in every way, files that were only used, names that are no text, and what was not seen.
+fn files(events: &mut Vec<AuditEvent>) {
+    let state = |kind: &str| FileState {
+        kind: kind.into(),
+        size: Some(u64::from(u32::MAX)),
+        digest: Some("a".repeat(64)),
+    };
+    let used = |read, written, executed| FileUse {
+        read,
+        written,
+        executed,
+        count: 3,
+        process: "cat\u{1b}[2J".into(),
+        pid: 7,
+    };
+    for (sort, before, after) in [
+        (ChangeSort::Created, None, Some(state("file"))),
+        (ChangeSort::Changed, Some(state("file")), Some(state("symlink"))),
+        (ChangeSort::Deleted, Some(state("fifo")), None),
+    ] {
+        events.push(AuditEvent::File(FileSeen {
+            path: "/w/a\u{202e}b\n".into(),
+            raw: Some("2f77".into()),
+            change: Some(FileChange { sort, before, after }),
+            used: None,
+        }));
+    }
+    for used in [
+        used(true, false, false),
+        used(false, true, false),
+        used(false, false, true),
+        used(false, false, false),
+    ] {
+        events.push(AuditEvent::File(FileSeen {
+            path: "/w/a".into(),
+            raw: None,
+            change: None,
+            used: Some(used),
+        }));
+    }
+    for (changes, reads) in [
+        (ChangeSight::Contents, ReadSight::Fanotify),
+        (
+            ChangeSight::Nothing { why: "large".into() },
+            ReadSight::Nothing {
+                why: "it needs root".into(),
+            },
+        ),
+    ] {
+        events.push(AuditEvent::Files(FilesTold {
+            changes,
+            reads,
+            created: 1,
+            changed: 2,
+            deleted: 3,
+            read: 4,
+            left_out: 5,
+            gaps: 6,
+            recovered: true,
+        }));
+    }
+    events.push(AuditEvent::CacheLent {
+        cache: "cargo".into(),
+        files: 9,
+    });
+    events.push(AuditEvent::CacheMerged {
+        cache: "cargo".into(),
+        merged: 1,
+        refused: 2,
+    });
 }
 
 /// A decision about one request.

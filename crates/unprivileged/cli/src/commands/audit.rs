@@ -38,6 +38,9 @@ enum AuditVerb {
         /// Run name, unique prefix or @last
         #[arg(default_value = "@last", value_name = "RUN")]
         run: String,
+        /// Only what became of files, one line each
+        #[arg(long)]
+        files: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -107,8 +110,15 @@ pub(crate) fn run(args: AuditArgs, cx: &Context) -> Ended {
     match args.verb {
         AuditVerb::Ls { json: true } => ls_json(&state, cx),
         AuditVerb::Ls { json: false } => ls(&state, cx),
-        AuditVerb::Show { run, json: true } => show_json(&state, &runs::find(&state, &run)?, cx),
-        AuditVerb::Show { run, json: false } => show(&state, &runs::find(&state, &run)?, cx),
+        AuditVerb::Show { run, files, json } => {
+            let run = runs::find(&state, &run)?;
+            match (files, json) {
+                (true, true) => super::audit_files::show_json(&state, &run, cx),
+                (true, false) => super::audit_files::show(&state, &run, cx),
+                (false, true) => show_json(&state, &run, cx),
+                (false, false) => show(&state, &run, cx),
+            }
+        }
         AuditVerb::Verify {
             run,
             all,

@@ -3,8 +3,9 @@ use super::run::{Prepared, Story, document, dry_run, final_code, write_object};
 use super::run_args::RunArgs;
 use crate::context::{Context, Format};
 use crate::render::{Paint, clean, duration_ms};
-use bastle_contract::{Code, ExitCode, Fault};
+use bastle_contract::{Code, ExitCode, Fault, RunId};
 use bastle_control::host::{self, NotAFence};
+use bastle_control::workspaces::{Which, WorkFacts, WorkMode};
 use std::fs::File;
 
 /// Runs without a fence. Even `--quiet` does not silence the banner: nobody may take this for a sandbox.
@@ -19,7 +20,15 @@ pub(super) fn run(
         loaded,
         rules: _,
         launch,
+        from,
     } = prepared;
+    in_place_only(args, from.as_ref()).map_err(|fault| vec![fault])?;
+    let work = WorkFacts {
+        mode: WorkMode::InPlace,
+        source: place.workspace.clone(),
+        tree: None,
+        made: None,
+    };
     // The one place where consent is made: the caller has seen the flag.
     let consent = NotAFence::i_understand_this_is_not_a_fence();
     banner(cx);
@@ -32,7 +41,7 @@ pub(super) fn run(
         Err(fault) => return Err(vec![fault]),
     };
     if args.dry_run_policy {
-        return dry_run(args, &loaded, &unfenced.planned, cx);
+        return dry_run(args, &loaded, &unfenced.planned, &work, cx);
     }
     let plan = unfenced.planned.plan.clone();
     let facts = unfenced.facts.clone();
@@ -67,6 +76,7 @@ pub(super) fn run(
     if let Some(out) = out {
         let story = Story {
             place: &place,
+            work: &work,
             plan: &plan,
             facts: &facts,
             receipt: &receipt,
@@ -77,6 +87,18 @@ pub(super) fn run(
         write_object(out, &value).map_err(|fault| vec![fault])?;
     }
     Ok(code)
+}
+
+/// Without a fence nothing keeps the agent in a copy.
+fn in_place_only(args: &RunArgs, from: Option<&(RunId, Which)>) -> Result<(), Fault> {
+    match args.work_mode()? {
+        None | Some(WorkMode::InPlace) if from.is_none() => Ok(()),
+        _ => Err(super::run_args::usage(
+            "--backend host works in place only",
+            "nothing would keep the agent in a copy",
+        )
+        .help("leave --workspace, --from and --branch out")),
+    }
 }
 
 fn banner(cx: &Context) {

@@ -1,4 +1,5 @@
 //! `bastle allow`, `deny`, `revoke`, `ps` and `policy reload`: talking to a run that lives.
+use super::grant;
 use super::source::state_dir;
 use crate::context::{Context, Ended, Failed, Format};
 use crate::render::{Paint, Table, bytes, clean};
@@ -38,7 +39,7 @@ pub(crate) struct AllowArgs {
 pub(crate) struct DenyArgs {
     /// The run (name, unique prefix, or @last for the only one)
     run: String,
-    /// Id of a question or denial, or `net` and a rule
+    /// Id of a question or denial, `net` and a rule; for revoke also a granted path (/…, ./…)
     #[arg(required = true, num_args = 1..=2, value_name = "ID | net RULE")]
     target: Vec<String>,
     /// Print JSON
@@ -94,8 +95,14 @@ pub(crate) fn deny(args: &DenyArgs, cx: &Context) -> Ended {
     say(&args.run, &Command::Deny { target }, args.format(), cx)
 }
 
-/// Takes a rule back.
+/// Takes a rule or a path back.
 pub(crate) fn revoke(args: &DenyArgs, cx: &Context) -> Ended {
+    if let [path] = args.target.as_slice()
+        && grant::is_path(path)
+    {
+        let path = grant::absolute(Path::new(path))?;
+        return say(&args.run, &Command::Withdraw { path }, args.format(), cx);
+    }
     let target = target(&args.target)?;
     say(&args.run, &Command::Revoke { target }, args.format(), cx)
 }
@@ -119,7 +126,7 @@ fn target(words: &[String]) -> Result<String, Failed> {
     }
 }
 
-fn say(run: &str, command: &Command, format: Format, cx: &Context) -> Ended {
+pub(super) fn say(run: &str, command: &Command, format: Format, cx: &Context) -> Ended {
     let state = state_dir()?;
     let run = find(&state, run)?;
     let result = live::ask(&state, &run, command)?;
@@ -133,10 +140,43 @@ fn say(run: &str, command: &Command, format: Format, cx: &Context) -> Ended {
             format!("{run}: {} is in force; {cut} connections were cut", clean(change))
         }
         (None, Some(id)) => format!("{run}: {} is answered", clean(id)),
-        (None, None) => format!("{run}: done"),
+        (None, None) => told(&run, &result),
     };
     cx.print(&format!("{} {text}\n", cx.out.tick()))?;
     Ok(0)
+}
+
+/// What became of a grant.
+fn told(run: &RunId, result: &Value) -> String {
+    let granted = &result["granted"];
+    if let Some(path) = granted["path"].as_str() {
+        let place = match granted["inside"].as_str() {
+            Some(inside) => format!("at {}", clean(inside)),
+            None => format!("by the broker: bastle-fs cat {}", clean(path)),
+        };
+        let until = granted["seconds"]
+            .as_u64()
+            .map_or_else(String::new, |left| format!(", for {} s", left + 1));
+        let access = match granted["access"].as_str() {
+            Some("read-write") => "reading and writing",
+            Some(_) | None => "reading",
+        };
+        return format!(
+            "{run}: {} can be used inside {place}, for {access}{until}",
+            clean(path)
+        );
+    }
+    match (
+        result["revoked"].as_str(),
+        result["holders"].as_u64().unwrap_or(0),
+    ) {
+        (Some(path), 0) => format!("{run}: {} is taken back", clean(path)),
+        (Some(path), count) => format!(
+            "{run}: {} is taken back; {count} processes still hold something of it open, until they close it",
+            clean(path)
+        ),
+        (None, _) => format!("{run}: done"),
+    }
 }
 
 /// The living run that a person means.
@@ -158,7 +198,7 @@ fn find(state: &Path, name: &str) -> Result<RunId, Fault> {
         (None, _) => Err(Fault::new(
             Code::AuditMissing,
             format!("no living run is called {}", clean(name)),
-            "runs without a network cannot be talked to",
+            "only living runs can be talked to",
         )
         .help("bastle ps")),
     }
@@ -175,7 +215,9 @@ pub(crate) fn ps(args: &PsArgs, cx: &Context) -> Ended {
         cx.print_json(&json!({ "schema": "bastle.ps/v1", "runs": statuses }))?;
         return Ok(0);
     }
-    let mut table = Table::new(&["NAME", "REQUESTS", "DENIED", "OUT", "IN", "NEEDS", "COMMAND"]);
+    let mut table = Table::new(&[
+        "NAME", "REQUESTS", "DENIED", "OUT", "IN", "GRANTS", "NEEDS", "COMMAND",
+    ]);
     for status in &statuses {
         let number = |key: &str| status["net"][key].as_u64().unwrap_or(0);
         let words = |value: &Value| -> String {
@@ -188,12 +230,16 @@ pub(crate) fn ps(args: &PsArgs, cx: &Context) -> Ended {
             (&number("denied").to_string(), Paint::Plain),
             (&bytes(number("bytes_out")), Paint::Plain),
             (&bytes(number("bytes_in")), Paint::Plain),
+            (
+                &status["grants"].as_array().map_or(0, Vec::len).to_string(),
+                Paint::Plain,
+            ),
             (&words(&status["questions"]), Paint::Warn),
             (&words(&status["argv"]), Paint::Plain),
         ]);
     }
     if table.is_empty() {
-        cx.note("no run with a network lives");
+        cx.note("no run lives");
         return Ok(0);
     }
     cx.print(&table.render(cx.out))?;

@@ -1,24 +1,37 @@
 //! The verbs. Each reads its arguments, asks the library crates and returns an exit code.
+pub(crate) mod apply;
 pub(crate) mod ask;
 pub(crate) mod audit;
+mod audit_files;
 pub(crate) mod bench;
 pub(crate) mod bench_spawner;
+pub(crate) mod cache;
 pub(crate) mod can_i;
 pub(crate) mod completions;
 pub(crate) mod demo;
+pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod egress;
 pub(crate) mod explain;
+pub(crate) mod export;
+pub(crate) mod fork;
+pub(crate) mod grant;
 pub(crate) mod host;
 pub(crate) mod learn;
 pub(crate) mod live;
+pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod policy;
+pub(crate) mod prune;
+pub(crate) mod review;
+pub(crate) mod rm;
 pub(crate) mod run;
 pub(crate) mod run_args;
+mod run_copying;
 pub(crate) mod run_voice;
 pub(crate) mod runs;
 pub(crate) mod secret;
+pub(crate) mod snapshot;
 pub(crate) mod source;
 pub(crate) mod version;
 pub(crate) mod why;
@@ -37,8 +50,20 @@ pub(crate) fn format_of(command: &Command) -> Format {
         Command::Version(args) => args.json,
         Command::Allow(args) => args.json,
         Command::Deny(args) | Command::Revoke(args) => args.json,
+        Command::Grant(args) => args.json,
         Command::Ps(args) => args.json,
         Command::Secret(args) => args.json(),
+        Command::Cache(args) => args.json(),
+        Command::Ls(args) => args.json,
+        Command::Diff(args) => args.json,
+        Command::Apply(args) => args.json,
+        Command::Snapshot(args) => args.json,
+        Command::Snapshots(args) => args.json,
+        Command::Rollback(args) => args.json,
+        Command::Fork(args) => args.json,
+        Command::Export(args) => args.json,
+        Command::Rm(args) => args.json,
+        Command::Prune(args) => args.json,
         Command::Learn(args) => args.json(),
         // The first three report by themselves; the others have no JSON.
         Command::Run(_) | Command::Demo(_) | Command::Doctor(_) | Command::Egress(_) => false,

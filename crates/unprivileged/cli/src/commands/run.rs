@@ -1,10 +1,13 @@
 //! `bastle run`: from the command line to the agent's exit code.
 use super::host;
 use super::run_args::{Backend, RunArgs};
+use super::run_copying::Copying;
 use super::run_voice::{Loudness, RunVoice, denial_code};
 use crate::context::{Context, Format};
-use bastle_contract::{Code, ExitCode, Fault, HostFacts, LaunchPlan};
-use bastle_control::{Egress, Helpers, Launch, Loaded, Place, Receipt, Rules, Spawner, learn};
+use crate::render::clean;
+use bastle_contract::{Code, ExitCode, Fault, HostFacts, LaunchPlan, RunId};
+use bastle_control::workspaces::{self, Making, Which, WorkEnd, WorkFacts, WorkWish};
+use bastle_control::{Egress, Helpers, Launch, Loaded, Place, Receipt, Rules, Spawner, learn, review};
 use bastle_policy::Planned;
 use serde_json::{Value, json};
 use std::fs::File;
@@ -30,6 +33,8 @@ pub(super) struct Prepared {
     pub(super) loaded: Loaded,
     pub(super) rules: Rules,
     pub(super) launch: Launch,
+    /// Another run's tree to begin with.
+    pub(super) from: Option<(RunId, Which)>,
 }
 
 fn attempt(args: &RunArgs, cx: &Context) -> Result<u8, Vec<Fault>> {
@@ -60,7 +65,7 @@ fn attempt(args: &RunArgs, cx: &Context) -> Result<u8, Vec<Fault>> {
 
 fn prepare(args: &RunArgs) -> Result<Prepared, Vec<Fault>> {
     let one = |fault| vec![fault];
-    let place = Place::find(args.workspace_dir.as_deref()).map_err(one)?;
+    let (place, from) = place(args).map_err(one)?;
     let here = std::env::current_dir().map_err(|error| {
         one(Fault::new(
             Code::WorkspaceInvalid,
@@ -86,7 +91,33 @@ fn prepare(args: &RunArgs) -> Result<Prepared, Vec<Fault>> {
         loaded,
         rules,
         launch,
+        from,
     })
+}
+
+/// Where the run happens, and whose tree it begins with: that run's project is this run's.
+fn place(args: &RunArgs) -> Result<(Place, Option<(RunId, Which)>), Fault> {
+    let Some((name, which)) = args.origin()? else {
+        return Place::find(args.workspace_dir.as_deref()).map(|place| (place, None));
+    };
+    let at = review::Whereabouts {
+        state: Place::without_project()?.state,
+        project: Place::find(args.workspace_dir.as_deref())
+            .ok()
+            .map(|place| place.workspace.as_path().to_path_buf()),
+    };
+    let space = review::open(&at, Some(name))?.space;
+    let place = Place::find(Some(space.source()))?;
+    match (&args.workspace_dir, &at.project) {
+        (Some(named), Some(project)) if project != place.workspace.as_path() => Err(super::run_args::usage(
+            format!(
+                "--from {name} and --workspace-dir {} contradict each other",
+                named.display()
+            ),
+            format!("run {} works on {}", space.run(), place.workspace),
+        )),
+        _ => Ok((place, Some((space.run().clone(), which)))),
+    }
 }
 
 fn native(
@@ -101,6 +132,7 @@ fn native(
         loaded,
         rules,
         launch,
+        from,
     } = prepared;
     let loudness = if args.quiet {
         Loudness::Quiet
@@ -108,11 +140,26 @@ fn native(
         Loudness::Normal
     };
     let mut voice = RunVoice::new(cx.err, loudness, &place, &loaded);
-    let ready =
-        bastle_control::prepare(&place, &loaded, rules, helpers, launch).map_err(|fault| vec![fault])?;
+    let mut copying = Copying::new(cx.err, loudness);
+    let wish = WorkWish {
+        mode: args.work_mode().map_err(|fault| vec![fault])?,
+        from,
+        branch: args.branch.clone(),
+        making: if args.dry_run_policy {
+            Making::Never
+        } else {
+            Making::Now
+        },
+        progress: &mut |progress| copying.show(progress),
+    };
+    let ready = bastle_control::prepare_in(&place, &loaded, rules, helpers, launch, Some(wish));
+    copying.end();
+    let ready = ready.map_err(|fault| vec![fault])?;
+    let work = ready.work();
     if args.dry_run_policy {
-        return dry_run(args, &loaded, &ready.planned, cx);
+        return dry_run(args, &loaded, &ready.planned, &work, cx);
     }
+    voice.works_in(&work);
     let plan = ready.planned.plan.clone();
     let facts = ready.facts.clone();
     let receipt = bastle_control::run(&place, ready, &mut voice).map_err(|fault| vec![fault])?;
@@ -133,6 +180,7 @@ fn native(
     if let Some(out) = out {
         let story = Story {
             place: &place,
+            work: &work,
             plan: &plan,
             facts: &facts,
             receipt: &receipt,
@@ -148,9 +196,15 @@ pub(super) fn dry_run(
     args: &RunArgs,
     loaded: &Loaded,
     planned: &Planned,
+    work: &WorkFacts,
     cx: &Context,
 ) -> Result<u8, Vec<Fault>> {
-    let rendered = bastle_policy::render_dry_run(&loaded.effective, planned, Some(&loaded.baseline));
+    let mut rendered = bastle_policy::render_dry_run(&loaded.effective, planned, Some(&loaded.baseline));
+    let mode = workspaces::word(work.mode);
+    rendered.json["workspace"] = json!({ "mode": mode, "source": work.source });
+    rendered
+        .text
+        .push_str(&format!("workspace: {mode} {}\n", clean(work.source.as_str())));
     let printed = if args.json {
         cx.print_json(&rendered.json)
     } else {
@@ -202,6 +256,7 @@ fn divert_output() -> Result<File, Fault> {
 /// What the JSON receipt tells.
 pub(super) struct Story<'a> {
     pub(super) place: &'a Place,
+    pub(super) work: &'a WorkFacts,
     pub(super) plan: &'a LaunchPlan,
     pub(super) facts: &'a HostFacts,
     pub(super) receipt: &'a Receipt,
@@ -212,6 +267,7 @@ pub(super) struct Story<'a> {
 pub(super) fn document(story: &Story<'_>, voice: Option<&RunVoice<'_>>) -> Value {
     let Story {
         place,
+        work,
         plan,
         facts,
         receipt,
@@ -228,7 +284,7 @@ pub(super) fn document(story: &Story<'_>, voice: Option<&RunVoice<'_>>) -> Value
         "run": plan.run,
         "backend": plan.backend,
         "argv": plan.argv,
-        "workspace": place.workspace,
+        "workspace": tree(work, receipt.work.as_ref()),
         "policy": plan.policy,
         "host": { "kernel": facts.kernel, "arch": facts.arch, "landlock_abi": facts.landlock_abi, "cgroup": facts.cgroup.flavour },
         "limits": plan.limits,
@@ -241,11 +297,44 @@ pub(super) fn document(story: &Story<'_>, voice: Option<&RunVoice<'_>>) -> Value
         "steps_us": receipt.steps,
         "denials": { "count": receipt.denials, "first": denied },
         "net": receipt.net,
+        "files": receipt.files,
+        "caches": receipt.caches,
         "net_denials": voice.map(|voice| voice.net_denied.as_slice()).unwrap_or_default(),
         "limits_hit": receipt.limits,
         "output_discarded": receipt.discarded,
         "audit": { "log": log_path(&place.state, plan.run.as_str()), "records": receipt.records, "sealed": true },
         "statement": voice.and_then(|voice| voice.statement.as_ref()),
+    })
+}
+
+/// The tree that the agent worked in.
+fn tree(work: &WorkFacts, end: Option<&WorkEnd>) -> Value {
+    let made = work.made.as_ref();
+    let changed = end.and_then(|end| end.summary.as_ref()).map(|summary| {
+        json!({
+            "files": summary.files,
+            "added": summary.added,
+            "removed": summary.removed,
+            "held": summary.held,
+            "refused": summary.refused,
+            "ignored": summary.ignored,
+        })
+    });
+    json!({
+        "mode": workspaces::word(work.mode),
+        "source": work.source,
+        "tree": work.tree.as_ref().unwrap_or(&work.source),
+        "branch": made.and_then(|made| made.branch.as_deref()),
+        "copied": made.map(|made| json!({
+            "files": made.files,
+            "bytes": made.bytes,
+            "seconds": made.millis as f64 / 1000.0,
+            "left_out": made.left_out,
+            "notes": made.notes,
+        })),
+        "changed": changed,
+        "kept": end.is_none_or(|end| end.kept),
+        "fault": end.and_then(|end| end.fault.as_ref()),
     })
 }
 

@@ -7,7 +7,8 @@ mod network;
 mod variables;
 
 use bastle_contract::{AbsPath, Argv, Code, Fault, LimitKind, RunId, Stdio, Waiver};
-use bastle_control::Sources;
+use bastle_control::workspaces::{self, Which, WorkMode};
+use bastle_control::{Sources, review};
 use bastle_policy::SandboxMode;
 use clap::builder::FalseyValueParser;
 pub(crate) use network::NetArgs;
@@ -53,6 +54,9 @@ pub(crate) struct RunArgs {
     /// Path or pattern the agent never sees (repeatable)
     #[arg(long, value_name = "PATH", env = "BASTLE_HIDE", help_heading = "Policy")]
     pub(crate) hide: Vec<String>,
+    /// Cache kept between runs: cargo, npm, yarn, pip, uv, go (repeatable)
+    #[arg(long, value_name = "NAME", env = "BASTLE_CACHE", help_heading = "Policy")]
+    pub(crate) cache: Vec<String>,
     /// Re-open a path of the hard floor (repeatable; command line only)
     #[arg(long, value_name = "PATH", help_heading = "Policy")]
     pub(crate) unprotect: Vec<PathBuf>,
@@ -88,9 +92,20 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
 
-    /// How the workspace is handed over: only `in-place` in this build
+    /// copy | overlay | worktree | in-place (default: a copy in a git repository, else in-place)
     #[arg(long, value_name = "MODE", env = "BASTLE_WORKSPACE", help_heading = "Run")]
     pub(crate) workspace: Option<String>,
+    /// Name of the agent's branch after `AGENT/` (default: the name of the run)
+    #[arg(long, value_name = "NAME", env = "BASTLE_BRANCH", help_heading = "Run")]
+    pub(crate) branch: Option<String>,
+    /// Begin with the tree of another run, as it is or as it was at a snapshot
+    #[arg(
+        long,
+        value_name = "RUN[@SNAPSHOT]",
+        env = "BASTLE_FROM",
+        help_heading = "Run"
+    )]
+    pub(crate) from: Option<String>,
     /// The project (default: the git root above the current directory, else the current directory)
     #[arg(long, value_name = "DIR", env = "BASTLE_WORKSPACE_DIR", help_heading = "Run")]
     pub(crate) workspace_dir: Option<PathBuf>,
@@ -185,7 +200,7 @@ pub(crate) enum Backend {
 impl RunArgs {
     /// What these flags say about policy.
     pub(crate) fn sources(&self, here: &Path, home: &AbsPath) -> Result<Sources, Vec<Fault>> {
-        self.check_words().map_err(|fault| vec![fault])?;
+        self.work_mode().map_err(|fault| vec![fault])?;
         let preset = self.chosen_preset().map_err(|fault| vec![fault])?;
         let unprotect = self
             .unprotect
@@ -210,16 +225,31 @@ impl RunArgs {
         })
     }
 
-    /// Values that this build does not have are refused by name, never ignored.
-    fn check_words(&self) -> Result<(), Fault> {
-        match self.workspace.as_deref() {
-            None | Some("in-place") => Ok(()),
-            Some(other) => {
-                let what = format!("--workspace {other} is not available");
-                let why =
-                    "this build hands the project over in place; copies and worktrees are not part of it";
-                Err(usage(what, why).help("work on a copy of your own: git worktree add ../copy && bastle run --workspace-dir ../copy -- CMD"))
+    /// How the workspace is handed over; `None`: as fits the project.
+    pub(crate) fn work_mode(&self) -> Result<Option<WorkMode>, Fault> {
+        let Some(word) = self.workspace.as_deref() else {
+            return Ok(None);
+        };
+        match workspaces::mode(word) {
+            Some(mode) => Ok(Some(mode)),
+            None => Err(usage(
+                format!("there is no workspace mode {word:?}"),
+                "modes are copy, overlay, worktree and in-place",
+            )
+            .help("leave --workspace out: a git repository is copied, anything else is used in place")),
+        }
+    }
+
+    /// The run and snapshot whose tree this run begins with.
+    pub(crate) fn origin(&self) -> Result<Option<(&str, Which)>, Fault> {
+        let Some(text) = self.from.as_deref() else {
+            return Ok(None);
+        };
+        match text.rsplit_once('@') {
+            Some((run, snapshot)) if !run.is_empty() => {
+                review::read_which(snapshot).map(|which| Some((run, which)))
             }
+            Some(_) | None => Ok(Some((text, Which::Last))),
         }
     }
 
@@ -278,7 +308,7 @@ impl RunArgs {
         }
         let limits = self.limits.document();
         let network = self.net.sections()?;
-        if fs.is_empty() && limits.is_empty() && network.is_empty() {
+        if fs.is_empty() && limits.is_empty() && network.is_empty() && self.cache.is_empty() {
             return Ok(None);
         }
         let mut document = Map::from_iter([("version".to_owned(), json!(1))]);
@@ -286,6 +316,9 @@ impl RunArgs {
             if !section.is_empty() {
                 document.insert(key.to_owned(), Value::Object(section));
             }
+        }
+        if !self.cache.is_empty() {
+            document.insert("cache".to_owned(), json!(self.cache));
         }
         for (key, section) in network {
             document.insert(key.to_owned(), section);

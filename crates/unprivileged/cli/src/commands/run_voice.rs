@@ -1,26 +1,26 @@
 //! What a person reads on standard error while a run lives. Text of events comes from the agent: shown escaped.
+mod files;
+mod help;
 mod network;
+mod workspace;
 
 use crate::render::{Letters, Paint, Style, bytes, duration_ms};
 use bastle_audit::sanitize;
 use bastle_contract::egress::{BudgetReached, NetDecision};
 use bastle_contract::{
     CapabilityStatement, Code, DenialKind, Denied, Fault, LaunchPlan, LimitHit, LimitKind, LimitMechanism,
-    Stdio, Verdict,
+    ReadSight, Stdio, Verdict,
 };
+use bastle_control::workspaces::WorkFacts;
 use bastle_control::{AfterLoss, Loaded, Place, Question, Receipt, Reply, Voice};
 use bastle_policy::LayerKind;
+use help::{denial_help, quoted};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// Denials that are told in full; after these only their number is.
 const TOLD: u64 = 20;
-/// Directories for which no grant is ever proposed.
-const NEVER_PROPOSED: &[&str] = &[
-    "/", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/var", "/home", "/root", "/boot", "/proc",
-    "/sys", "/dev", "/run", "/tmp", "/opt",
-];
 
 /// What is said and how loudly.
 pub(crate) struct RunVoice<'a> {
@@ -33,6 +33,10 @@ pub(crate) struct RunVoice<'a> {
     run: String,
     program: String,
     denials: u64,
+    /// The tree, in words.
+    tree: String,
+    /// Whether the reading of files is seen.
+    sight: Option<ReadSight>,
     /// What the probes found; kept for the JSON receipt.
     pub(crate) statement: Option<CapabilityStatement>,
     /// Denials, for the JSON receipt: the first few.
@@ -62,10 +66,17 @@ impl<'a> RunVoice<'a> {
             run: String::new(),
             program: String::new(),
             denials: 0,
+            tree: String::new(),
+            sight: None,
             statement: None,
             denied: Vec::new(),
             net_denied: Vec::new(),
         }
+    }
+
+    /// The tree that the agent works in.
+    pub(crate) fn works_in(&mut self, work: &WorkFacts) {
+        self.tree = workspace::headline(work);
     }
 
     /// Says lines, with the line ends the terminal needs right now.
@@ -116,6 +127,10 @@ impl Voice for RunVoice<'_> {
             self.say(&first_lines(self, plan, statement));
         }
         self.raw = matches!(plan.stdio, Stdio::Pty { .. });
+    }
+
+    fn reads(&mut self, sight: &ReadSight) {
+        self.sight = Some(sight.clone());
     }
 
     fn denied(&mut self, id: &str, denied: &Denied) {
@@ -230,15 +245,16 @@ fn first_lines(voice: &RunVoice<'_>, plan: &LaunchPlan, statement: &CapabilitySt
             sanitize(preset)
         ),
         format!(
-            "  {}   workspace: in-place {}",
+            "  {}   workspace: {}",
             sanitize(&effective.headline()),
-            sanitize(voice.place.workspace.as_str())
+            voice.tree
         ),
         format!(
-            "  {} {held} probes held, fence up in {} ms   run {}   audit {}",
+            "  {} {held} probes held, fence up in {} ms   run {}   {}   audit {}",
             style.tick(),
             voice.begun.elapsed().as_millis(),
             plan.run,
+            voice.reads_words(),
             sanitize(&voice.log().display().to_string())
         ),
     ];
@@ -348,63 +364,6 @@ fn limit_code(limit: LimitKind) -> Code {
     }
 }
 
-/// What a person can do, as commands to paste. Nothing is proposed that would open a system directory.
-fn denial_help(denied: &Denied, id: &str, program: &str) -> Vec<String> {
-    let why = format!("bastle why {id}");
-    let target = quoted(&denied.target);
-    match denied.kind {
-        DenialKind::Write => {
-            let path = Path::new(&denied.target);
-            let place = if path.exists() { Some(path) } else { path.parent() };
-            let fitting = place.and_then(Path::to_str).filter(|place| {
-                place.starts_with('/')
-                    && !NEVER_PROPOSED.contains(place)
-                    && !place.starts_with("/etc/")
-                    && !place.starts_with("/usr/")
-            });
-            match fitting {
-                Some(place) => vec![
-                    format!("bastle run --rw {} -- {}", quoted(place), sanitize(program)),
-                    why,
-                ],
-                None => vec!["no grant is proposed for a system directory".to_owned(), why],
-            }
-        }
-        DenialKind::Hidden => vec![
-            format!(
-                "bastle policy show --origin   (which layer hides {})",
-                sanitize(&denied.rule)
-            ),
-            why,
-        ],
-        DenialKind::Protected => vec![
-            "make this change yourself after the run: a program outside would execute it".to_owned(),
-            format!(
-                "bastle run --unprotect {target} -- {}   (if you mean it)",
-                sanitize(program)
-            ),
-            why,
-        ],
-        DenialKind::Syscall => vec!["no setting opens this call".to_owned(), why],
-        DenialKind::Exec => vec![
-            "bastle policy show --origin   (which layer denies it)".to_owned(),
-            why,
-        ],
-        DenialKind::Limit => vec![denial_code(denied).info().fix.to_owned(), why],
-    }
-}
-
-/// A word as a shell reads it back, on one line.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
-    let clean = sanitize(word);
-    if !clean.is_empty() && clean.chars().all(plain) {
-        clean
-    } else {
-        format!("'{}'", clean.replace('\'', "'\\''"))
-    }
-}
-
 /// The receipt in lines.
 fn receipt_lines(style: Style, run: &str, receipt: &Receipt) -> Vec<String> {
     let Receipt {
@@ -418,6 +377,9 @@ fn receipt_lines(style: Style, run: &str, receipt: &Receipt) -> Vec<String> {
         records,
         steps: _,
         net,
+        work,
+        files: _,
+        caches,
     } = receipt;
     let mut parts = vec![
         format!("{run} finished {code} in {}", duration_ms(usage.wall_ms)),
@@ -438,6 +400,8 @@ fn receipt_lines(style: Style, run: &str, receipt: &Receipt) -> Vec<String> {
     }
     parts.push(format!("audit {} sealed ({records} records)", style.tick()));
     let mut lines = vec![parts.join(" · ")];
+    lines.extend(work.iter().flat_map(|work| workspace::receipt(run, work)));
+    lines.extend(files::cache_lines(run, caches));
     if *denials > 0 {
         lines.push("  note: reads outside the policy are not reported: the kernel answers ENOENT".to_owned());
         lines.push("  next: bastle why   ·   bastle audit show @last".to_owned());

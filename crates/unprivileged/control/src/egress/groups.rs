@@ -30,22 +30,43 @@ pub(super) fn resolve(effective: &mut Effective, known: &mut Resolved, place: &P
 }
 
 fn sources(group: HostGroup, place: &Place) -> GroupSources {
-    let home = place.home.as_path();
-    let files = files(group, home).into_iter().filter_map(|path| {
+    let homes = Homes::of(place);
+    let files = files(group, &homes).into_iter().filter_map(|path| {
         let text = read(&path)?;
         Some((path.display().to_string(), text))
     });
+    let files: Vec<(String, String)> = files.collect();
+    let environment: Vec<(String, String)> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
     GroupSources {
-        files: files.collect(),
-        environment: std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .collect(),
-        answers: answers(group, home),
+        answers: answers(group, &homes, &files, &environment),
+        files,
+        environment,
+    }
+}
+
+/// Where the person keeps configuration.
+struct Homes {
+    home: PathBuf,
+    cargo: PathBuf,
+}
+
+impl Homes {
+    fn of(place: &Place) -> Self {
+        let home = place.home.as_path().to_path_buf();
+        let workspace = place.workspace.as_path();
+        // A variable that leads into the workspace would hand the choice to the project.
+        let cargo = std::env::var_os("CARGO_HOME")
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute() && !path.starts_with(workspace))
+            .unwrap_or_else(|| home.join(".cargo"));
+        Self { home, cargo }
     }
 }
 
 /// Where a manager's configuration is.
-fn files(group: HostGroup, home: &Path) -> Vec<PathBuf> {
+fn files(group: HostGroup, homes: &Homes) -> Vec<PathBuf> {
     let fixed: &[&str] = match group {
         HostGroup::Npm => &["/etc/npmrc", "/usr/etc/npmrc", "/usr/local/etc/npmrc"],
         HostGroup::Crates => &[],
@@ -54,12 +75,15 @@ fn files(group: HostGroup, home: &Path) -> Vec<PathBuf> {
     };
     let own: &[&str] = match group {
         HostGroup::Npm => &[".npmrc"],
-        HostGroup::Crates => &[".cargo/config.toml", ".cargo/config"],
+        HostGroup::Crates => &[],
         HostGroup::Pypi => &[".config/pip/pip.conf", ".pip/pip.conf", ".config/uv/uv.toml"],
         HostGroup::Apt => &[],
     };
     let mut paths: Vec<PathBuf> = fixed.iter().map(PathBuf::from).collect();
-    paths.extend(own.iter().map(|name| home.join(name)));
+    paths.extend(own.iter().map(|name| homes.home.join(name)));
+    if group == HostGroup::Crates {
+        paths.extend(["config.toml", "config"].map(|name| homes.cargo.join(name)));
+    }
     if group == HostGroup::Apt {
         paths.extend(listed(Path::new("/etc/apt/sources.list.d")));
     }
@@ -67,7 +91,12 @@ fn files(group: HostGroup, home: &Path) -> Vec<PathBuf> {
 }
 
 /// What a manager says when asked. One that is not installed says nothing.
-fn answers(group: HostGroup, home: &Path) -> Vec<String> {
+fn answers(
+    group: HostGroup,
+    homes: &Homes,
+    files: &[(String, String)],
+    environment: &[(String, String)],
+) -> Vec<String> {
     let ask = |words: &[&str]| {
         let argv: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         printed(&argv).ok().map(|text| text.to_string())
@@ -77,14 +106,26 @@ fn answers(group: HostGroup, home: &Path) -> Vec<String> {
             .into_iter()
             .collect(),
         HostGroup::Pypi => {
-            pip_defaults(ask(&["pip", "help", "install"]).or_else(|| ask(&["pip3", "help", "install"])))
-                .into_iter()
-                .chain(ask(&["pip", "config", "list"]))
-                .collect()
+            let listed = ask(&["pip", "config", "list"]).or_else(|| ask(&["pip3", "config", "list"]));
+            let set = environment.iter().any(|(name, _)| name == "PIP_INDEX_URL");
+            let mut answers: Vec<String> = Vec::new();
+            if !set && !listed.as_deref().is_some_and(replaces_index) {
+                let help = ask(&["pip", "help", "install"]).or_else(|| ask(&["pip3", "help", "install"]));
+                answers.extend(pip_defaults(help));
+            }
+            answers.extend(listed);
+            answers
         }
-        HostGroup::Crates => cargo_indexes(home),
+        HostGroup::Crates => cargo_indexes(&homes.cargo, files),
         HostGroup::Apt => Vec::new(),
     }
+}
+
+/// Whether pip's configuration, as pip lists it, names an index in place of the default one, which is then not used.
+fn replaces_index(listed: &str) -> bool {
+    let keys = listed.lines().filter_map(|line| line.split_once('='));
+    keys.into_iter()
+        .any(|(key, _)| matches!(key.trim().rsplit('.').next(), Some("index-url" | "index_url")))
 }
 
 /// pip names its default address only in its help: `(default https://…)`.
@@ -97,17 +138,27 @@ fn pip_defaults(help: Option<String>) -> Option<String> {
 }
 
 /// cargo prints its default nowhere, but names the directories of its indexes after their hosts (`HOST-HASH`) and
-/// keeps there what each index says about downloads.
-fn cargo_indexes(home: &Path) -> Vec<String> {
+/// keeps there what each index says about downloads. Where the configuration replaces a source, the directories of
+/// hosts that it does not name are of earlier days.
+fn cargo_indexes(cargo: &Path, files: &[(String, String)]) -> Vec<String> {
+    let replaced = files.iter().any(|(_, text)| text.contains("replace-with"));
+    let named = |host: &str| files.iter().any(|(_, text)| text.contains(host));
     let mut answers = Vec::new();
-    for directory in listed(&home.join(".cargo/registry/index")) {
+    for directory in listed(&cargo.join("registry/index")) {
         let name = directory
             .file_name()
             .and_then(|name| name.to_str())
             .unwrap_or_default();
-        if let Some((host, hash)) = name.rsplit_once('-')
-            && hash.len() == 16
-            && hash.bytes().all(|b| b.is_ascii_hexdigit())
+        let host = name.rsplit_once('-').filter(|(_, hash)| {
+            // The name of a directory, as cargo makes them.
+            hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit())
+        });
+        if replaced && !host.is_some_and(|(host, _)| named(host)) {
+            continue;
+        }
+        // A configured index is named there with its port.
+        if let Some((host, _)) = host
+            && !replaced
         {
             answers.push(format!("https://{host}/"));
         }
@@ -153,19 +204,43 @@ mod tests {
             "https://packages.example/simple"
         );
         let home = tempfile::tempdir().unwrap();
-        let index = home
-            .path()
-            .join(".cargo/registry/index/index.example-1949cf8c6b5b557f");
-        std::fs::create_dir_all(&index).unwrap();
-        std::fs::write(
-            index.join("config.json"),
-            r#"{"dl":"https://files.example/crates"}"#,
-        )
-        .unwrap();
-        std::fs::create_dir_all(home.path().join(".cargo/registry/index/evil.example")).unwrap();
+        let indexes = home.path().join("registry/index");
+        for (host, download) in [
+            ("index.example", "files.example"),
+            ("mirror.example", "store.example"),
+        ] {
+            let index = indexes.join(format!("{host}-1949cf8c6b5b557f"));
+            std::fs::create_dir_all(&index).unwrap();
+            let config = format!(r#"{{"dl":"https://{download}/crates"}}"#);
+            std::fs::write(index.join("config.json"), config).unwrap();
+        }
+        std::fs::create_dir_all(indexes.join("evil.example")).unwrap();
         assert_eq!(
-            cargo_indexes(home.path()),
-            ["https://index.example/", "https://files.example/crates"]
+            cargo_indexes(home.path(), &[]),
+            [
+                "https://index.example/",
+                "https://files.example/crates",
+                "https://mirror.example/",
+                "https://store.example/crates"
+            ]
         );
+        // The mirror is reached at the address in the configuration, and where its index sends to.
+        let text = "[source.a]\nreplace-with = \"b\"\n[source.b]\nregistry = \"sparse+https://mirror.example:8443/\"";
+        let files = [("config.toml".to_owned(), text.to_owned())];
+        assert_eq!(
+            cargo_indexes(home.path(), &files),
+            ["https://store.example/crates"]
+        );
+    }
+
+    #[test]
+    fn the_default_index_of_pip_counts_only_while_no_other_is_set() {
+        assert!(replaces_index(
+            "global.timeout='10'\nglobal.index-url='https://mirror.example/simple'"
+        ));
+        assert!(!replaces_index(
+            "global.extra-index-url='https://more.example/simple'"
+        ));
+        assert!(!replaces_index(""));
     }
 }

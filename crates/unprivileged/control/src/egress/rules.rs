@@ -45,6 +45,11 @@ impl Rules {
         })
     }
 
+    /// What the command line says about policy.
+    pub(crate) fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
     /// The table that follows from them now.
     pub fn table(&mut self) -> Result<NetPolicy, Vec<Fault>> {
         let mut layers = self.layers.clone();

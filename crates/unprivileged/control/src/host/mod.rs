@@ -163,6 +163,9 @@ fn close(outcome: Result<child::Ending, (u8, Fault)>, mut record: Record) -> Res
         records,
         steps: Vec::new(),
         net: None,
+        work: None,
+        files: None,
+        caches: Vec::new(),
     })
 }
 

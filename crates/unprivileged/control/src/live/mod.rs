@@ -10,6 +10,7 @@ pub use client::{Answer, ask, living};
 pub use words::{Command, Scope};
 
 pub(crate) use server::Live;
+pub(crate) use words::GrantWish;
 
 use bastle_contract::RunId;
 use rustix::fs::{Mode, OFlags};

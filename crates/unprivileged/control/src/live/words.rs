@@ -1,10 +1,15 @@
 //! What can be said to a living run.
+use bastle_contract::grants::GrantWay;
+use bastle_contract::{AbsPath, Access};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// Longest line in either direction.
 pub(crate) const MOST_LINE: usize = 16 * 1024;
 /// Longest rule or id.
 const MOST_TARGET: usize = 2048;
+/// Longest time of a grant: thirty days.
+const MOST_SECONDS: u64 = 30 * 24 * 3600;
 
 /// How long an answer holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,8 +46,34 @@ pub enum Command {
         /// The rule.
         target: String,
     },
+    /// Show the run a path of the host.
+    Grant {
+        /// The path.
+        path: AbsPath,
+        /// Reading or also writing.
+        access: Access,
+        /// Mounted, or one file through the broker.
+        way: GrantWay,
+        /// After how long it ends by itself.
+        #[serde(default)]
+        seconds: Option<u64>,
+    },
+    /// Take a granted path back.
+    Withdraw {
+        /// The path.
+        path: AbsPath,
+    },
     /// What the run does.
     Status {},
+}
+
+/// A grant that a person wishes for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GrantWish {
+    pub(crate) path: AbsPath,
+    pub(crate) access: Access,
+    pub(crate) way: GrantWay,
+    pub(crate) lasts: Option<Duration>,
 }
 
 impl Command {
@@ -57,7 +88,21 @@ impl Command {
                     "a target has at most {MOST_TARGET} bytes and no control characters"
                 ))
             }
-            Self::Allow { .. }
+            Self::Grant { seconds, .. }
+                if seconds.is_some_and(|seconds| !(1..=MOST_SECONDS).contains(&seconds)) =>
+            {
+                Err(format!("a grant lasts between one second and {MOST_SECONDS}"))
+            }
+            Self::Grant { path, .. } | Self::Withdraw { path }
+                if path.as_str().len() > MOST_TARGET || path.as_str().chars().any(char::is_control) =>
+            {
+                Err(format!(
+                    "a path that is granted has at most {MOST_TARGET} bytes and no control characters"
+                ))
+            }
+            Self::Grant { .. }
+            | Self::Withdraw { .. }
+            | Self::Allow { .. }
             | Self::Deny { .. }
             | Self::Revoke { .. }
             | Self::Reload {}
@@ -80,6 +125,12 @@ mod tests {
             r#"{"op":"reload","x":1}"#,
             r#"{"op":"allow"}"#,
             r#"{"op":"deny","target":"a\nb"}"#,
+            r#"{"op":"grant","path":"/a/../etc","access":"read-only","way":"mount"}"#,
+            r#"{"op":"grant","path":"relative","access":"read-only","way":"mount"}"#,
+            r#"{"op":"grant","path":"/a","access":"all","way":"mount"}"#,
+            r#"{"op":"grant","path":"/a","access":"read-only","way":"mount","seconds":0}"#,
+            r#"{"op":"grant","path":"/a\nb","access":"read-only","way":"mount"}"#,
+            r#"{"op":"withdraw","path":"a"}"#,
             &long,
         ] {
             assert!(Command::parse(bad.as_bytes()).is_err(), "{bad}");

@@ -2,13 +2,15 @@
 use super::Relay;
 use super::net::{Change, Once};
 use crate::egress::{Rules, table_digest};
-use crate::live::{Command, Scope};
+use crate::grants::Grants;
+use crate::live::{Command, GrantWish, Scope};
 use crate::voice::Reply;
 use bastle_audit::AuditEvent;
 use bastle_contract::egress::{Face, NetDecision};
 use bastle_contract::{Code, Fault};
 use bastle_policy::{NetPolicy, NetRule, NetTarget};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 impl Relay<'_> {
     /// Takes what came over the run's socket.
@@ -36,6 +38,21 @@ impl Relay<'_> {
     fn carry_out(&mut self, peer: u64, command: Command) -> Result<Option<Result<Value, Vec<Fault>>>, Fault> {
         match command {
             Command::Status {} => Ok(Some(Ok(self.status()))),
+            Command::Grant {
+                path,
+                access,
+                way,
+                seconds,
+            } => self.grant(
+                peer,
+                GrantWish {
+                    path,
+                    access,
+                    way,
+                    lasts: seconds.map(Duration::from_secs),
+                },
+            ),
+            Command::Withdraw { path } => self.withdraw(Some(peer), &path, "revoked"),
             Command::Reload {} => self.change(Some(peer), "reload".to_owned(), Rules::reread),
             Command::Allow { target, scope } => {
                 if self.answer_by_id(&target, Reply::Yes, scope)? {
@@ -224,8 +241,9 @@ impl Relay<'_> {
     }
 
     fn status(&self) -> Value {
+        let grants = self.grants.as_ref().map(Grants::status).unwrap_or_default();
         let Some(net) = &self.net else {
-            return json!({ "run": self.plan.run, "net": null });
+            return json!({ "run": self.plan.run, "argv": self.plan.argv, "net": null, "grants": grants });
         };
         let (allow, deny) = net.rules.added();
         let questions: Vec<&str> = net.questions.iter().map(|asked| asked.id.as_str()).collect();
@@ -236,6 +254,7 @@ impl Relay<'_> {
             "questions": questions,
             "allowed": allow,
             "denied": deny,
+            "grants": grants,
         })
     }
 }

@@ -248,8 +248,11 @@ impl Relay<'_> {
                 net.tell(&ToEgress::Answer { ask, allow });
             }
             What::Budget(_) if allow => {
-                if let Some(net) = &self.net {
+                if let Some(net) = &mut self.net {
                     net.tell(&ToEgress::Extend);
+                    // It extends every budget that was reached: one answer is enough.
+                    net.questions
+                        .retain(|asked| matches!(asked.what, What::Request { .. }));
                 }
             }
             What::Budget(_) => self.out_of_budget(),

@@ -9,6 +9,8 @@ use zeroize::Zeroizing;
 
 /// How long a helper may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the keyring may take: a locked one asks the person for its password first.
+pub(super) const KEYRING_PATIENCE: Duration = Duration::from_secs(60);
 /// What a helper needs of the environment to find itself, its owner's files and the keyring.
 const PASSED: &[&str] = &[
     "PATH",
@@ -65,6 +67,11 @@ pub(super) fn run(argv: &[String]) -> Result<Fetched, String> {
 
 /// Runs a program of the host and takes what it prints. It starts where no project can speak to it.
 pub(crate) fn printed(argv: &[String]) -> Result<Zeroizing<String>, String> {
+    printed_within(argv, PATIENCE)
+}
+
+/// The same with a clock of its own.
+pub(super) fn printed_within(argv: &[String], patience: Duration) -> Result<Zeroizing<String>, String> {
     let (program, arguments) = argv.split_first().ok_or("no program")?;
     let mut command = Command::new(program);
     command
@@ -85,7 +92,7 @@ pub(crate) fn printed(argv: &[String]) -> Result<Zeroizing<String>, String> {
         .stdout
         .take()
         .ok_or_else(|| "it has no output".to_owned())
-        .and_then(|mut output| listen(program, &mut output));
+        .and_then(|mut output| listen(program, &mut output, patience));
     let killed = if printed.is_err() { child.kill() } else { Ok(()) };
     let status = child.wait().map_err(|error| error.to_string())?;
     let printed = printed?;
@@ -96,8 +103,12 @@ pub(crate) fn printed(argv: &[String]) -> Result<Zeroizing<String>, String> {
 }
 
 /// Reads until the end, the clock or the limit.
-fn listen(program: &str, output: &mut std::process::ChildStdout) -> Result<Zeroizing<String>, String> {
-    let until = Instant::now() + PATIENCE;
+fn listen(
+    program: &str,
+    output: &mut std::process::ChildStdout,
+    patience: Duration,
+) -> Result<Zeroizing<String>, String> {
+    let until = Instant::now() + patience;
     let mut bytes = Zeroizing::new(Vec::with_capacity(4 * MOST_VALUE));
     let mut buffer = Zeroizing::new([0; 4096]);
     loop {
@@ -111,7 +122,7 @@ fn listen(program: &str, output: &mut std::process::ChildStdout) -> Result<Zeroi
             Ok(0) => {
                 return Err(format!(
                     "{program} did not answer within {} s",
-                    PATIENCE.as_secs()
+                    patience.as_secs()
                 ));
             }
             Ok(_) => {}

@@ -48,7 +48,7 @@ impl Secrets {
                 .map_err(|why| fault(&secret.name, why).help(FORMS))?;
             let fetched = reference
                 .fetch(&secrets.state)
-                .map_err(|why| fault(&secret.name, why).help("bastle secret ls"))?;
+                .map_err(|why| fault(&secret.name, why).help(reference.remedy()))?;
             secrets.values.push(SecretValue {
                 name: secret.name.as_str().to_owned(),
                 phantom: phantom::make(&fetched.value)?,
@@ -71,7 +71,9 @@ impl Secrets {
             )
             .help("start the run again"));
         };
-        let fetched = reference.fetch(&self.state).map_err(|why| fault(name, why))?;
+        let fetched = reference
+            .fetch(&self.state)
+            .map_err(|why| fault(name, why).help(reference.remedy()))?;
         for value in self.values.iter_mut().filter(|value| value.name == name.as_str()) {
             value.value.zeroize();
             value.value = fetched.value.to_string();

@@ -48,6 +48,20 @@ impl Reference {
         }
     }
 
+    /// How a value comes to be there.
+    pub(super) fn remedy(&self) -> String {
+        match self {
+            Self::File(path) => format!("ls -l {}", path.display()),
+            Self::Env(name) => format!("export {name}=VALUE, then run it again"),
+            // Its arguments may be secrets themselves.
+            Self::Exec(argv) => format!("run it yourself: {} …", argv.first().map_or("", String::as_str)),
+            Self::Keyring(name) => {
+                format!("unlock the keyring, or: secret-tool store --label=bastle service bastle name {name}")
+            }
+            Self::Store(name) => format!("bastle secret set {name}, see bastle secret ls"),
+        }
+    }
+
     /// The value now.
     pub(super) fn fetch(&self, state: &Path) -> Result<Fetched, String> {
         let plain = |value: &str| -> Result<Fetched, String> {
@@ -64,12 +78,12 @@ impl Reference {
             }
             Self::Exec(argv) => helper::run(argv),
             Self::Keyring(name) => {
-                let argv = ["secret-tool", "lookup", "service", "bastle", "name", name];
-                helper::run(&argv.map(str::to_owned)).map_err(|why| {
-                    format!(
-                        "the keyring did not give it ({why}); secret-tool asks the desktop's Secret Service"
-                    )
-                })
+                let argv = ["secret-tool", "lookup", "service", "bastle", "name", name].map(str::to_owned);
+                // What is kept there is the value itself: one that looks like a helper's answer is no exception.
+                let value = helper::printed_within(&argv, helper::KEYRING_PATIENCE).map_err(|why| {
+                    format!("the keyring is locked, absent, or holds nothing by that name ({why})")
+                })?;
+                plain(&value)
             }
             Self::Store(name) => plain(&Store::open(state).and_then(|store| store.get(name)).map_err(
                 |fault| match fault.why.as_str() {

@@ -2,6 +2,7 @@
 //!
 //! **Trust:** reads the agent's requests. A path that a server would read as a push is taken for one, also when it is
 //! written with percent-escapes.
+mod known;
 mod pack;
 mod pkt;
 mod push;
@@ -9,6 +10,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use known::Known;
 pub(crate) use pack::{History, MAX_PACK, Relation, fuzz_pack};
 pub(crate) use push::{Head, Push, Update, fuzz_push, read};
 pub(crate) use report::{CONTENT_TYPE as REPORT_TYPE, refused};

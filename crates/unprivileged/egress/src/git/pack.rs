@@ -53,24 +53,25 @@ impl History {
         Self(by_id.into_iter().filter_map(parents).collect())
     }
 
+    /// The parents of a commit that was read.
+    pub(super) fn parents(&self, id: &str) -> Option<&[String]> {
+        self.0.get(id).map(Vec::as_slice)
+    }
+
+    /// Every commit that was read, with its parents.
+    pub(super) fn into_commits(self) -> impl Iterator<Item = (String, Vec<String>)> {
+        self.0.into_iter()
+    }
+
+    /// Commits as a test wants them.
+    #[cfg(test)]
+    pub(super) fn of(commits: BTreeMap<String, Vec<String>>) -> Self {
+        Self(commits)
+    }
+
     /// How `new` relates to `old`, as far as the commits that were read tell.
-    pub(crate) fn relation(&self, old: &str, new: &str) -> Relation {
-        let mut seen = BTreeSet::new();
-        let mut next = VecDeque::from([new]);
-        let mut relation = Relation::Rewrite;
-        while let Some(id) = next.pop_front() {
-            if id == old {
-                return Relation::FastForward;
-            }
-            if seen.insert(id) {
-                match self.0.get(id) {
-                    Some(parents) => next.extend(parents.iter().map(String::as_str)),
-                    // Its own parents are on the server, and the old id may be among them.
-                    None => relation = Relation::Unknown,
-                }
-            }
-        }
-        relation
+    pub(super) fn relation(&self, old: &str, new: &str) -> Relation {
+        Relation::of(old, new, |id| self.parents(id))
     }
 }
 
@@ -83,6 +84,28 @@ pub(crate) enum Relation {
     Rewrite,
     /// What was sent does not tell.
     Unknown,
+}
+
+impl Relation {
+    /// How `new` relates to `old`, as far as `parents` knows commits.
+    pub(super) fn of<'a>(old: &str, new: &'a str, parents: impl Fn(&str) -> Option<&'a [String]>) -> Self {
+        let mut seen = BTreeSet::new();
+        let mut next = VecDeque::from([new]);
+        let mut relation = Self::Rewrite;
+        while let Some(id) = next.pop_front() {
+            if id == old {
+                return Self::FastForward;
+            }
+            if seen.insert(id) {
+                match parents(id) {
+                    Some(parents) => next.extend(parents.iter().map(String::as_str)),
+                    // Its own parents are on the server, and the old id may be among them.
+                    None => relation = Self::Unknown,
+                }
+            }
+        }
+        relation
+    }
 }
 
 /// Whether the content of an object is of use.

@@ -12,6 +12,7 @@ use crate::git::{self, Head, History, Push, Relation, Update};
 use crate::state::Generation;
 use bastle_contract::Code;
 use bastle_policy::{Decision, Force, GitPush, Outcome, PushKind};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How much of a refused push is thrown away so that git is still there to read the answer. Larger ones are cut off
@@ -42,14 +43,13 @@ pub(super) async fn judge(
         Ok(Err(reason)) => return Err(refuse(reason.to_owned()).await),
         Err(error) => return Err(refuse(error.to_string()).await),
     };
-    let history = match history(&push, body).await {
-        Ok(history) => history,
+    let kinds = match kinds(session, site, repository, &push, body).await {
+        Ok(kinds) => kinds,
         Err(error) => return Err(refuse(error.to_string()).await),
     };
     let mut allowed = Vec::new();
     let mut denials: Vec<(String, Denial)> = Vec::new();
-    for update in &push.updates {
-        let (kind, force) = kind_of(update, &history);
+    for (update, (kind, force)) in push.updates.iter().zip(kinds) {
         let asked = whole
             .clone()
             .operation(&format!("{} {}", word(kind, force), update.reference));
@@ -97,35 +97,53 @@ async fn head(body: &mut Begun) -> Result<Result<Push, &'static str>, BodyError>
     }
 }
 
-/// Reads the beginning of the pack, where a reference moves and its commits can say how.
-async fn history(push: &Push, body: &mut Begun) -> Result<History, BodyError> {
-    let moved = push
-        .updates
-        .iter()
-        .find(|update| update.old.is_some() && update.new.is_some());
-    let Some(digits) = moved.and_then(|update| update.new.as_ref()).map(String::len) else {
-        return Ok(History::default());
-    };
+/// What each command does: the beginning of the pack and the commits of earlier pushes say how a reference moves. The
+/// pack is read for a new reference as well, whose commits another one may move to later.
+async fn kinds(
+    session: &Session,
+    site: &Site,
+    repository: &str,
+    push: &Push,
+    body: &mut Begun,
+) -> Result<Vec<(PushKind, Force)>, BodyError> {
     let most = push.length.saturating_add(git::MAX_PACK);
-    body.read_to(most).await?;
+    let digits = push.updates.iter().find_map(|update| update.new.as_ref());
+    let digits = digits.map(String::len);
+    if digits.is_some() {
+        body.read_to(most).await?;
+    }
     let (all, from) = (body.joined(), push.length);
+    let updates = push.updates.clone();
+    let (state, place) = (
+        Arc::clone(&session.state),
+        format!("{}:{}/{repository}", site.via.host, site.via.port),
+    );
     // Inflating takes a while, and other connections must not wait for it.
     let reading = tokio::task::spawn_blocking(move || {
         let end = all.len().min(most);
-        History::read(all.get(from..end).unwrap_or_default(), digits)
+        let pack = all.get(from..end).unwrap_or_default();
+        let history = digits
+            .map(|digits| History::read(pack, digits))
+            .unwrap_or_default();
+        let moved = |update: &Update| Some((update.old.clone()?, update.new.clone()?));
+        let moves: Vec<_> = updates.iter().filter_map(moved).collect();
+        let mut relations = state.commits.relations(&place, history, &moves).into_iter();
+        let kind = |update| kind_of(update, &mut relations);
+        updates.iter().map(kind).collect()
     });
     Ok(reading.await?)
 }
 
-fn kind_of(update: &Update, history: &History) -> (PushKind, Force) {
+/// `relations` holds those of the references that move, in order.
+fn kind_of(update: &Update, relations: &mut impl Iterator<Item = Relation>) -> (PushKind, Force) {
     match (&update.old, &update.new) {
         (None, _) => (PushKind::Create, Force::No),
         (Some(_), None) => (PushKind::Delete, Force::Unknown),
-        (Some(old), Some(new)) => {
-            let force = match history.relation(old, new) {
-                Relation::FastForward => Force::No,
-                Relation::Rewrite => Force::Yes,
-                Relation::Unknown => Force::Unknown,
+        (Some(_), Some(_)) => {
+            let force = match relations.next() {
+                Some(Relation::FastForward) => Force::No,
+                Some(Relation::Rewrite) => Force::Yes,
+                Some(Relation::Unknown) | None => Force::Unknown,
             };
             (PushKind::Update, force)
         }

@@ -1,6 +1,7 @@
 //! The process on its socket to control, and the standalone form with its log.
+use crate::serve;
+use crate::standalone::{Standalone, Verbosity, commands, settle, standalone};
 use crate::testing::{echo, read_all, table};
-use crate::{Standalone, Verbosity, commands, serve, standalone};
 use bastle_contract::egress::{Faces, FromEgress, NetVerdict, ToEgress};
 use bastle_contract::{Code, Digest, RunId, WIRE_VERSION, socket};
 use bastle_policy::NetPolicy;
@@ -198,9 +199,8 @@ fn standalone_serves_reloads_and_leaves_a_sealed_log_of_every_decision() {
         http: vec![http],
         socks: Vec::new(),
         verbosity: Verbosity::Denials,
-        commands,
     };
-    let process = std::thread::spawn(move || standalone(config));
+    let process = std::thread::spawn(move || standalone(config, commands, || Ok(())));
     let started = std::time::Instant::now();
     while TcpStream::connect(http).is_err() {
         assert!(started.elapsed() < Duration::from_secs(5) && !process.is_finished());
@@ -223,6 +223,7 @@ fn standalone_serves_reloads_and_leaves_a_sealed_log_of_every_decision() {
     assert_eq!(runtime.block_on(read_all(&mut tunnel)), "", "the reload cuts it");
     assert!(control.stop());
     process.join().unwrap().unwrap();
+    settle(state.path(), &run()).unwrap();
     let report = bastle_audit::verify(state.path(), &run()).unwrap();
     let log = std::fs::read_to_string(state.path().join("audit/calm-otter/log.jsonl")).unwrap();
     assert_eq!(format!("{:?}", report.verdict), "Sealed", "{report:?}");

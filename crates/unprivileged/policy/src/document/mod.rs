@@ -5,6 +5,7 @@ mod read;
 mod sections;
 mod values;
 
+use crate::caches::CacheMerge;
 use crate::host::HostPattern;
 use crate::json::Diagnostic;
 use crate::net::{Cidr, NetMode, SecretHeader, UpstreamProxy};
@@ -57,6 +58,10 @@ pub struct Document {
     pub git: GitSection,
     /// Limits.
     pub limits: Limits,
+    /// Named caches.
+    pub cache: Vec<At<String>>,
+    /// What becomes of a run's layer above them.
+    pub cache_merge: Option<At<CacheMerge>>,
     /// Spending.
     pub budget: Budget,
     /// Who decides, and for how long one waits.

@@ -1,5 +1,6 @@
 //! From [`Document`] back to text that reads as the same document.
 use super::{At, CommandLists, Decided, Document, Mode, NetDefault, OnExceed, OnTimeout, Reference, Section};
+use crate::caches::CacheMerge;
 use crate::net::SecretHeader;
 use crate::netrule::NetRule;
 use crate::units::{show_duration, show_size};
@@ -39,6 +40,16 @@ impl Document {
         put(&mut root, "secrets", self.secrets_list());
         put(&mut root, "git", self.git_object());
         put(&mut root, "limits", self.limits_object());
+        put(&mut root, "cache", list(&self.cache, Clone::clone));
+        let merge = |merge: CacheMerge| match merge {
+            CacheMerge::Never => "never",
+            CacheMerge::NewFiles => "new-files",
+        };
+        put(
+            &mut root,
+            "cacheMerge",
+            self.cache_merge.as_ref().map(|at| json!(merge(at.value))),
+        );
         put(&mut root, "budget", self.budget_object());
         put(&mut root, "approvals", self.approvals_object());
         put(&mut root, "audit", self.audit_object());

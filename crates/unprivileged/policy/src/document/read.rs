@@ -2,6 +2,7 @@
 //!
 //! **Trust:** reads a file of an untrusted workspace.
 use super::{At, Document, Mode, Notes};
+use crate::caches::CacheMerge;
 use crate::commands::{check_exec_rule, check_tool_rule};
 use crate::json::{Diagnostic, Member, Node, Source, Span, Value, read as read_json};
 use crate::text::nearest;
@@ -239,6 +240,8 @@ impl Reader<'_> {
             "secrets",
             "git",
             "limits",
+            "cache",
+            "cacheMerge",
             "budget",
             "approvals",
             "audit",
@@ -301,6 +304,11 @@ impl Reader<'_> {
             "secrets" => document.secrets = self.secrets(value),
             "git" => document.git = self.git(value),
             "limits" => document.limits = self.limits(value),
+            "cache" => document.cache = self.caches(value),
+            "cacheMerge" => {
+                let choices = [("never", CacheMerge::Never), ("new-files", CacheMerge::NewFiles)];
+                document.cache_merge = self.choice(value, &choices);
+            }
             "budget" => document.budget = self.budget(value),
             "approvals" => document.approvals = self.approvals(value),
             "audit" => document.audit = self.audit(value),

@@ -97,6 +97,24 @@ impl Reader<'_> {
         self.list(node, |_, _, text| Some(text.to_owned()))
     }
 
+    /// Names of the built-in table: a tool's cache is known by its places, so no other name means anything.
+    pub(super) fn caches(&mut self, node: &Node) -> Vec<At<String>> {
+        self.list(node, |reader, item, text| {
+            if crate::caches::find(text).is_some() {
+                return Some(text.to_owned());
+            }
+            let names = || crate::caches::all().iter().map(|cache| cache.name.as_str());
+            let near = crate::text::nearest(text, names()).map(|near| format!("did you mean {near:?}?"));
+            let all = format!("known caches: {}", names().collect::<Vec<_>>().join(", "));
+            reader.fault_with_help(
+                item.span,
+                format!("there is no cache {text:?}"),
+                Some(near.unwrap_or(all)),
+            );
+            None
+        })
+    }
+
     pub(super) fn commands(
         &mut self,
         node: &Node,

@@ -150,7 +150,11 @@ pub fn hosts_of(group: HostGroup, sources: &GroupSources) -> Result<Vec<GroupHos
     if hosts.is_empty() || hosts.len() > MAX_HOSTS {
         let what = format!("the hosts of group:{group} are not known");
         let why = if hosts.is_empty() {
-            "no configuration of the package manager names an address".to_owned()
+            let read: Vec<&str> = sources.files.iter().map(|(name, _)| name.as_str()).collect();
+            match read.as_slice() {
+                [] => "no configuration of the package manager names an address".to_owned(),
+                read => format!("no usable address stands in {}", read.join(", ")),
+            }
         } else {
             format!(
                 "its configuration names {} hosts; at most {MAX_HOSTS} are taken",

@@ -268,6 +268,7 @@ impl Merger<'_> {
         let env_pass = self.env_pass();
         let (env_set, secrets) = self.trusted_only();
         let budgets = self.budgets();
+        let (caches, cache_merge) = self.caches();
         let mut unprotect = options.unprotect.clone();
         self.lock_unprotect(&mut unprotect);
         let mut effective = Effective {
@@ -292,6 +293,8 @@ impl Merger<'_> {
             secrets,
             git,
             limits: self.limits(),
+            caches,
+            cache_merge,
             budgets,
             tests: self.tests(),
             not_granted: Vec::new(),

@@ -1,5 +1,6 @@
 //! Merging lists of rules: network, commands, tools, environment.
 use super::{Merger, Role, origin, push_tier, section_name, sourced, tidy};
+use crate::caches::CacheMerge;
 use crate::commands::CommandTier;
 use crate::document::{At, CommandLists, Decided, Document, Secret, Section, TestCase};
 use crate::effective::{GitRules, Sourced};
@@ -153,6 +154,37 @@ impl Merger<'_> {
         set.sort();
         secrets.sort_by(|a, b| a.value.name.cmp(&b.value.name));
         (set, secrets)
+    }
+
+    /// A cache holds what other projects left in it: a project cannot ask for one by itself.
+    pub(super) fn caches(&mut self) -> (Vec<Sourced<String>>, Option<Sourced<CacheMerge>>) {
+        let (mut caches, mut merge): (Vec<Sourced<String>>, Option<Sourced<CacheMerge>>) = (Vec::new(), None);
+        for layer in self.layers.clone() {
+            if layer.kind.is_trusted() {
+                caches.extend(layer.document.cache.iter().map(|at| sourced(&layer, at)));
+                let stated = layer.document.cache_merge.as_ref().map(|at| sourced(&layer, at));
+                // The stricter: the results of a run become everybody's only when every layer that speaks says so.
+                let known = merge.take();
+                merge = match (known, stated) {
+                    (Some(known), Some(stated)) if stated.value < known.value => Some(stated),
+                    (Some(known), _) => Some(known),
+                    (None, stated) => stated,
+                };
+                continue;
+            }
+            for at in &layer.document.cache {
+                self.refuse(&layer, None, format!("cache {}", at.value), at.line);
+            }
+            if let Some(at) = layer.document.cache_merge.as_ref() {
+                match at.value {
+                    CacheMerge::Never => merge = Some(sourced(&layer, at)),
+                    CacheMerge::NewFiles => {
+                        self.refuse(&layer, None, "cacheMerge new-files".to_owned(), at.line)
+                    }
+                }
+            }
+        }
+        (super::tidy(caches), merge)
     }
 
     pub(super) fn tests(&self) -> Vec<Sourced<TestCase>> {

@@ -93,6 +93,21 @@ pub fn needs(effective: &Effective) -> Needs {
     }
 }
 
+/// Names that are hidden below `root`: they are left out where that tree is copied.
+#[must_use]
+pub fn hidden_below(effective: &Effective, root: &AbsPath) -> Vec<NamePattern> {
+    patterns(effective, root, Names::Hidden)
+}
+
+/// Whether a grant lets the agent write anything at or below `root`.
+#[must_use]
+pub fn writes_below(effective: &Effective, root: &AbsPath) -> bool {
+    effective
+        .fs
+        .iter()
+        .any(|(path, reach)| reach.grade == Grade::Write && (path.is_within(root) || root.is_within(path)))
+}
+
 /// Which of the two lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Names {

@@ -2,17 +2,20 @@
 //!
 //! **Trust:** paths and facts come from the host as control found them. A symlink that the agent may have made is
 //! never followed out of what the policy grants; the spawner opens every path again without following links.
+mod caches;
 mod egress;
 mod environment;
 mod facts;
+mod grants;
 mod guard;
 mod limits;
 mod mounts;
 mod network;
 mod render;
 
+pub use caches::LentCache;
 pub use egress::EgressMaterial;
-pub use facts::{FsFacts, Needs, PathFact, PathKind, TreeNeed, needs};
+pub use facts::{FsFacts, Needs, PathFact, PathKind, TreeNeed, hidden_below, needs, writes_below};
 pub(crate) use limits::show as show_limit;
 pub use render::{Rendered, render_dry_run};
 

@@ -7,7 +7,7 @@ use crate::blobs::Blobs;
 use crate::manifest::{Content, Kind, Mode as FileMode};
 use crate::path::TreePath;
 use crate::rooted::{Place, Root, sync_directory};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Uid};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
@@ -64,7 +64,36 @@ pub(super) fn lay_beside(root: &Root, operation: &Operation, blobs: &dyn Blobs) 
         Some(Kind::Symlink { target }) => rustix::fs::symlinkat(target.0.as_slice(), &directory, name)?,
         Some(Kind::Submodule { .. } | Kind::Opaque { .. }) => return Err(SettleError::Drift),
     }
+    if matches!(operation.after, Some(Kind::File { .. } | Kind::Symlink { .. })) {
+        let replaced = root.place(&operation.path)?;
+        let owner = match &replaced {
+            Some(place) => owner_of(&place.directory, place.name)?,
+            None => None,
+        };
+        give(&directory, name.as_bytes(), owner)?;
+    }
     Ok(sync_directory(&directory)?)
+}
+
+/// Who owns what stands there, if anything does.
+fn owner_of(directory: &OwnedFd, name: &[u8]) -> Result<Option<(Uid, Gid)>, SettleError> {
+    match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some((Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid)))),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// By root's hand, what is new belongs to whom the old belonged, or to whom the directory belongs: a project of
+/// somebody else's stays theirs. Everybody else owns what they make anyway.
+fn give(directory: &OwnedFd, name: &[u8], owner: Option<(Uid, Gid)>) -> Result<(), SettleError> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let stat = rustix::fs::fstat(directory)?;
+    let (uid, gid) = owner.unwrap_or((Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid)));
+    let flags = AtFlags::SYMLINK_NOFOLLOW;
+    Ok(rustix::fs::chownat(directory, name, Some(uid), Some(gid), flags)?)
 }
 
 /// Removes the waiting name, if it is there.
@@ -77,9 +106,22 @@ pub(super) fn clear_beside(root: &Root, operation: &Operation) -> Result<(), Set
 
 /// Makes the path what it shall be; already being so is fine.
 pub(super) fn settle(root: &Root, operation: &Operation) -> Result<(), SettleError> {
+    settle_watched(root, operation, || {})
+}
+
+/// The same; `between` runs after the look at the path and before its change.
+pub(super) fn settle_watched(
+    root: &Root,
+    operation: &Operation,
+    between: impl FnOnce(),
+) -> Result<(), SettleError> {
     let now = root.kind_or_nothing(&operation.path)?;
     if now == operation.after {
-        return Ok(());
+        // A crash may have come between the change and the look at what it took out.
+        return match root.place(&operation.path)? {
+            Some(place) => look_at_old(root, operation, &place),
+            None => Ok(()),
+        };
     }
     if now != operation.before {
         return Err(SettleError::Drift);
@@ -87,17 +129,23 @@ pub(super) fn settle(root: &Root, operation: &Operation) -> Result<(), SettleErr
     let Some(place) = root.place(&operation.path)? else {
         return Err(SettleError::Drift);
     };
+    between();
     match (&now, &operation.after) {
-        (_, None) => remove(&place, now.as_ref(), Rest::Keep)?,
+        (Some(Kind::Dir), None) => remove_dir(&place, Rest::Keep)?,
+        (_, None) => take_out(root, operation, &place)?,
         (old, Some(Kind::Dir)) => {
-            remove(&place, old.as_ref(), Rest::Refuse)?;
+            if old.is_some() {
+                take_out(root, operation, &place)?;
+            }
             rustix::fs::mkdirat(&place.directory, place.name, Mode::from_raw_mode(0o777))?;
+            give(&place.directory, place.name, None)?;
         }
         (Some(Kind::Dir), Some(_)) => {
-            remove(&place, now.as_ref(), Rest::Refuse)?;
-            rename_in(root, operation, &place)?;
+            remove_dir(&place, Rest::Refuse)?;
+            put_in(root, operation, &place)?;
         }
-        (_, Some(_)) => rename_in(root, operation, &place)?,
+        (None, Some(_)) => put_in(root, operation, &place)?,
+        (Some(_), Some(_)) => exchange(root, operation, &place)?,
     }
     Ok(sync_directory(&place.directory)?)
 }
@@ -111,15 +159,8 @@ enum Rest {
     Refuse,
 }
 
-fn remove(place: &Place<'_>, now: Option<&Kind>, rest: Rest) -> Result<(), SettleError> {
-    let flags = match now {
-        None => return Ok(()),
-        Some(Kind::Dir) => AtFlags::REMOVEDIR,
-        Some(Kind::File { .. } | Kind::Symlink { .. } | Kind::Submodule { .. } | Kind::Opaque { .. }) => {
-            AtFlags::empty()
-        }
-    };
-    match rustix::fs::unlinkat(&place.directory, place.name, flags) {
+fn remove_dir(place: &Place<'_>, rest: Rest) -> Result<(), SettleError> {
+    match rustix::fs::unlinkat(&place.directory, place.name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(Errno::NOTEMPTY | Errno::EXIST) if rest == Rest::Keep => Ok(()),
         Err(Errno::NOTEMPTY | Errno::EXIST) => Err(SettleError::NotEmpty),
@@ -127,26 +168,66 @@ fn remove(place: &Place<'_>, now: Option<&Kind>, rest: Rest) -> Result<(), Settl
     }
 }
 
-fn rename_in(root: &Root, operation: &Operation, place: &Place<'_>) -> Result<(), SettleError> {
-    let directory = waiting_room(root, operation)?;
-    let name = operation.waits_as.as_str();
-    // Where nothing stood, the kernel itself makes sure that nothing is overwritten.
-    let exclusive = match &operation.before {
-        None => RenameFlags::NOREPLACE,
-        Some(_) => RenameFlags::empty(),
-    };
-    match rustix::fs::renameat_with(&directory, name, &place.directory, place.name, exclusive) {
+/// Where nothing stands, the kernel itself makes sure that nothing is overwritten.
+fn put_in(root: &Root, operation: &Operation, place: &Place<'_>) -> Result<(), SettleError> {
+    let room = waiting_room(root, operation)?;
+    let name = operation.waits_as.as_bytes();
+    move_to(&room, name, &place.directory, place.name)
+}
+
+/// Moves to a name that is free.
+fn move_to(from: &OwnedFd, name: &[u8], to: &OwnedFd, new: &[u8]) -> Result<(), SettleError> {
+    match rustix::fs::renameat_with(from, name, to, new, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(()),
         // Some file systems do not know the flag; the look before is all there is then.
-        Err(Errno::INVAL) => Ok(rustix::fs::renameat(
-            &directory,
-            name,
-            &place.directory,
-            place.name,
-        )?),
+        Err(Errno::INVAL) => Ok(rustix::fs::renameat(from, name, to, new)?),
         Err(Errno::EXIST) => Err(SettleError::Drift),
         Err(errno) => Err(errno.into()),
     }
+}
+
+/// What goes is kept under the waiting name until it was looked at: what was saved there after the look before is not
+/// overwritten but put back.
+fn take_out(root: &Root, operation: &Operation, place: &Place<'_>) -> Result<(), SettleError> {
+    let room = waiting_room(root, operation)?;
+    let name = operation.waits_as.as_bytes();
+    match move_to(&place.directory, place.name, &room, name) {
+        Err(SettleError::Io(error)) if error.kind() == io::ErrorKind::NotFound => Err(SettleError::Drift),
+        moved => moved.and_then(|()| look_at_old(root, operation, place)),
+    }
+}
+
+/// The new content and the old one change places, so that none of them is lost before it was looked at.
+fn exchange(root: &Root, operation: &Operation, place: &Place<'_>) -> Result<(), SettleError> {
+    let room = waiting_room(root, operation)?;
+    let name = operation.waits_as.as_bytes();
+    match rustix::fs::renameat_with(&room, name, &place.directory, place.name, RenameFlags::EXCHANGE) {
+        Ok(()) => look_at_old(root, operation, place),
+        Err(Errno::INVAL) => Ok(rustix::fs::renameat(&room, name, &place.directory, place.name)?),
+        Err(Errno::NOENT) => Err(SettleError::Drift),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Looks at what came out under the waiting name; what is neither old nor new is somebody's and goes back.
+fn look_at_old(root: &Root, operation: &Operation, place: &Place<'_>) -> Result<(), SettleError> {
+    let waits = TreePath::join(operation.waits_in.as_ref(), operation.waits_as.as_bytes());
+    let Ok(waits) = waits else {
+        return Err(SettleError::Drift);
+    };
+    let old = root.kind_or_nothing(&waits)?;
+    if old.is_none() || old == operation.before || old == operation.after {
+        return Ok(());
+    }
+    let room = waiting_room(root, operation)?;
+    let name = operation.waits_as.as_bytes();
+    match rustix::fs::renameat_with(&room, name, &place.directory, place.name, RenameFlags::EXCHANGE) {
+        Ok(()) => {}
+        Err(Errno::NOENT) => move_to(&room, name, &place.directory, place.name)?,
+        Err(errno) => return Err(errno.into()),
+    }
+    sync_directory(&place.directory)?;
+    Err(SettleError::Drift)
 }
 
 fn waiting_room(root: &Root, operation: &Operation) -> Result<OwnedFd, SettleError> {

@@ -480,3 +480,215 @@ fn a_crash_followed_by_an_edit_is_undone_as_a_whole_and_the_edit_is_kept() {
     }
     assert!(undone > 30, "{undone}");
 }
+
+/// Saves a file as editors do: written beside, renamed over.
+fn save(host: &Path, name: &str, text: &str) {
+    let beside = host.join(".saving");
+    std::fs::write(&beside, text).unwrap();
+    std::fs::rename(beside, host.join(name)).unwrap();
+}
+
+/// One operation of each sort on one file, with the room for what waits.
+fn operations(blobs: &Folder) -> Vec<super::journal::Operation> {
+    use crate::manifest::{Kind, LinkTarget};
+    let file = |text: &str| Some(blobs.put(text.as_bytes()));
+    let link = Some(Kind::Symlink {
+        target: LinkTarget(b"elsewhere".to_vec()),
+    });
+    [file("new"), link, Some(Kind::Dir), None]
+        .into_iter()
+        .map(|after| super::journal::Operation {
+            waits_as: ".bastle-test".to_owned(),
+            ..super::journal::Operation::new(path("f"), file("old"), after)
+        })
+        .collect()
+}
+
+#[test]
+fn what_is_saved_between_the_look_and_the_change_is_neither_lost_nor_covered() {
+    let stage = tempfile::tempdir().unwrap();
+    let (host, store) = (stage.path().join("host"), stage.path().join("blobs"));
+    std::fs::create_dir(&host).unwrap();
+    std::fs::create_dir(&store).unwrap();
+    let blobs = Folder(store);
+    let root = Root::open(&host).unwrap();
+    for operation in operations(&blobs) {
+        save(&host, "f", "old");
+        super::settle::lay_beside(&root, &operation, &blobs).unwrap();
+        let swapped = super::settle::settle_watched(&root, &operation, || save(&host, "f", "saved"));
+        assert!(
+            matches!(swapped, Err(super::settle::SettleError::Drift)),
+            "{:?}: {swapped:?}",
+            operation.after
+        );
+        assert_eq!(std::fs::read_to_string(host.join("f")).unwrap(), "saved");
+        super::settle::clear_beside(&root, &operation).unwrap();
+
+        // Removed instead of replaced: the removal is not undone either.
+        save(&host, "f", "old");
+        super::settle::lay_beside(&root, &operation, &blobs).unwrap();
+        let gone = super::settle::settle_watched(&root, &operation, || {
+            std::fs::remove_file(host.join("f")).unwrap();
+        });
+        assert!(matches!(gone, Err(super::settle::SettleError::Drift)), "{gone:?}");
+        assert!(!host.join("f").exists());
+        super::settle::clear_beside(&root, &operation).unwrap();
+
+        // And without anybody in between it works.
+        save(&host, "f", "old");
+        super::settle::lay_beside(&root, &operation, &blobs).unwrap();
+        super::settle::settle(&root, &operation).unwrap();
+        assert_eq!(root.kind(&path("f")).unwrap(), operation.after);
+        super::settle::clear_beside(&root, &operation).unwrap();
+        match host.join("f").is_dir() {
+            true => std::fs::remove_dir(host.join("f")).unwrap(),
+            false => drop(std::fs::remove_file(host.join("f"))),
+        }
+        assert_eq!(std::fs::read_dir(&host).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn what_a_crash_left_swapped_but_not_looked_at_is_put_back() {
+    let stage = tempfile::tempdir().unwrap();
+    let (host, store) = (stage.path().join("host"), stage.path().join("blobs"));
+    std::fs::create_dir(&host).unwrap();
+    std::fs::create_dir(&store).unwrap();
+    let blobs = Folder(store);
+    let root = Root::open(&host).unwrap();
+    for operation in operations(&blobs) {
+        super::settle::lay_beside(&root, &operation, &blobs).unwrap();
+        // As the kernel leaves it when the process is killed right after the change of names.
+        save(&host, ".theirs", "saved");
+        match &operation.after {
+            Some(crate::manifest::Kind::Dir) => continue,
+            Some(_) => std::fs::rename(host.join(".bastle-test"), host.join("f")).unwrap(),
+            None => {}
+        }
+        std::fs::rename(host.join(".theirs"), host.join(".bastle-test")).unwrap();
+        let settled = super::settle::settle(&root, &operation);
+        assert!(
+            matches!(settled, Err(super::settle::SettleError::Drift)),
+            "{settled:?}"
+        );
+        assert_eq!(std::fs::read_to_string(host.join("f")).unwrap(), "saved");
+        super::settle::clear_beside(&root, &operation).unwrap();
+        std::fs::remove_file(host.join("f")).unwrap();
+    }
+}
+
+/// Ends the work before the n-th step, and knows which bytes of the journals were on disk by then.
+struct PowerOff {
+    at: usize,
+    seen: AtomicUsize,
+    disk: std::sync::Mutex<Written>,
+}
+
+#[derive(Default)]
+struct Written {
+    /// The directory whose names the last step made durable.
+    last: Option<PathBuf>,
+    kept: std::collections::BTreeMap<PathBuf, Vec<u8>>,
+}
+
+impl Written {
+    /// The last step is over.
+    fn catch_up(&mut self) {
+        let Some(dir) = self.last.take() else { return };
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_file() {
+                let bytes = std::fs::read(&path).unwrap();
+                self.kept.insert(path, bytes);
+            }
+        }
+    }
+}
+
+impl Observer for PowerOff {
+    fn before(&self, step: Step<'_>) {
+        let mut disk = self.disk.lock().unwrap();
+        disk.catch_up();
+        if let Step::SyncDir(dir) = step {
+            disk.last = Some(dir.to_path_buf());
+        }
+        if self.seen.fetch_add(1, Ordering::SeqCst) == self.at {
+            drop(disk);
+            std::panic::resume_unwind(Box::new("power"));
+        }
+    }
+}
+
+/// Makes the journals what was on disk when the power went.
+fn forget(journals: &Path, disk: &Written) {
+    let mut open = vec![journals.to_path_buf()];
+    while let Some(dir) = open.pop() {
+        let Ok(listing) = std::fs::read_dir(&dir) else {
+            continue;
+        };
+        for entry in listing {
+            let path = entry.unwrap().path();
+            match disk.kept.get(&path) {
+                _ if path.is_dir() => open.push(path),
+                Some(bytes) => std::fs::write(path, bytes).unwrap(),
+                None => std::fs::remove_file(path).unwrap(),
+            }
+        }
+    }
+}
+
+#[test]
+fn after_a_power_cut_at_any_step_of_apply_or_undo_the_tree_is_old_or_new() {
+    let mut outcomes = [0, 0];
+    for undoing in [false, true] {
+        for at in 0..2_000 {
+            let world = world(some_base, some_changes);
+            let (old, new) = (tree(&world.host()), tree(&world.agent()));
+            let mut before = Written::default();
+            if undoing {
+                let all = Arc::new(PowerOff {
+                    at: usize::MAX,
+                    seen: AtomicUsize::new(0),
+                    disk: std::sync::Mutex::default(),
+                });
+                let plan = world.plan(&Approvals::default(), &[], Resolve::Refuse);
+                let durable = Durable::observed(all.clone());
+                world
+                    .with(&durable, |target| apply(target, &plan, &world.blobs))
+                    .unwrap();
+                // Whatever was applied before has long been on disk.
+                let mut disk = all.disk.lock().unwrap();
+                disk.catch_up();
+                before.kept = std::mem::take(&mut disk.kept);
+            }
+            let power = Arc::new(PowerOff {
+                at,
+                seen: AtomicUsize::new(0),
+                disk: std::sync::Mutex::new(before),
+            });
+            let durable = Durable::observed(power.clone());
+            let plan = world.plan(&Approvals::default(), &[], Resolve::Refuse);
+            let cut = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                world.with(&durable, |target| match undoing {
+                    true => undo(target),
+                    false => apply(target, &plan, &world.blobs),
+                })
+            }));
+            if let Ok(done) = &cut {
+                assert!(done.is_ok(), "{done:?}");
+                power.disk.lock().unwrap().catch_up();
+            }
+            let journals = world.with(&Durable::default(), |target| target.journals.to_path_buf());
+            forget(&journals, &power.disk.lock().unwrap());
+            world.with(&Durable::default(), recover).unwrap();
+            let now = tree(&world.host());
+            assert!(now == old || now == new, "step {at}, undoing: {undoing}");
+            outcomes[usize::from(now == new)] += 1;
+            if cut.is_ok() {
+                assert_eq!(now, if undoing { old } else { new });
+                break;
+            }
+        }
+    }
+    assert!(outcomes[0] > 20 && outcomes[1] > 20, "{outcomes:?}");
+}

@@ -2,6 +2,7 @@
 //!
 //! **Trust:** the file is the user's, but may have come with a download. It is bounded, and only a handful of
 //! keys are ever asked for; none of them names a program.
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// A configuration larger than this is not one a person wrote; git's own largest tests stay below 100 KiB.
@@ -74,6 +75,15 @@ impl Config {
             .rev()
             .find(|(name, _)| name == key)
             .map(|(_, value)| value.as_str())
+    }
+
+    /// Names and addresses of the remotes; where one has several addresses, the first, which git fetches from.
+    pub fn remotes(&self) -> impl Iterator<Item = (&str, &str)> {
+        let mut seen = BTreeSet::new();
+        self.keys.iter().filter_map(move |(key, value)| {
+            let name = key.strip_prefix("remote.")?.strip_suffix(".url")?;
+            seen.insert(name).then_some((name, value.as_str()))
+        })
     }
 
     /// Whether a boolean key is on.

@@ -11,6 +11,7 @@ mod ignored;
 mod layouts;
 mod objects;
 mod prepare;
+mod remotes;
 mod repo;
 #[cfg(test)]
 mod tests;

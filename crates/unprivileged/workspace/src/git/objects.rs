@@ -9,8 +9,9 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// Above this many bytes the objects are bound read-only instead of copied: two seconds of disk writing.
-const MAX_COPIED: u64 = 512 << 20;
+/// Above this many bytes the objects are bound read-only instead of copied: a tenth of a second of reading, hashing and
+/// writing, at every start.
+const MAX_COPIED: u64 = 64 << 20;
 /// Object files visited; a repository past its housekeeping has some thousands.
 const MAX_FILES: usize = 1_000_000;
 

@@ -1,7 +1,7 @@
 //! Gives the agent's copy a repository of its own, in which commits work and from which nothing leads back.
 //!
 //! **Trust:** runs before the agent starts, so the copy is still ours. From the host come objects, references
-//! and the index; no hook, no configuration but an identity and a few plain switches, no remote.
+//! and the index; no hook, no configuration but an identity, a few plain switches and the addresses of remotes.
 use super::objects::{self, Transfer, copy_file, copy_shallow};
 use super::{
     BranchName, Call, Config, Head, HostGit, HostRepo, Identity, ObjectFormat, ObjectId, Scratch, unusable,
@@ -222,6 +222,7 @@ fn write_config(repo: &HostRepo, request: &Prepare<'_>, target: &Path) -> std::i
             text.push_str(&format!("[core]\n\t{key} = {value}\n"));
         }
     }
+    text.push_str(&super::remotes::section(&config));
     std::fs::write(target.join("config"), text)?;
     for name in ["info/exclude", "info/sparse-checkout"] {
         let from = if name == "info/exclude" {

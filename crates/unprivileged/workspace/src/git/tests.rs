@@ -117,6 +117,23 @@ fn plant(git_dir: &Path, canary: &Path) {
 }
 
 #[test]
+fn the_copy_knows_its_remotes_but_no_credential_and_no_program_of_theirs() {
+    let world = world();
+    let host = world.at("host");
+    repository(&host);
+    let mut text = std::fs::read_to_string(host.join(".git/config")).unwrap();
+    text.push_str(
+        "[remote \"origin\"]\n\turl = https://ada:HUSH@code.test/shop.git\n\tuploadpack = HUSH\n\
+         [remote \"tool\"]\n\turl = ext::HUSH\n[url \"ext::HUSH\"]\n\tinsteadOf = https://code.test\n",
+    );
+    std::fs::write(host.join(".git/config"), text).unwrap();
+    world.copy(&host).unwrap().unwrap();
+    let config = std::fs::read_to_string(world.at("tree").join(".git/config")).unwrap();
+    assert!(config.contains("url = https://code.test/shop.git\n"), "{config}");
+    assert!(!config.contains("HUSH"), "{config}");
+}
+
+#[test]
 fn planted_hooks_filters_and_helpers_run_nothing_in_prepare_commit_or_ignore_checks() {
     let world = world();
     let (host, canary) = (world.at("host"), world.at("canary"));

@@ -5,6 +5,8 @@
     reason = "each test file uses a part, and what cannot be prepared must fail the test"
 )]
 
+pub(crate) mod modes;
+
 use bastle_contract::RunId;
 use bastle_workspace::copy::Progress;
 use bastle_workspace::durable::Durable;

@@ -83,7 +83,8 @@ impl Trial<'_> {
             |error: std::io::Error| Fault::new(Code::FenceLost, "cannot start bastle", error.to_string());
         let mut command = Command::new("/proc/self/exe");
         command
-            .args(["run", "--json"])
+            // The place is made for the trial and thrown away: there is nothing a copy would keep.
+            .args(["run", "--json", "--workspace", "in-place"])
             .args(self.flags)
             .arg("--workspace-dir")
             .arg(self.workspace)

@@ -161,6 +161,14 @@ fn rows(effective: &Effective) -> Vec<Row> {
             });
         }
     }
+    for cache in &effective.caches {
+        rows.push(Row {
+            section: "cache",
+            rule: cache.value.clone(),
+            held: Held::Enforced(Mechanism::Mount),
+            origin: cache.origin.clone(),
+        });
+    }
     limits(effective, &mut rows);
     rows
 }

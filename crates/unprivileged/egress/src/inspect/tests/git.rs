@@ -285,3 +285,50 @@ async fn by_default_a_person_is_asked_and_without_one_it_is_denied() {
     assert_eq!(pushes[0].operation.as_deref(), Some("update refs/heads/agent/x"));
     assert!(pushes[0].held);
 }
+
+/// What the last push was judged to be, reference by reference.
+fn judged(egress: &Egress) -> Vec<String> {
+    let operations = egress
+        .decisions()
+        .into_iter()
+        .filter_map(|decision| decision.operation);
+    operations.collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_branch_that_moves_to_a_commit_pushed_before_is_no_force_and_one_that_moves_back_is() {
+    let fixture = fixture().await;
+    let rules = r#"{"push": "allow", "forcePush": "deny", "branches": ["agent/*"]}"#;
+    let egress = egress_for(fixture.origin.port, &sections(rules)).await;
+    commit(&fixture.work, "two");
+    commit(&fixture.work, "three");
+    // Brings both commits; the server has them from here on, and git sends them no more.
+    let first = fixture.push(&egress, &["main:agent/first"]).await;
+    assert!(first.status.success(), "{}", said(&first));
+    let second = fixture.push(&egress, &["main:agent/x"]).await;
+    assert!(second.status.success(), "{}", said(&second));
+    assert_eq!(fixture.at("agent/x"), fixture.at("agent/first"));
+    assert_eq!(
+        judged(&egress),
+        ["create refs/heads/agent/first", "update refs/heads/agent/x"]
+    );
+    // Back to an older commit that was pushed before: what is remembered does not make this a step forward.
+    let before = fixture.at("agent/x");
+    let back = fixture.push(&egress, &["+main~1:agent/x"]).await;
+    assert!(
+        !back.status.success() && said(&back).contains("bastle: denied"),
+        "{}",
+        said(&back)
+    );
+    assert_eq!(fixture.at("agent/x"), before);
+    // A run that never saw the commits cannot know.
+    let bare = fixture.bare.to_str().unwrap().to_owned();
+    done(&fixture.work, &["push", "-q", &bare, "main~2:refs/heads/agent/y"]);
+    let other = egress_for(fixture.origin.port, &sections(rules)).await;
+    let unknown = fixture.push(&other, &["main:agent/y"]).await;
+    assert!(
+        !unknown.status.success() && said(&unknown).contains("cannot be told"),
+        "{}",
+        said(&unknown)
+    );
+}

@@ -1,0 +1,230 @@
+//! `bastle diff`: what a run changed, with the import gate's reasons.
+//!
+//! **Trust:** everything compared is the agent's. Differences are neutralised by the library that makes them, and the
+//! pager gets the same bytes as a terminal would.
+use super::review;
+use crate::context::{Context, Ended, Failed};
+use crate::render::{Paint, Style};
+use bastle_contract::{Code, Fault};
+use bastle_control::review::library::diff::{FileDiff, json, name_only, unified};
+use bastle_control::review::library::gate::{Assessed, Tier, set_hash};
+use bastle_control::review::{End, Ignored, Look, look, read_end};
+use serde_json::{Value, json};
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// Arguments of `diff`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  bastle diff                            the last run of this project
+  bastle diff calm-otter --stat
+  bastle diff @last src/                 only what lies below src
+  bastle diff @last --from 2 --to now    since snapshot 2
+
+Exit codes: 0 ok; with --exit-code 1 when something changed; 3 no such run.")]
+pub(crate) struct DiffArgs {
+    /// The run (name, unique prefix, or @last of this project) [default: @last]
+    run: Option<String>,
+    /// Only these paths and what lies below them
+    paths: Vec<PathBuf>,
+    /// Lines added and removed per file
+    #[arg(long, conflicts_with_all = ["name_only", "json"])]
+    stat: bool,
+    /// Names only
+    #[arg(long, conflicts_with = "json")]
+    name_only: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Exit with 1 when something changed
+    #[arg(long)]
+    exit_code: bool,
+    /// Compare from this snapshot (number, name, base) [default: base]
+    #[arg(long, value_name = "SNAPSHOT")]
+    from: Option<String>,
+    /// Compare to this snapshot (number, name, last, now) [default: now]
+    #[arg(long, value_name = "SNAPSHOT")]
+    to: Option<String>,
+    /// Also show what the project's ignore files name
+    #[arg(long)]
+    ignored: bool,
+    /// Never start $PAGER
+    #[arg(long)]
+    no_pager: bool,
+}
+
+/// Shows the changes.
+pub(crate) fn run(args: &DiffArgs, cx: &Context) -> Ended {
+    let at = review::whereabouts()?;
+    let space = review::open(&at, args.run.as_deref(), cx)?;
+    let paths = review::tree_paths(&space, &args.paths)?;
+    let from = args.from.as_deref().map_or(Ok(End::Base), read_end)?;
+    let to = args.to.as_deref().map_or(Ok(End::Now), read_end)?;
+    let seen = look(&space, &from, &to)?;
+    let ignored = if args.ignored {
+        Ignored::Shown
+    } else {
+        Ignored::Counted
+    };
+    let shown = seen.shown(&paths, ignored);
+    let code = u8::from(args.exit_code && !shown.is_empty());
+    let run = space.run().as_str();
+    let diffs = seen.diffs(&space, &shown)?;
+    if args.json {
+        let mut value = as_json(&diffs, &shown);
+        if let Value::Object(members) = &mut value {
+            members.insert("run".to_owned(), json!(run));
+            members.insert("source".to_owned(), json!(space.source().to_string_lossy()));
+            members.insert("state".to_owned(), json!(seen.digest));
+            members.insert("ignored".to_owned(), json!(seen.ignored()));
+        }
+        cx.print_json(&value)?;
+        return Ok(code);
+    }
+    let text = if args.name_only {
+        name_only(&diffs)
+    } else if args.stat {
+        stat(&diffs, &shown, cx.out)
+    } else {
+        whole(&diffs, &shown, run, cx.out)
+    };
+    show(&text, args, cx)?;
+    for finding in &seen.findings {
+        cx.note(&format!("note: {finding}"));
+    }
+    if !args.name_only {
+        cx.note(&summary(&seen, &diffs, &shown, run, cx));
+    }
+    Ok(code)
+}
+
+fn as_json(diffs: &[FileDiff], shown: &[&Assessed]) -> Value {
+    let shown: Vec<Assessed> = shown.iter().map(|one| (*one).clone()).collect();
+    json(diffs, &shown)
+}
+
+/// Every file under a heading that no line of a difference can imitate.
+fn whole(diffs: &[FileDiff], shown: &[&Assessed], run: &str, style: Style) -> String {
+    let mut out = String::new();
+    for (diff, one) in diffs.iter().zip(shown) {
+        let heading = format!(
+            "== {} {}  +{} -{}",
+            review::letter_of(&one.change),
+            diff.path,
+            diff.added,
+            diff.removed
+        );
+        out.push_str(&style.paint(Paint::Bold, &heading));
+        out.push('\n');
+        for line in review::gate_lines(one, run, style) {
+            out.push_str(&line);
+            out.push('\n');
+        }
+        for line in unified(std::slice::from_ref(diff)).lines() {
+            let paint = match line.as_bytes().first() {
+                _ if line.starts_with("--- ") || line.starts_with("+++ ") => Paint::Dim,
+                Some(b'+') => Paint::Good,
+                Some(b'-') => Paint::Bad,
+                Some(b'@') => Paint::Accent,
+                Some(_) | None => Paint::Plain,
+            };
+            out.push_str(&style.paint(paint, line));
+            out.push('\n');
+        }
+    }
+    out
+}
+
+fn stat(diffs: &[FileDiff], shown: &[&Assessed], style: Style) -> String {
+    let mut table = crate::render::Table::default();
+    for (diff, one) in diffs.iter().zip(shown) {
+        let (mark, paint) = match one.tier() {
+            Tier::Note => ("", Paint::Plain),
+            Tier::Flag => ("look", Paint::Warn),
+            Tier::Approve => ("held", Paint::Bad),
+            Tier::Refuse => ("refused", Paint::Bad),
+        };
+        let reason = one.findings.first().filter(|first| first.tier > Tier::Note);
+        let lines = format!("+{} -{}", diff.added, diff.removed);
+        table.row([
+            (&review::letter_of(&one.change).to_string(), Paint::Plain),
+            (&diff.path.to_string(), Paint::Plain),
+            (&lines, Paint::Plain),
+            (mark, paint),
+            (reason.map_or("", |reason| &reason.why), Paint::Dim),
+        ]);
+    }
+    table.render(style)
+}
+
+fn summary(seen: &Look, diffs: &[FileDiff], shown: &[&Assessed], run: &str, cx: &Context) -> String {
+    let (added, removed) = diffs
+        .iter()
+        .fold((0, 0), |(a, r), diff| (a + diff.added, r + diff.removed));
+    let dot = cx.err.dot();
+    let mut text = format!("{run}: {} changed, +{added} -{removed}", files(diffs.len()));
+    let held: Vec<Assessed> = shown
+        .iter()
+        .filter(|one| one.tier() == Tier::Approve)
+        .map(|one| (*one).clone())
+        .collect();
+    let refused = shown.iter().filter(|one| one.tier() == Tier::Refuse).count();
+    if refused > 0 {
+        text.push_str(&format!(" {dot} {refused} never applied"));
+    }
+    let hidden = seen.assessed.iter().filter(|one| one.ignored).count();
+    if hidden > 0 {
+        text.push_str(&format!(" {dot} {hidden} ignored (--ignored)"));
+    }
+    if !held.is_empty() {
+        text.push_str(&format!(
+            " {dot} {} held\n  approve all of them: bastle apply {run} --approve {}",
+            held.len(),
+            review::short(&set_hash(&held))
+        ));
+    }
+    text
+}
+
+fn files(count: usize) -> String {
+    if count == 1 {
+        "1 file".to_owned()
+    } else {
+        format!("{count} files")
+    }
+}
+
+/// Through the pager on a terminal, otherwise as it is.
+fn show(text: &str, args: &DiffArgs, cx: &Context) -> Result<(), Failed> {
+    let pager = std::env::var("PAGER").unwrap_or_default();
+    let mut words = pager.split_ascii_whitespace();
+    let program = match words.next() {
+        Some(program) if !args.no_pager && std::io::stdout().is_terminal() && program != "cat" => program,
+        Some(_) | None => return cx.print(text),
+    };
+    let mut command = Command::new(program);
+    // Words, not a shell line. `R` passes our own colours, `F` ends at once when all fits, `X` keeps the screen.
+    command.args(words).stdin(Stdio::piped());
+    if std::env::var_os("LESS").is_none() {
+        command.env("LESS", "FRX");
+    }
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            cx.note(&format!("note: $PAGER does not start: {error}"));
+            return cx.print(text);
+        }
+    };
+    if let Some(mut pipe) = child.stdin.take() {
+        // A reader that has seen enough closes its end.
+        match pipe.write_all(text.as_bytes()) {
+            Ok(()) | Err(_) => {}
+        }
+    }
+    child
+        .wait()
+        .map(|_| ())
+        .map_err(|error| Fault::new(Code::WorkspaceIo, "wait for $PAGER", error.to_string()).into())
+}

@@ -1,0 +1,340 @@
+//! The way back to the host: the tree itself, a branch, or a patch; and the way back from that.
+//!
+//! **Trust:** takes only what [`select`] lets through, by digest. One apply of this user at a time plans and writes, so
+//! that the second one sees the first one's result; the library locks the project against everybody else. The mark
+//! that work is elsewhere is set only when nothing of it stays behind.
+use super::choose::repair_project;
+use super::look::{End, Look, look, scratch_directory};
+use bastle_contract::{Code, Fault};
+use bastle_workspace::apply::{self, LeftOut, Plan, Reason, Resolve, Selection, Target, select};
+use bastle_workspace::durable::Durable;
+use bastle_workspace::gate::{Approvals, Assessed, set_hash};
+use bastle_workspace::git::{
+    BranchName, CommitRequest, HostGit, HostRepo, Identity, ObjectId, commit_to_branch,
+};
+use bastle_workspace::manifest::Content;
+use bastle_workspace::meta::State;
+use bastle_workspace::path::TreePath;
+use bastle_workspace::place::Place;
+use bastle_workspace::rooted::Root;
+use bastle_workspace::workspace::Workspace;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The directory of a run's journals.
+pub(crate) const JOURNALS: &str = "applied";
+
+/// Where accepted changes go.
+#[derive(Clone, Debug)]
+pub enum Destination {
+    /// Into the project's tree.
+    Tree(Resolve),
+    /// On a new branch of the project's repository; the tree stays as it is.
+    Branch {
+        /// Its name.
+        name: BranchName,
+        /// The message of the commit; one that names the run unless given.
+        message: Option<String>,
+    },
+    /// Into a patch that the caller writes.
+    Patch,
+}
+
+/// Whether to do it or to show what would be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Do it.
+    Do,
+    /// Only show.
+    DryRun,
+}
+
+/// What a person wants to have.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// Where to.
+    pub destination: Destination,
+    /// Only these paths and what lies below them; all when empty.
+    pub paths: Vec<TreePath>,
+    /// Hashes of changes, or `PATH=HASH`.
+    pub approvals: Vec<Approval>,
+    /// Whether to do it.
+    pub act: Act,
+}
+
+/// One approval as it was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Approval {
+    /// The path it is for; any when absent.
+    pub path: Option<TreePath>,
+    /// The hash or its beginning.
+    pub hash: String,
+}
+
+/// What became of the accepted changes.
+#[derive(Clone, Debug)]
+pub enum Taken {
+    /// They are in the tree, or would be.
+    Tree(Plan),
+    /// They are a commit; none on a dry run.
+    Branch(BranchName, Option<ObjectId>),
+    /// They are this patch; the paths cannot be expressed in one.
+    Patch(Vec<u8>, Vec<TreePath>),
+}
+
+/// What an apply did, or would do.
+pub struct Outcome {
+    /// What was looked at.
+    pub look: Look,
+    /// Every path that is taken.
+    pub paths: Vec<TreePath>,
+    /// Every change that stays.
+    pub left_out: Vec<LeftOut>,
+    /// The hash that approves everything that was asked for and is held.
+    pub approval: Content,
+    /// How it is taken.
+    pub taken: Taken,
+    /// What was repaired before.
+    pub notes: Vec<String>,
+}
+
+/// Reviews and applies.
+///
+/// # Errors
+/// When an approval fits nothing, on conflicts, or when something fails; the host is as before then.
+pub fn carry(place: &Place, state: &Path, space: &Workspace, wish: &Wish) -> Result<Outcome, Fault> {
+    let look = look(space, &End::Base, &End::Now)?;
+    let selection = select(&look.assessed, &approvals(&look, wish)?, &wish.paths);
+    let approval = set_hash(&asked(&look.assessed, &wish.paths));
+    let paths = selection
+        .taken()
+        .iter()
+        .map(|change| change.path.clone())
+        .collect();
+    let mut outcome = Outcome {
+        paths,
+        left_out: selection.left_out().to_vec(),
+        approval,
+        taken: Taken::Patch(Vec::new(), Vec::new()),
+        notes: Vec::new(),
+        look,
+    };
+    outcome.taken = match &wish.destination {
+        Destination::Tree(resolve) => {
+            let _alone = alone(state)?;
+            outcome.notes = repair_project(place, space.source());
+            let plan = into_tree(space, &selection, *resolve, wish.act)?;
+            outcome.left_out = plan.left_out().to_vec();
+            Taken::Tree(plan)
+        }
+        Destination::Branch { name, message } => {
+            let commit = match wish.act {
+                Act::Do => Some(into_branch(space, &selection, name, message.as_deref())?),
+                Act::DryRun => None,
+            };
+            Taken::Branch(name.clone(), commit)
+        }
+        Destination::Patch => {
+            let patch = selection.patch(space)?;
+            Taken::Patch(patch.bytes, patch.left_out)
+        }
+    };
+    let done = match &outcome.taken {
+        Taken::Tree(plan) => plan.conflicts().is_empty(),
+        Taken::Branch(..) => true,
+        // The caller writes it first.
+        Taken::Patch(..) => false,
+    };
+    if done && wish.act == Act::Do && is_everything(&outcome) {
+        space.mark_applied(outcome.look.digest)?;
+    }
+    Ok(outcome)
+}
+
+/// Records that a patch with all of the work is in a file.
+///
+/// # Errors
+/// The kernel's.
+pub(super) fn patch_is_kept(space: &Workspace, outcome: &Outcome) -> Result<(), Fault> {
+    match &outcome.taken {
+        Taken::Patch(_, lacking) if lacking.is_empty() && is_everything(outcome) => {
+            space.mark_applied(outcome.look.digest)
+        }
+        Taken::Patch(..) | Taken::Tree(_) | Taken::Branch(..) => Ok(()),
+    }
+}
+
+/// Whether nothing stays behind but what the project itself calls disposable.
+fn is_everything(outcome: &Outcome) -> bool {
+    outcome.look.findings.is_empty()
+        && outcome.left_out.iter().all(|one| match one.reason {
+            Reason::Ignored => true,
+            Reason::NotNamed | Reason::NeedsApproval { .. } | Reason::Refused | Reason::KeptOurs => false,
+        })
+}
+
+/// Takes back the last apply of the run that was not taken back. Returns the paths.
+///
+/// # Errors
+/// When there is none, or when the tree changed since.
+pub fn undo(place: &Place, state: &Path, space: &Workspace) -> Result<(Vec<TreePath>, Vec<String>), Fault> {
+    let _alone = alone(state)?;
+    let notes = repair_project(place, space.source());
+    let meta = space.meta()?;
+    // Before the tree changes: a crash then leaves work that counts as unsaved, never the other way round.
+    if let (Some(_), Some(base)) = (meta.applied, meta.base.manifest) {
+        space.mark_applied(base)?;
+        if meta.state == State::Applied {
+            space.set_state(State::Finished)?;
+        }
+    }
+    let journals = space.path(JOURNALS);
+    let durable = Durable::default();
+    let undone = apply::undo(&target(space, &journals, &durable));
+    if let (Err(_), Some(applied)) = (&undone, meta.applied) {
+        space.mark_applied(applied)?;
+    }
+    Ok((undone?.paths, notes))
+}
+
+fn target<'a>(space: &'a Workspace, journals: &'a Path, durable: &'a Durable) -> Target<'a> {
+    Target {
+        source: space.source(),
+        journals,
+        durable,
+    }
+}
+
+fn into_tree(space: &Workspace, selection: &Selection, resolve: Resolve, act: Act) -> Result<Plan, Fault> {
+    let source = space.source();
+    let root = Root::open(source).map_err(|error| {
+        Fault::new(
+            Code::WorkspaceApply,
+            format!("open {}", source.display()),
+            error.to_string(),
+        )
+    })?;
+    let plan = apply::plan(&root, selection, resolve, space)?;
+    if act == Act::DryRun || !plan.conflicts().is_empty() || plan.operations().is_empty() {
+        return Ok(plan);
+    }
+    let journals = space.path(JOURNALS);
+    let durable = Durable::default();
+    apply::apply(&target(space, &journals, &durable), &plan, space)?;
+    Ok(plan)
+}
+
+fn into_branch(
+    space: &Workspace,
+    selection: &Selection,
+    name: &BranchName,
+    message: Option<&str>,
+) -> Result<ObjectId, Fault> {
+    let source = space.source();
+    let none = || {
+        let what = format!("{} is no git repository", source.display());
+        Fault::new(Code::WorkspaceGit, what, "a branch needs one").help("bastle apply --patch FILE")
+    };
+    let repo = HostRepo::open(source)?.ok_or_else(none)?;
+    let files = selection.files();
+    if files.is_empty() {
+        let what = "nothing to commit";
+        return Err(Fault::new(Code::WorkspaceApply, what, "every change is left out").help("bastle diff"));
+    }
+    let meta = space.meta()?;
+    let parent = meta.base.head.as_deref().and_then(ObjectId::parse);
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let usual = format!("Changes of {}", space.run());
+    let configs = configs(&repo);
+    let configs: Vec<&Path> = configs.iter().map(PathBuf::as_path).collect();
+    let request = CommitRequest {
+        repo: &repo,
+        parent: parent.as_ref(),
+        branch: name,
+        message: message.unwrap_or(&usual),
+        identity: &Identity::from_files(&configs),
+        seconds: since.as_secs(),
+        files: &files,
+        scratch: &scratch_directory(space)?,
+    };
+    Ok(commit_to_branch(&HostGit::find()?, &request, space)?.id)
+}
+
+/// Where the user's name may stand; the project's own settings win, as they do for git.
+fn configs(repo: &HostRepo) -> Vec<PathBuf> {
+    let variable = |name: &str| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    let home = variable("HOME");
+    let general = variable("XDG_CONFIG_HOME").or_else(|| home.as_ref().map(|home| home.join(".config")));
+    let own = home.map(|home| home.join(".gitconfig"));
+    let general = general.map(|config| config.join("git/config"));
+    let repo = repo.common_dir.join("config");
+    std::iter::once(repo).chain(own).chain(general).collect()
+}
+
+/// The changes that were asked for: what one hash for all of them is about.
+fn asked(assessed: &[Assessed], paths: &[TreePath]) -> Vec<Assessed> {
+    let named = |one: &Assessed| paths.iter().any(|path| one.change.path.starts_with(path));
+    let wanted = assessed.iter().filter(|one| {
+        if paths.is_empty() {
+            !one.ignored
+        } else {
+            named(one)
+        }
+    });
+    wanted.cloned().collect()
+}
+
+/// Every approval must fit a change as it is now: one that does not was given to something else.
+fn approvals(look: &Look, wish: &Wish) -> Result<Approvals, Fault> {
+    let sets = [
+        set_hash(&look.assessed),
+        set_hash(&asked(&look.assessed, &wish.paths)),
+    ];
+    let mut approvals = Approvals::default();
+    for Approval { path, hash } in &wish.approvals {
+        approvals
+            .add(hash)
+            .map_err(|error| Fault::new(Code::UsageArgument, "unusable approval", error.to_string()))?;
+        let fits = |content: &Content| content.to_string().starts_with(hash.as_str());
+        let of_change = |one: &Assessed| {
+            let there = path.as_ref().is_none_or(|path| one.change.path == *path);
+            there && fits(&one.approval)
+        };
+        if look.assessed.iter().any(of_change) || (path.is_none() && sets.iter().any(fits)) {
+            continue;
+        }
+        let what = match path {
+            Some(path) => format!("the change of {path} is not the one that {hash} approves"),
+            None => format!("no change is the one that {hash} approves"),
+        };
+        return Err(Fault::new(
+            Code::WorkspaceApproval,
+            what,
+            "it changed since, or belongs to another run",
+        )
+        .help("bastle diff"));
+    }
+    Ok(approvals)
+}
+
+/// One apply of this user at a time: planning and writing belong together.
+fn alone(state: &Path) -> Result<OwnedFd, Fault> {
+    let path = state.join("apply.lock");
+    let fail = |errno: rustix::io::Errno| {
+        Fault::new(
+            Code::WorkspaceIo,
+            format!("lock {}", path.display()),
+            std::io::Error::from(errno).to_string(),
+        )
+    };
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(fail)?;
+    rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(fail)?;
+    Ok(file)
+}

@@ -1,0 +1,230 @@
+//! Ignored files that look like secrets: nobody reviews them, git does not carry them, and an agent needs none of them.
+//!
+//! **Trust:** the project is the user's. Names are read, no content; git judges them with a repository of ours.
+use bastle_contract::Fault;
+use bastle_workspace::beneath::Dir;
+use bastle_workspace::git::{Call, HostGit, HostRepo, Scratch};
+use bastle_workspace::path::TreePath;
+use std::path::Path;
+
+/// Endings of key and credential files.
+const ENDINGS: &[&str] = &[
+    ".pem",
+    ".key",
+    ".p12",
+    ".pfx",
+    ".p8",
+    ".jks",
+    ".keystore",
+    ".kdbx",
+    ".ppk",
+    ".asc",
+    ".gpg",
+    ".age",
+    ".tfstate",
+    ".tfvars",
+    ".ovpn",
+    ".mobileprovision",
+    ".secret",
+    ".secrets",
+    ".token",
+    ".htpasswd",
+];
+/// Whole names.
+const NAMES: &[&str] = &[
+    ".npmrc",
+    ".yarnrc",
+    ".yarnrc.yml",
+    ".pypirc",
+    ".pgpass",
+    ".my.cnf",
+    ".s3cfg",
+    ".boto",
+    ".vault-token",
+    ".envrc",
+    "auth.json",
+    "credentials",
+    "kubeconfig",
+    "secrets",
+    "terraform.tfstate.backup",
+];
+/// Words of a name that is data.
+const WORDS: &[&str] = &[
+    "secret",
+    "credential",
+    "password",
+    "passwd",
+    "service-account",
+    "service_account",
+    "serviceaccount",
+    "private-key",
+    "private_key",
+    "apikey",
+    "api-key",
+    "api_key",
+    "access-token",
+    "access_token",
+];
+/// What such data is written in.
+const DATA: &[&str] = &[
+    ".json",
+    ".yml",
+    ".yaml",
+    ".toml",
+    ".ini",
+    ".cfg",
+    ".conf",
+    ".properties",
+    ".txt",
+    ".xml",
+    ".csv",
+    "",
+];
+/// Directories searched at most; a project's own are far fewer, and what is not searched is decided by the policy alone.
+const MOST_DIRECTORIES: usize = 200_000;
+
+/// Whether a name looks like that of a secret.
+pub(super) fn looks_secret(name: &[u8]) -> bool {
+    let Ok(name) = std::str::from_utf8(name) else {
+        return false;
+    };
+    let name = name.to_ascii_lowercase();
+    let (stem, ending) = match name.rfind('.') {
+        Some(at) if at > 0 => name.split_at(at),
+        Some(_) | None => (name.as_str(), ""),
+    };
+    NAMES.contains(&name.as_str())
+        || ENDINGS.iter().any(|ending| name.ends_with(ending))
+        || (DATA.contains(&ending) && WORDS.iter().any(|word| stem.contains(word)))
+}
+
+/// The ignored files of a project that look like secrets; none where the project is no repository.
+pub(super) fn ignored(git: &HostGit, source: &Path, scratch: &Path) -> Result<Vec<TreePath>, Fault> {
+    let Some(repo) = HostRepo::open(source)? else {
+        return Ok(Vec::new());
+    };
+    let found = search(source);
+    if found.is_empty() {
+        return Ok(found);
+    }
+    sweep(scratch);
+    let scratch = Scratch::new(scratch, repo.format, &[])?;
+    let exclude = repo.common_dir.join("info/exclude");
+    if exclude.symlink_metadata().is_ok_and(|meta| meta.is_file()) {
+        // Without it the project's private list says nothing: fewer files are left out, none more.
+        drop(std::fs::copy(&exclude, scratch.path().join("info/exclude")));
+    }
+    let mut input = Vec::new();
+    for path in &found {
+        // A name that starts with `:` would be a pattern to git; behind `./` it is a name.
+        input.extend_from_slice(b"./");
+        input.extend_from_slice(path.as_bytes());
+        input.push(0);
+    }
+    let mut arguments = vec!["-c", "core.bare=false", "check-ignore", "-z", "--stdin"];
+    let mut variables = vec![("GIT_WORK_TREE", source.to_path_buf())];
+    let index = repo.git_dir.join("index");
+    if index.is_file() {
+        // With the index a tracked file is no ignored one.
+        variables.push(("GIT_INDEX_FILE", index));
+    } else {
+        arguments.push("--no-index");
+    }
+    let listed = git.run(
+        &scratch,
+        Call {
+            arguments,
+            input,
+            variables,
+            directory: Some(source.to_path_buf()),
+            // 1: none is ignored.
+            answers: &[1],
+            ..Call::default()
+        },
+    )?;
+    let names = listed
+        .split(|byte| *byte == 0)
+        .filter_map(|name| name.strip_prefix(b"./"));
+    Ok(names.filter_map(|name| TreePath::new(name).ok()).collect())
+}
+
+/// Removes what processes that were killed left here.
+fn sweep(directory: &Path) {
+    let Ok(listing) = std::fs::read_dir(directory) else {
+        return;
+    };
+    for entry in listing.flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| {
+            name.strip_prefix("scratch-")?
+                .split('-')
+                .next()?
+                .parse::<u32>()
+                .ok()
+        });
+        if owner.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+            // What stays is small and tried again the next time.
+            drop(std::fs::remove_dir_all(entry.path()));
+        }
+    }
+}
+
+/// Files whose name looks like that of a secret, without following a link.
+fn search(source: &Path) -> Vec<TreePath> {
+    let Ok(root) = Dir::open(source) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    let mut open: Vec<Option<TreePath>> = vec![None];
+    let mut searched = 0;
+    while let Some(at) = open.pop() {
+        searched += 1;
+        let listed = root.beneath(at.as_ref()).and_then(|dir| dir.list());
+        let Ok(names) = listed else { continue };
+        for one in names {
+            let Ok(path) = TreePath::join(at.as_ref(), &one.name) else {
+                continue;
+            };
+            if one.name == b".git" {
+                continue;
+            }
+            if one.kind == rustix::fs::FileType::Directory {
+                if searched + open.len() < MOST_DIRECTORIES {
+                    open.push(Some(path));
+                }
+            } else if looks_secret(&one.name) {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::looks_secret;
+
+    #[test]
+    fn keys_and_credentials_look_secret_and_sources_do_not() {
+        for name in [
+            "server.pem",
+            "ID.KEY",
+            "secrets.yaml",
+            ".npmrc",
+            "db-password.txt",
+            "service-account.json",
+        ] {
+            assert!(looks_secret(name.as_bytes()), "{name}");
+        }
+        for name in [
+            "secrets.rs",
+            "password_form.tsx",
+            "README.md",
+            "keyboard.c",
+            ".gitignore",
+            "token.go",
+        ] {
+            assert!(!looks_secret(name.as_bytes()), "{name}");
+        }
+    }
+}

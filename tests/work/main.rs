@@ -1,0 +1,24 @@
+//! The agent's workspace end to end, with the real binary, as root and as an ordinary user.
+//!
+//! | file | what must not happen |
+//! |---|---|
+//! | `copies` | a host tree that differs after a run; two runs in one tree; a hidden file inside; a copy that leads out |
+//! | `review`, `review_kept`, `review_gate`, `review_crash` | something on the host that nobody reviewed; lost work; a project between old and new |
+//! | `modes` | an overlay or a work tree that writes the host, shows what a copy would not, or finds other work |
+//! | `fileops` | a change that no record names; a name that acts on a terminal; a reading claimed to be seen that is not |
+//! | `caches` | a run that finds what another put into its cache; a merge that follows a link or replaces a name |
+// Helpers of tests stop the test that called them.
+#![allow(clippy::expect_used, clippy::panic)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod caches;
+mod copies;
+mod fileops;
+mod modes;
+mod review;
+mod review_crash;
+mod review_gate;
+mod review_guide;
+mod review_kept;
