@@ -22,3 +22,4 @@ mod review_crash;
 mod review_gate;
 mod review_guide;
 mod review_kept;
+mod review_recorded;

@@ -169,6 +169,21 @@ pub enum AuditEvent {
         /// Why not, where it is refused.
         refused: Option<String>,
     },
+    /// A person does something with the work of a run that has ended; it has not happened yet.
+    HostChanged {
+        /// Whose work.
+        run: RunId,
+        /// `apply`, `apply-branch`, `undo`, `rm`, `cache-merge`.
+        by: String,
+        /// What it is done to: a project, a branch, a cache.
+        at: String,
+        /// Names that change. Untrusted text.
+        names: Vec<String>,
+        /// How many more there are.
+        more: u64,
+        /// Hashes of held changes that were approved, as they were given.
+        approvals: Vec<String>,
+    },
     /// Anything else worth keeping.
     Note {
         /// What it is about, e.g. `approval`.

@@ -138,6 +138,7 @@ fn shape(content: Content<'_>) -> Shape {
             AuditEvent::GrantEnded { .. } => row(Api, 3, "Update", INFORMATIONAL, Control::None),
             AuditEvent::BrokerAccess { refused: None, .. } => row(Api, 2, "Read", INFORMATIONAL, Allowed),
             AuditEvent::BrokerAccess { .. } => row(Api, 2, "Read", MEDIUM, Blocked),
+            AuditEvent::HostChanged { .. } => row(Api, 3, "Update", LOW, Allowed),
             AuditEvent::Note { .. } => row(Base, OTHER, "Note", INFORMATIONAL, Control::None),
         },
     }
@@ -322,6 +323,17 @@ fn fill_event(event: &AuditEvent, run: &RunId, body: &mut Map<String, Value>) {
             refused,
             ..
         } => net::fill_api("broker", broker(*op, name, *bytes, refused.as_deref()), body),
+        AuditEvent::HostChanged {
+            run,
+            by,
+            at,
+            names,
+            more,
+            ..
+        } => {
+            let count = names.len() as u64 + more;
+            net::fill_api(by, format!("{by} of {run}: {count} names, {at}"), body)
+        }
         AuditEvent::Note { topic, text } => format!("{topic}: {text}"),
     };
     body.insert("message".into(), objects::text(&message).into());

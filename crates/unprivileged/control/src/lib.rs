@@ -4,6 +4,7 @@
 //! content are untrusted.
 #![forbid(unsafe_code)]
 
+mod afterwards;
 mod bench;
 pub mod caches;
 mod egress;
@@ -29,6 +30,7 @@ mod streams;
 mod voice;
 pub mod workspaces;
 
+pub use afterwards::AFTERWARDS;
 pub use bench::{Launched, launch_once};
 pub use egress::{Attendance, EGRESS_VERB, Egress, NetTotals, Rules, table_digest};
 pub use execute::Receipt;

@@ -178,6 +178,14 @@ fn files(events: &mut Vec<AuditEvent>) {
         merged: 1,
         refused: 2,
     });
+    events.push(AuditEvent::HostChanged {
+        run: RunId::try_from("calm-otter".to_owned()).unwrap(),
+        by: "apply".into(),
+        at: "/home/ada/shop".into(),
+        names: vec!["Makefile".into()],
+        more: 1,
+        approvals: vec!["6eb434469d01f949".into()],
+    });
 }
 
 /// A decision about one request.

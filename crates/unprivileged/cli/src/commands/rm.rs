@@ -39,7 +39,7 @@ pub(crate) fn run(args: &RmArgs, cx: &Context) -> Ended {
     let at = review::whereabouts()?;
     let space = review::open(&at, Some(&args.run), cx)?;
     let run = space.run().clone();
-    let paths = control::remove(space, discard.as_ref())?;
+    let paths = control::remove(&at.state, space, discard.as_ref())?;
     if args.json {
         cx.print_json(&json!({ "schema": "bastle.rm/v1", "run": run, "paths": shown_all(&paths) }))?;
         return Ok(0);

@@ -8,7 +8,7 @@ mod variables;
 
 use bastle_contract::{AbsPath, Argv, Code, Fault, LimitKind, RunId, Stdio, Waiver};
 use bastle_control::workspaces::{self, Which, WorkMode};
-use bastle_control::{Sources, review};
+use bastle_control::{AFTERWARDS, Sources, review};
 use bastle_policy::SandboxMode;
 use clap::builder::FalseyValueParser;
 pub(crate) use network::NetArgs;
@@ -373,6 +373,10 @@ impl RunArgs {
     /// The name of the run.
     pub(crate) fn run_id(&self) -> Result<RunId, Fault> {
         match &self.name {
+            Some(name) if name.starts_with(AFTERWARDS) => Err(usage(
+                format!("--name {name} cannot be used"),
+                format!("names that begin with {AFTERWARDS} are for records of what becomes of a run's work"),
+            )),
             Some(name) => RunId::try_from(name.clone())
                 .map_err(|error| usage("--name cannot be used", error.to_string())),
             None => bastle_control::new_run_id(),

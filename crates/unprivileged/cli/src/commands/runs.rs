@@ -2,6 +2,7 @@
 use crate::render::clean;
 use bastle_audit::{RunEntry, RunState, list};
 use bastle_contract::{Code, Fault, RunId};
+use bastle_control::AFTERWARDS;
 use std::path::Path;
 
 /// Runs that still have a log, newest first.
@@ -23,7 +24,11 @@ pub(crate) fn find(state: &Path, name: &str) -> Result<RunId, Fault> {
         Err(fault) => return RunId::try_from(name.to_owned()).map_err(|_| fault),
     };
     if name == "@last" {
-        return runs.into_iter().next().map(|entry| entry.run).ok_or_else(none);
+        return runs
+            .into_iter()
+            .map(|entry| entry.run)
+            .find(|run| !run.as_str().starts_with(AFTERWARDS))
+            .ok_or_else(none);
     }
     if let Some(exact) = runs.iter().find(|entry| entry.run.as_str() == name) {
         return Ok(exact.run.clone());

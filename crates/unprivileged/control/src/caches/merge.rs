@@ -5,6 +5,7 @@
 use super::check::{Checking, Outcome, Stated, looks_secret, shared, stated};
 use super::place::{CURRENT, Hold, Name, Place, has, make_dir, walk};
 use super::unusable;
+use crate::afterwards::Change;
 use bastle_contract::{Code, Fault, RunId};
 use bastle_policy::caches;
 use bastle_workspace::beneath::Dir;
@@ -128,7 +129,19 @@ pub fn merge(state: &Path, run: &RunId, wish: MergeWish) -> Result<Vec<Told>, Fa
     for cache in caches::all() {
         let place = Place::new(state, cache);
         if place.tree(run).is_dir() {
-            told.push(merge_one(&place, run, wish)?);
+            let change = Change {
+                run,
+                by: "cache-merge",
+                at: place.cache.name.clone(),
+                names: Vec::new(),
+                approvals: Vec::new(),
+            };
+            told.push(match wish {
+                MergeWish::Nothing => merge_one(&place, run, wish)?,
+                MergeWish::Checked | MergeWish::Everything => {
+                    change.make(state, || merge_one(&place, run, wish))?
+                }
+            });
         }
     }
     if told.is_empty() {

@@ -5,6 +5,7 @@
 //! that work is elsewhere is set only when nothing of it stays behind.
 use super::choose::repair_project;
 use super::look::{End, Look, look, scratch_directory};
+use crate::afterwards::Change;
 use bastle_contract::{Code, Fault};
 use bastle_workspace::apply::{self, LeftOut, Plan, Reason, Resolve, Selection, Target, select};
 use bastle_workspace::durable::Durable;
@@ -14,7 +15,7 @@ use bastle_workspace::git::{
 };
 use bastle_workspace::manifest::Content;
 use bastle_workspace::meta::State;
-use bastle_workspace::path::TreePath;
+use bastle_workspace::path::{TreePath, visible};
 use bastle_workspace::place::Place;
 use bastle_workspace::rooted::Root;
 use bastle_workspace::workspace::Workspace;
@@ -125,13 +126,19 @@ pub fn carry(place: &Place, state: &Path, space: &Workspace, wish: &Wish) -> Res
         Destination::Tree(resolve) => {
             let _alone = alone(state)?;
             outcome.notes = repair_project(place, space.source());
-            let plan = into_tree(space, &selection, *resolve, wish.act)?;
+            let plan = into_tree(state, space, &selection, *resolve, wish)?;
             outcome.left_out = plan.left_out().to_vec();
             Taken::Tree(plan)
         }
         Destination::Branch { name, message } => {
             let commit = match wish.act {
-                Act::Do => Some(into_branch(space, &selection, name, message.as_deref())?),
+                Act::Do => Some(into_branch(
+                    state,
+                    space,
+                    &selection,
+                    (name, message.as_deref()),
+                    wish,
+                )?),
                 Act::DryRun => None,
             };
             Taken::Branch(name.clone(), commit)
@@ -192,7 +199,14 @@ pub fn undo(place: &Place, state: &Path, space: &Workspace) -> Result<(Vec<TreeP
     }
     let journals = space.path(JOURNALS);
     let durable = Durable::default();
-    let undone = apply::undo(&target(space, &journals, &durable));
+    let change = Change {
+        run: space.run(),
+        by: "undo",
+        at: shown(space.source()),
+        names: Vec::new(),
+        approvals: Vec::new(),
+    };
+    let undone = change.make(state, || apply::undo(&target(space, &journals, &durable)));
     if let (Err(_), Some(applied)) = (&undone, meta.applied) {
         space.mark_applied(applied)?;
     }
@@ -207,7 +221,26 @@ fn target<'a>(space: &'a Workspace, journals: &'a Path, durable: &'a Durable) ->
     }
 }
 
-fn into_tree(space: &Workspace, selection: &Selection, resolve: Resolve, act: Act) -> Result<Plan, Fault> {
+fn shown(path: &Path) -> String {
+    visible(path.as_os_str().as_encoded_bytes())
+}
+
+/// What was approved, as it is recorded.
+fn approved(wish: &Wish) -> Vec<String> {
+    let one = |Approval { path, hash }: &Approval| match path {
+        Some(path) => format!("{path}={hash}"),
+        None => hash.clone(),
+    };
+    wish.approvals.iter().map(one).collect()
+}
+
+fn into_tree(
+    state: &Path,
+    space: &Workspace,
+    selection: &Selection,
+    resolve: Resolve,
+    wish: &Wish,
+) -> Result<Plan, Fault> {
     let source = space.source();
     let root = Root::open(source).map_err(|error| {
         Fault::new(
@@ -217,20 +250,30 @@ fn into_tree(space: &Workspace, selection: &Selection, resolve: Resolve, act: Ac
         )
     })?;
     let plan = apply::plan(&root, selection, resolve, space)?;
-    if act == Act::DryRun || !plan.conflicts().is_empty() || plan.operations().is_empty() {
+    if wish.act == Act::DryRun || !plan.conflicts().is_empty() || plan.operations().is_empty() {
         return Ok(plan);
     }
     let journals = space.path(JOURNALS);
     let durable = Durable::default();
-    apply::apply(&target(space, &journals, &durable), &plan, space)?;
+    let change = Change {
+        run: space.run(),
+        by: "apply",
+        at: shown(source),
+        names: plan.operations().iter().map(|one| one.path.to_string()).collect(),
+        approvals: approved(wish),
+    };
+    change.make(state, || {
+        apply::apply(&target(space, &journals, &durable), &plan, space)
+    })?;
     Ok(plan)
 }
 
 fn into_branch(
+    state: &Path,
     space: &Workspace,
     selection: &Selection,
-    name: &BranchName,
-    message: Option<&str>,
+    (name, message): (&BranchName, Option<&str>),
+    wish: &Wish,
 ) -> Result<ObjectId, Fault> {
     let source = space.source();
     let none = || {
@@ -259,7 +302,15 @@ fn into_branch(
         files: &files,
         scratch: &scratch_directory(space)?,
     };
-    Ok(commit_to_branch(&HostGit::find()?, &request, space)?.id)
+    let change = Change {
+        run: space.run(),
+        by: "apply-branch",
+        at: format!("{} in {}", name.as_str(), shown(source)),
+        names: files.iter().map(|(path, _)| path.to_string()).collect(),
+        approvals: approved(wish),
+    };
+    let git = HostGit::find()?;
+    Ok(change.make(state, || commit_to_branch(&git, &request, space))?.id)
 }
 
 /// Where the user's name may stand; the project's own settings win, as they do for git.

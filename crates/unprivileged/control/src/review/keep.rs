@@ -6,6 +6,7 @@ use super::alive::{is_alive, settle_state};
 use super::apply::{Outcome, Taken, patch_is_kept};
 use super::choose::{Whereabouts, metas, repair};
 use super::look::read_which;
+use crate::afterwards::Change;
 use bastle_contract::{Code, Digest, Fault, RunId};
 use bastle_workspace::export::{Exported, export};
 use bastle_workspace::meta::{Reason, Snapshot, SnapshotName, Which};
@@ -186,9 +187,17 @@ fn sync_parent(file: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// While the run lives, or its work is nowhere else and `discard` does not name it.
-pub fn remove(space: Workspace, discard: Option<&Digest>) -> Result<Vec<PathBuf>, Fault> {
+pub fn remove(state: &Path, space: Workspace, discard: Option<&Digest>) -> Result<Vec<PathBuf>, Fault> {
     refuse_living(&space)?;
-    space.remove(discard)
+    let run = space.run().clone();
+    let change = Change {
+        run: &run,
+        by: "rm",
+        at: shown(&space.tree()),
+        names: Vec::new(),
+        approvals: discard.iter().map(ToString::to_string).collect(),
+    };
+    change.make(state, || space.remove(discard))
 }
 
 /// Removes, or lists, every copy that has ended, is older than `age` and holds nothing that is not elsewhere.

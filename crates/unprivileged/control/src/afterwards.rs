@@ -1,0 +1,65 @@
+//! The record of what a person does with a run's work after its log was closed. No record, no effect: it is on disk
+//! before the host changes.
+use crate::naming::new_run_id;
+use crate::record::Record;
+use bastle_audit::AuditEvent;
+use bastle_contract::{Code, Fault, RunId};
+use std::path::Path;
+
+/// How the names of such logs begin; no run can be called so.
+pub const AFTERWARDS: &str = "after-";
+/// Names that are listed one by one: about 100 KiB. The others are counted.
+const MOST_NAMES: usize = 1_000;
+
+/// What is about to change on the host.
+pub(crate) struct Change<'a> {
+    pub(crate) run: &'a RunId,
+    /// `apply`, `apply-branch`, `undo`, `rm`, `cache-merge`.
+    pub(crate) by: &'static str,
+    /// What it is done to.
+    pub(crate) at: String,
+    pub(crate) names: Vec<String>,
+    /// Hashes that a person approved, as they were given.
+    pub(crate) approvals: Vec<String>,
+}
+
+impl Change<'_> {
+    /// Records the change, makes it, and records what came of it.
+    pub(crate) fn make<T>(self, state: &Path, effect: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
+        let Self {
+            run,
+            by,
+            at,
+            mut names,
+            approvals,
+        } = self;
+        let more = names.len().saturating_sub(MOST_NAMES) as u64;
+        names.truncate(MOST_NAMES);
+        let mut record = Record::open(state, &name()?)?;
+        record.durable(&AuditEvent::HostChanged {
+            run: run.clone(),
+            by: by.to_owned(),
+            at,
+            names,
+            more,
+            approvals,
+        })?;
+        let made = effect();
+        let told = match &made {
+            Ok(_) => record.append(&AuditEvent::Note {
+                topic: by.to_owned(),
+                text: "done".to_owned(),
+            }),
+            Err(fault) => record.append(&AuditEvent::Refused(fault.clone())),
+        };
+        let sealed = told.and_then(|()| record.seal());
+        let made = made?;
+        sealed?;
+        Ok(made)
+    }
+}
+
+fn name() -> Result<RunId, Fault> {
+    let unusable = |why: String| Fault::new(Code::StateDir, "cannot name the record", why);
+    RunId::try_from(format!("{AFTERWARDS}{}", new_run_id()?)).map_err(|error| unusable(error.to_string()))
+}
