@@ -257,12 +257,8 @@ fn fill_event(event: &AuditEvent, run: &RunId, body: &mut Map<String, Value>) {
             policy,
             ..
         } => fill_plan(policy, *backend, argv.program(), body),
-        AuditEvent::Statement(statement) => {
-            format!(
-                "fence {} probed, {} probes",
-                statement.fence,
-                statement.probes.len()
-            )
+        AuditEvent::Statement(found) => {
+            format!("fence {} probed, {} probes", found.fence, found.probes.len())
         }
         AuditEvent::Started { pid } => format!("agent started, init has process id {pid}"),
         AuditEvent::Denied(denied) => fill_denial(denied, run, body),
@@ -323,16 +319,8 @@ fn fill_event(event: &AuditEvent, run: &RunId, body: &mut Map<String, Value>) {
             refused,
             ..
         } => net::fill_api("broker", broker(*op, name, *bytes, refused.as_deref()), body),
-        AuditEvent::HostChanged {
-            run,
-            by,
-            at,
-            names,
-            more,
-            ..
-        } => {
-            let count = names.len() as u64 + more;
-            net::fill_api(by, format!("{by} of {run}: {count} names, {at}"), body)
+        AuditEvent::HostChanged { run, by, at, .. } => {
+            net::fill_api(by, format!("{by} of {run}: {at}"), body)
         }
         AuditEvent::Note { topic, text } => format!("{topic}: {text}"),
     };
