@@ -4,17 +4,20 @@
 //! that was accepted, because a parser that accepts too much does not crash.
 #![forbid(unsafe_code)]
 
+use bastle_contract::grants::{FromBroker, ToBroker};
 use bastle_contract::{FromInit, FromSpawner, LaunchPlan, MAX_FRAME, ToInit, ToSpawner, decode, encode};
 use bastle_policy::command::{CommandOutcome, CommandRule, CommandRules, judge};
 
 mod mutate;
 mod net;
+mod work;
 
 pub use mutate::Mutator;
 pub use net::{
     client_hello, dns_answer, dns_query, operations, pkt_line, proxy_answer, request_body, request_head,
     socks, sse_usage,
 };
+pub use work::{work_contents, work_records};
 
 /// A policy document from a workspace: untrusted, up to 64 KiB.
 pub fn policy_document(data: &[u8]) {
@@ -73,6 +76,8 @@ pub fn frames(data: &[u8]) {
     frame::<FromSpawner>(data);
     frame::<ToInit>(data);
     frame::<FromInit>(data);
+    frame::<ToBroker>(data);
+    frame::<FromBroker>(data);
     if let Some(plan) = frame::<LaunchPlan>(data) {
         let first = plan.check();
         assert_eq!(first, plan.check(), "checking a plan changed it");

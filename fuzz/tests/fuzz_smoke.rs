@@ -131,6 +131,16 @@ fn operations() {
 }
 
 #[test]
+fn work_records() {
+    fuzz("work_records", ROUNDS, bastle_fuzz::work_records);
+}
+
+#[test]
+fn work_contents() {
+    fuzz("work_contents", ROUNDS, bastle_fuzz::work_contents);
+}
+
+#[test]
 fn sse_usage() {
     fuzz("sse_usage", ROUNDS, bastle_fuzz::sse_usage);
 }

@@ -21,6 +21,8 @@ const TARGETS: &[&str] = &[
     "proxy_answer",
     "pkt_line",
     "sse_usage",
+    "work_contents",
+    "work_records",
     "operations",
 ];
 
