@@ -65,10 +65,12 @@ pub(super) fn lay_beside(root: &Root, operation: &Operation, blobs: &dyn Blobs) 
         Some(Kind::Submodule { .. } | Kind::Opaque { .. }) => return Err(SettleError::Drift),
     }
     if matches!(operation.after, Some(Kind::File { .. } | Kind::Symlink { .. })) {
-        let replaced = root.place(&operation.path)?;
-        let owner = match &replaced {
-            Some(place) => owner_of(&place.directory, place.name)?,
-            None => None,
+        let owner = match root.place(&operation.path) {
+            Ok(Some(place)) => owner_of(&place.directory, place.name)?,
+            Ok(None) => None,
+            // What is above it is still a file that the same apply makes a directory.
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => None,
+            Err(error) => return Err(error.into()),
         };
         give(&directory, name.as_bytes(), owner)?;
     }
