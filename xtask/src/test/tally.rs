@@ -64,12 +64,12 @@ impl fmt::Display for Tally {
 
 /// The counts in a line of `cargo test` or `cargo nextest`, if it is a summary.
 pub(super) fn summary(line: &str, selection: Selection) -> Option<Tally> {
-    let line = line.trim();
+    // Indented, it is what one test printed: `nextest` shows that of every test that failed, and counts it itself.
     if let Some(rest) = line.strip_prefix("test result: ") {
         let (_, counts) = rest.split_once(". ")?;
         return Some(counted(counts.split(';'), Selection::All));
     }
-    let rest = line.strip_prefix("Summary [")?;
+    let rest = line.trim().strip_prefix("Summary [")?;
     let (_, counts) = rest.split_once(" run: ")?;
     Some(counted(without_remarks(counts).split(','), selection))
 }
@@ -132,6 +132,12 @@ mod tests {
         let line =
             "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s";
         assert_eq!(summary(line, Selection::Filtered), tally(0, 0, 0));
+    }
+
+    #[test]
+    fn what_a_failed_test_printed_is_not_counted_a_second_time() {
+        let line = "    test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 73 filtered out; finished in 2.49s";
+        assert_eq!(summary(line, Selection::All), None);
     }
 
     #[test]
