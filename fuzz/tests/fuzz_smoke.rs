@@ -147,6 +147,7 @@ fn sse_usage() {
 
 #[test]
 fn every_frame_seed_is_accepted_by_somebody() {
+    use bastle_contract::grants::{FromBroker, ToBroker};
     use bastle_contract::{FromInit, FromSpawner, LaunchPlan, ToInit, ToSpawner, decode};
     for seed in seeds("frames") {
         let accepted = [
@@ -154,6 +155,8 @@ fn every_frame_seed_is_accepted_by_somebody() {
             decode::<FromSpawner>(&seed).is_ok(),
             decode::<ToInit>(&seed).is_ok(),
             decode::<FromInit>(&seed).is_ok(),
+            decode::<ToBroker>(&seed).is_ok(),
+            decode::<FromBroker>(&seed).is_ok(),
             decode::<LaunchPlan>(&seed).is_ok(),
         ];
         assert!(
