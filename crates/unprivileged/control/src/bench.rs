@@ -30,16 +30,23 @@ pub fn launch_once(ready: Ready) -> Result<Launched, Fault> {
         other => return Err(lost(format!("unexpected {other:?}"))),
     }
     let mut steps = vec![("clone and cgroups".to_owned(), since(started))];
-    match socket::receive::<FromInit>(&events).map_err(|error| lost(error.to_string()))? {
-        Some((
-            FromInit::Ready {
-                statement,
-                steps: inside,
-            },
-            _,
-        )) if statement.proves(&plan.guarantees) => steps.extend(inside),
-        Some((FromInit::Failed(fault), _)) => return Err(fault),
-        other => return Err(lost(format!("unexpected {other:?}"))),
+    loop {
+        match socket::receive::<FromInit>(&events).map_err(|error| lost(error.to_string()))? {
+            Some((
+                FromInit::Ready {
+                    statement,
+                    steps: inside,
+                },
+                _,
+            )) if statement.proves(&plan.guarantees) => {
+                steps.extend(inside);
+                break;
+            }
+            // Nobody will be granted a file here.
+            Some((FromInit::Broker, _)) => {}
+            Some((FromInit::Failed(fault), _)) => return Err(fault),
+            other => return Err(lost(format!("unexpected {other:?}"))),
+        }
     }
     let proven = Instant::now();
     socket::send(&events, &ToInit::Go, &[]).map_err(|error| lost(error.to_string()))?;
