@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Serves the run until everything of it is gone; returns the process's exit code.
-pub(crate) fn supervise(control: &OwnedFd, running: Running) -> u8 {
+pub(crate) fn supervise(control: &OwnedFd, mut running: Running) -> u8 {
     let launched = FromSpawner::Launched {
         pid: running.pid,
         cgroups: running.group.directories(),
@@ -23,6 +23,8 @@ pub(crate) fn supervise(control: &OwnedFd, running: Running) -> u8 {
         (Ok(reads), Some(mounts)) => socket::send(control, &launched, &[reads.as_fd(), mounts.as_fd()]),
         (Ok(_) | Err(_), _) => socket::send(control, &launched, &[]),
     };
+    // It is control's now, and its end costs time: this process must not be the last that has it.
+    running.reads = Err(String::new());
     let outcome = told.and_then(|()| watch(control, &running));
     // Control is gone or the kernel failed us: end everything all the same, with nobody to tell.
     let listener = outcome.is_ok().then_some(control);

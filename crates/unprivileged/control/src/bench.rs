@@ -24,11 +24,12 @@ pub fn launch_once(ready: Ready) -> Result<Launched, Fault> {
     let since = |instant: Instant| u64::try_from(instant.elapsed().as_micros()).unwrap_or(u64::MAX);
     spawner.launch(&plan, theirs.as_fd(), &[], &ends)?;
     drop((theirs, ends));
-    match spawner.receive()? {
-        FromSpawner::Launched { .. } => {}
-        FromSpawner::Refused(fault) => return Err(fault),
-        other => return Err(lost(format!("unexpected {other:?}"))),
-    }
+    // What tells of files is kept to the end, as by a run.
+    let watched = match spawner.receive_with()? {
+        (FromSpawner::Launched { .. }, watched) => watched,
+        (FromSpawner::Refused(fault), _) => return Err(fault),
+        (other, _) => return Err(lost(format!("unexpected {other:?}"))),
+    };
     let mut steps = vec![("clone and cgroups".to_owned(), since(started))];
     loop {
         match socket::receive::<FromInit>(&events).map_err(|error| lost(error.to_string()))? {
@@ -59,7 +60,7 @@ pub fn launch_once(ready: Ready) -> Result<Launched, Fault> {
     }
     steps.push(("exec and teardown".to_owned(), since(proven)));
     let total = since(started);
-    drop(streams);
+    drop((streams, watched));
     spawner.close().map_err(|error| lost(error.to_string()))?;
     Ok(Launched { total, steps })
 }

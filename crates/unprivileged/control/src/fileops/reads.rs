@@ -3,7 +3,7 @@
 //! **Trust:** the descriptors come from the spawner. What is opened there is never read, only asked for its path, which
 //! is the agent's and kept as bytes. Everything kept is bounded.
 use super::{MOST_USED, Seen};
-use bastle_contract::{FileUse, LaunchPlan, ReadSight};
+use bastle_contract::{FileUse, LaunchPlan, ReadSight, socket};
 use bastle_sys::fanotify;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -89,6 +89,9 @@ impl Reads {
     /// Everything that is still waiting, and then no more.
     pub(crate) fn finish(mut self) -> Seen {
         while self.take() {}
+        if let Some(group) = self.group {
+            leave(group);
+        }
         Seen {
             sight: self.sight,
             files: self.files,
@@ -183,4 +186,42 @@ fn path_of(file: &OwnedFd) -> Option<Vec<u8>> {
         path
     };
     Some(path.to_vec())
+}
+
+/// Leaves a descriptor to the kernel's collector, which closes it while nobody waits: taking marks down waits for every
+/// processor, ten milliseconds at the end of each run. A socket that lies in its own queue can be reached by nobody, so
+/// the collector takes it, and what lies there beside it. Older kernels collect in the caller's time; then it is closed
+/// here, and slower.
+fn leave(descriptor: OwnedFd) {
+    let Ok((own, other)) = socket::pair() else {
+        return;
+    };
+    // What cannot be sent is closed here.
+    drop(socket::send(&other, &(), &[own.as_fd(), descriptor.as_fd()]));
+    drop((descriptor, own));
+    // The last: the end of a socket is what wakes the collector.
+    drop(other);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, Timespec};
+
+    #[test]
+    fn a_descriptor_that_is_left_to_the_kernel_does_not_stay_open() {
+        let (reading, writing) = rustix::pipe::pipe().unwrap();
+        let most = Timespec {
+            tv_sec: 20,
+            tv_nsec: 0,
+        };
+        let none = Timespec::default();
+        let ended = |most: &Timespec| {
+            let mut waiting = [PollFd::new(&reading, PollFlags::IN)];
+            rustix::event::poll(&mut waiting, Some(most)).unwrap() == 1
+        };
+        assert!(!ended(&none), "control: somebody has it");
+        leave(writing);
+        assert!(ended(&most), "nobody has it any more");
+    }
 }
