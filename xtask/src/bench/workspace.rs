@@ -270,6 +270,9 @@ fn generate(root: &Path) -> Result<(), Failed> {
     }
     for words in [
         vec!["init", "--quiet"],
+        // Housekeeping in the background would be measured with everybody.
+        vec!["config", "gc.auto", "0"],
+        vec!["config", "maintenance.auto", "false"],
         vec!["add", "--all"],
         vec![
             "-c",

@@ -5,6 +5,7 @@
 use super::{Call, HostGit, HostRepo, Scratch, unusable};
 use bastle_contract::Fault;
 use rustix::fs::{Mode, OFlags};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -42,38 +43,67 @@ pub(super) fn bring(
     if files.iter().map(|file| file.size).sum::<u64>() > MAX_COPIED {
         return Ok(Transfer::Bound);
     }
-    for folder in files.iter().filter_map(|file| file.folder.as_deref()) {
-        std::fs::create_dir_all(to.join(folder)).map_err(fail)?;
-    }
-    for file in &files {
-        let folder = file.folder.as_deref().unwrap_or_default();
-        copy_file(
-            &from.join(folder).join(&file.name),
-            &to.join(folder).join(&file.name),
-        )
-        .map_err(fail)?;
-    }
+    copy_all(&from, to, files).map_err(fail)?;
     Ok(Transfer::Copied)
 }
 
+/// Rounds of looking again: housekeeping writes a pack once and then removes what is in it, so that a second round finds
+/// what the first one missed.
+const MAX_ROUNDS: usize = 8;
+
+/// Copies what was listed. What goes away meanwhile is in a pack that came into being before, so the list is read again
+/// until nothing of it is missing.
+fn copy_all(from: &Path, to: &Path, mut files: Vec<ObjectFile>) -> io::Result<()> {
+    let mut copied = BTreeSet::new();
+    for _ in 0..MAX_ROUNDS {
+        let mut missing = false;
+        for ObjectFile { folder, name, .. } in files {
+            let place = Path::new(&folder).join(name);
+            if copied.contains(&place) {
+                continue;
+            }
+            std::fs::create_dir_all(to.join(&folder))?;
+            match copy_file(&from.join(&place), &to.join(&place)) {
+                Ok(()) => drop(copied.insert(place)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => missing = true,
+                Err(error) => return Err(error),
+            }
+        }
+        if !missing {
+            return Ok(());
+        }
+        files = list(from)?;
+    }
+    Err(io::Error::other(
+        "objects are moved faster than they can be copied; wait for git's housekeeping to end",
+    ))
+}
+
 struct ObjectFile {
-    folder: Option<String>,
+    folder: String,
     name: String,
     size: u64,
 }
 
-/// Loose objects and packs, by their names alone.
+/// Loose objects and packs, by their names alone. Packs last: what is no longer loose by then is in one of them.
 fn list(objects: &Path) -> io::Result<Vec<ObjectFile>> {
-    let mut files = Vec::new();
+    let mut folders = Vec::new();
     for entry in std::fs::read_dir(objects)? {
         let entry = entry?;
-        let Some(folder) = entry.file_name().to_str().map(str::to_owned) else {
+        let name = entry.file_name();
+        if let Some(folder) = name.to_str().filter(|name| is_hex(name, 2))
+            && entry.file_type()?.is_dir()
+        {
+            folders.push(folder.to_owned());
+        }
+    }
+    folders.push("pack".to_owned());
+    let mut files = Vec::new();
+    for folder in folders {
+        let Some(entries) = there(std::fs::read_dir(objects.join(&folder)))? else {
             continue;
         };
-        if !entry.file_type()?.is_dir() || !(is_hex(&folder, 2) || folder == "pack") {
-            continue;
-        }
-        for entry in std::fs::read_dir(entry.path())? {
+        for entry in entries {
             let entry = entry?;
             let Some(name) = entry.file_name().to_str().map(str::to_owned) else {
                 continue;
@@ -83,11 +113,14 @@ fn list(objects: &Path) -> io::Result<Vec<ObjectFile>> {
             } else {
                 is_hex(&name, 38) || is_hex(&name, 62)
             };
-            if wanted && entry.file_type()?.is_file() {
+            let Some(meta) = there(entry.metadata())? else {
+                continue;
+            };
+            if wanted && meta.is_file() {
                 files.push(ObjectFile {
-                    folder: Some(folder.clone()),
+                    folder: folder.clone(),
                     name,
-                    size: entry.metadata()?.len(),
+                    size: meta.len(),
                 });
             }
             if files.len() > MAX_FILES {
@@ -98,6 +131,15 @@ fn list(objects: &Path) -> io::Result<Vec<ObjectFile>> {
         }
     }
     Ok(files)
+}
+
+/// What is gone by now is nothing, and no error.
+fn there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn is_hex(text: &str, length: usize) -> bool {

@@ -11,6 +11,7 @@ use crate::path::TreePath;
 use crate::workspace::GitMade;
 use bastle_contract::Fault;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -103,6 +104,12 @@ pub fn prepare(git: &HostGit, request: &Prepare<'_>) -> Result<Option<Prepared>,
         binds: Vec::new(),
         notes: notes(&repo, request.source),
     };
+    // Before the objects: what a reference names then is among them, whatever is committed meanwhile.
+    let references = if repo.borrows {
+        BTreeMap::new()
+    } else {
+        repo.references()?
+    };
     match objects::bring(git, &repo, &target.join("objects"), request.scratch)? {
         Transfer::Copied => {}
         Transfer::Bound => {
@@ -113,7 +120,7 @@ pub fn prepare(git: &HostGit, request: &Prepare<'_>) -> Result<Option<Prepared>,
         }
     }
     copy_shallow(&repo, &target)?;
-    write_references(&repo, request.branch, &target)?;
+    write_references(&repo, references, request.branch, &target)?;
     write_config(&repo, request, &target).map_err(fail)?;
     copy_index(&repo, &target).map_err(fail)?;
     hide_absent(git, &repo, request, &target)?;
@@ -160,13 +167,13 @@ fn notes(repo: &HostRepo, source: &Path) -> Vec<String> {
 }
 
 /// The agent's branch at the host's head, and the host's references in one packed file.
-fn write_references(repo: &HostRepo, branch: &BranchName, target: &Path) -> Result<(), Fault> {
+fn write_references(
+    repo: &HostRepo,
+    mut references: BTreeMap<String, ObjectId>,
+    branch: &BranchName,
+    target: &Path,
+) -> Result<(), Fault> {
     let fail = |error: std::io::Error| unusable(target, error.to_string());
-    let mut references = if repo.borrows {
-        std::collections::BTreeMap::new()
-    } else {
-        repo.references()?
-    };
     if let Some(commit) = repo.head.commit() {
         references.insert(branch.full(), commit.clone());
     }

@@ -134,6 +134,55 @@ fn the_copy_knows_its_remotes_but_no_credential_and_no_program_of_theirs() {
 }
 
 #[test]
+fn no_object_is_lost_to_housekeeping_that_goes_on_during_the_copy() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let world = world();
+    let host = world.at("host");
+    repository(&host);
+    let git = |words: &[&str]| {
+        let mut command = std::process::Command::new("git");
+        command
+            .arg("-C")
+            .arg(&host)
+            .args(["-c", "user.name=a", "-c", "user.email=a@b", "-c", "gc.auto=0"])
+            .args(words);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "git {words:?}: {output:?}");
+    };
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                for _ in 0..5 {
+                    git(&["commit", "-q", "--allow-empty", "-m", "more"]);
+                }
+                git(&["repack", "-a", "-d", "-q"]);
+            }
+        });
+        for _ in 0..20 {
+            let copied = world.at("tree").join(".git");
+            if copied.exists() {
+                std::fs::remove_dir_all(&copied).unwrap();
+            }
+            let made = world.prepare(&host, &[]);
+            let mut check = std::process::Command::new("git");
+            check.arg("-C").arg(world.at("tree")).args([
+                "-c",
+                "safe.directory=*",
+                "fsck",
+                "--connectivity-only",
+            ]);
+            let whole = check.output().unwrap();
+            if made.is_err() || !whole.status.success() {
+                over.store(true, Ordering::Relaxed);
+                panic!("{made:?} {whole:?}");
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
 fn planted_hooks_filters_and_helpers_run_nothing_in_prepare_commit_or_ignore_checks() {
     let world = world();
     let (host, canary) = (world.at("host"), world.at("canary"));
