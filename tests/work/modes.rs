@@ -183,3 +183,23 @@ fn a_project_with_files_of_somebody_else_is_refused_as_an_overlay_and_nothing_is
         assert_eq!(output.ended.code, 0, "control: {output:?}");
     });
 }
+
+#[test]
+fn a_worktree_does_not_leave_out_uncommitted_work_without_saying_so() {
+    for_each_identity(|lab| {
+        repository(lab);
+        lab.project("new.txt", "not committed\n");
+        let output = lab
+            .fence()
+            .flags(["--workspace", "worktree"])
+            .sh("test -e new.txt; echo $?");
+        assert!(output.said().contains('1'), "{output:?}");
+        assert!(
+            output
+                .ended
+                .stderr
+                .contains("note: only committed files are inside"),
+            "{output:?}"
+        );
+    });
+}

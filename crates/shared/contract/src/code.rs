@@ -183,7 +183,7 @@ codes! {
         "bastle diff RUN, then bastle apply RUN or bastle export RUN; to throw it away: bastle rm RUN --discard DIGEST with the digest of the message.";
     WorkspaceBusy "BST-WS-006" "the workspace is in use"
         "Another process of bastle works on this run's copy, or the run is still alive."
-        "Wait for it or stop the run: bastle stop RUN";
+        "Wait for the end of the run; bastle ps lists those that live.";
     WorkspaceMissing "BST-WS-007" "no such copy or snapshot"
         "No run of that name has a copy in the state directory, or it has no snapshot of that number or name."
         "bastle ls; bastle snapshots RUN";

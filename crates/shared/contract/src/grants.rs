@@ -2,7 +2,7 @@
 //!
 //! **Trust:** the spawner re-checks an order by type and opens the path itself. The broker reads the agent's bytes:
 //! control trusts nothing in [`FromBroker`] but its shape, and gives the broker copies, never a descriptor of a file.
-use crate::{AbsPath, AbsPathError, Access, LaunchPlan};
+use crate::{AbsPath, AbsPathError, Access, LaunchPlan, MAX_FRAME};
 use serde::{Deserialize, Serialize};
 
 /// Where grants appear inside: a directory of the constructed root that only the spawner can change.
@@ -19,6 +19,9 @@ pub const MAX_BROKER_FILE: u64 = 16 << 20;
 pub const MAX_BROKER_NAME: usize = 4096;
 /// Most names in one grant that are covered one by one; an order has to fit into a frame.
 pub const MAX_COVERS: usize = 128;
+
+/// What a frame needs around an order: its type and a few signs.
+const ENVELOPE: usize = 1024;
 
 /// Host directories of which nothing is ever granted: the kernel's, and those of running services.
 const NEVER: &[&str] = &["/proc", "/sys", "/dev", "/run", "/boot", GRANTS];
@@ -67,6 +70,9 @@ pub enum OrderError {
     /// Too many.
     #[error("{0} names in it are hidden or protected; at most {MAX_COVERS} can be covered")]
     TooMany(usize),
+    /// More than a frame holds: an order that cannot be sent would hold up those behind it, revocations among them.
+    #[error("the names in it that are hidden or protected are too long to be covered one by one")]
+    TooLong,
     /// Longer than a path may be.
     #[error("its place inside is no path: {0}")]
     Place(AbsPathError),
@@ -80,6 +86,10 @@ impl GrantOrder {
             return Err(OrderError::TooMany(self.covers.len()));
         }
         place_of(&self.path)?;
+        let length = serde_json::to_vec(self).map_or(usize::MAX, |bytes| bytes.len());
+        if length > MAX_FRAME - ENVELOPE {
+            return Err(OrderError::TooLong);
+        }
         let stray = |cover: &&Cover| cover.at == self.path || !cover.at.is_within(&self.path);
         match self.covers.iter().find(stray) {
             Some(cover) => Err(OrderError::Outside(cover.at.clone())),
@@ -259,5 +269,16 @@ mod tests {
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         assert!(matches!(order("/d", &many).check(), Err(OrderError::TooMany(_))));
         assert!(order("/d", &many[1..]).check().is_ok());
+        // As many as are accepted, but with long names: it could not be sent.
+        let long: Vec<String> = (0..MAX_COVERS)
+            .map(|n| format!("/d/{n}/{}", vec!["x".repeat(200); 3].join("/")))
+            .collect();
+        let long: Vec<&str> = long.iter().map(String::as_str).collect();
+        let refused = order("/d", &long);
+        assert_eq!(refused.check(), Err(OrderError::TooLong));
+        assert!(crate::encode(&crate::ToSpawner::Grant { order: refused }).is_err());
+        let fits = order("/d", &long[..90]);
+        assert_eq!(fits.check(), Ok(()));
+        assert!(crate::encode(&crate::ToSpawner::Grant { order: fits }).is_ok());
     }
 }

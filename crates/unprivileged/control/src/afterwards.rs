@@ -54,7 +54,9 @@ impl Change<'_> {
         };
         let sealed = told.and_then(|()| record.seal());
         let made = made?;
-        sealed?;
+        sealed.map_err(|fault| {
+            fault.help("what was asked for is done; only the end of its record is missing")
+        })?;
         Ok(made)
     }
 }

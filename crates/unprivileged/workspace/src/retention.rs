@@ -58,7 +58,7 @@ impl Workspace {
         let meta = self.meta()?;
         if meta.state == State::Running {
             let what = format!("run {} is alive", self.run);
-            return Err(Fault::new(Code::WorkspaceBusy, what, "").help(format!("bastle stop {}", self.run)));
+            return Err(Fault::new(Code::WorkspaceBusy, what, "").help("wait for its end: bastle ps"));
         }
         let (taken, now) = self.snapshot_held(None, Reason::Look)?;
         let id = taken.snapshot.manifest;

@@ -65,7 +65,7 @@ impl Workspace {
         if self.meta()?.state == State::Running && self.is_layered() {
             let what = format!("run {} is alive", self.run);
             let why = "the layers of an overlay must not be changed while it is mounted, paused or not";
-            return Err(Fault::new(Code::WorkspaceBusy, what, why).help(format!("bastle stop {}", self.run)));
+            return Err(Fault::new(Code::WorkspaceBusy, what, why).help("wait for its end: bastle ps"));
         }
         let to = self.find(which)?;
         let target = self.manifest(&to)?;

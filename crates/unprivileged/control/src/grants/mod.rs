@@ -89,15 +89,12 @@ impl Grants {
 
     /// When the next grant ends by itself.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let there = self.held.iter().filter(|held| held.state != State::Going);
-        there.filter_map(|held| held.until).min()
+        self.held.iter().filter_map(Held::ends).min()
     }
 
     /// Grants whose time is over.
     pub(crate) fn expired(&self, now: Instant) -> Vec<AbsPath> {
-        let over = |held: &&Held| {
-            held.until.is_some_and(|until| until <= now) && matches!(held.state, State::There(_))
-        };
+        let over = |held: &&Held| held.ends().is_some_and(|ends| ends <= now);
         self.held
             .iter()
             .filter(over)
@@ -172,6 +169,14 @@ impl Grants {
 }
 
 impl Held {
+    /// When it is to be taken out by the clock. What is on its way in or out waits for the spawner's word first.
+    fn ends(&self) -> Option<Instant> {
+        match self.state {
+            State::There(_) => self.until,
+            State::Coming | State::Going => None,
+        }
+    }
+
     /// For a person or a program.
     pub(crate) fn shown(&self) -> Value {
         let seconds = self
@@ -201,4 +206,27 @@ pub(crate) fn client() -> Option<AbsPath> {
     // Whoever the agent is must be able to execute it; without it plain HTTP over the socket remains.
     let usable = real == binary && meta.is_file() && meta.permissions().mode() & 0o005 == 0o005;
     AbsPath::from_path(&real).ok().filter(|_| usable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_on_its_way_is_not_waited_for_by_the_clock() {
+        let past = Instant::now();
+        let mut held = Held {
+            number: 1,
+            path: AbsPath::new("/d").unwrap(),
+            access: Access::ReadOnly,
+            way: GrantWay::Mount,
+            until: Some(past),
+            state: State::Coming,
+        };
+        assert_eq!(held.ends(), None);
+        held.state = State::There(Alias::No);
+        assert_eq!(held.ends(), Some(past), "control: once it is there it ends");
+        held.state = State::Going;
+        assert_eq!(held.ends(), None);
+    }
 }

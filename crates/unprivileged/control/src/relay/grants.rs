@@ -191,16 +191,25 @@ impl Relay<'_> {
     /// The spawner could not do it.
     pub(super) fn not_granted(&mut self, path: &AbsPath, fault: Fault) -> Result<(), Fault> {
         let order = self.done(path);
+        let unattended = order.as_ref().is_none_or(|order| order.peer.is_none());
         let came = matches!(order.as_ref().map(|order| &order.kind), Some(OrderKind::Bring(_)));
         if came && let Some(grants) = &mut self.grants {
             grants.forget(path);
         } else if let Some(held) = self.grants.as_mut().and_then(|grants| grants.find(path)) {
-            // Still there; whoever asked hears of it. Not tried again by the clock.
+            // Still there; whoever asked hears of it. Its time goes on, and is not asked for twice.
             held.state = State::There(Alias::No);
-            held.until = None;
+            if unattended {
+                held.until = None;
+            }
         }
-        self.over(path, GrantWay::Mount, &fault.to_string())?;
-        let unattended = order.as_ref().is_none_or(|order| order.peer.is_none());
+        if came {
+            self.over(path, GrantWay::Mount, &fault.to_string())?;
+        } else {
+            self.record.durable(&AuditEvent::Note {
+                topic: "grant".to_owned(),
+                text: format!("{path} is still granted: {fault}"),
+            })?;
+        }
         self.answer(order, Err(vec![fault.clone()]));
         if !came && unattended {
             // What should have ended by itself is still inside, and nobody is there to hear of it.

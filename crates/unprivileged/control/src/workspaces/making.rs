@@ -10,7 +10,7 @@ use crate::place::Place;
 use crate::review;
 use bastle_contract::{AbsPath, Argv, Code, Fault, RunId};
 use bastle_workspace::finding::{About, Finding};
-use bastle_workspace::git::{BranchName, HostGit, Prepare, Prepared, prepare};
+use bastle_workspace::git::{BranchName, HostGit, Prepare, prepare};
 use bastle_workspace::meta::{Meta, Which, WorkMode};
 use bastle_workspace::path::TreePath;
 use bastle_workspace::place::Place as Home;
@@ -23,8 +23,6 @@ use std::time::Instant;
 pub(super) const OBJECTS_INSIDE: &str = "/run/bastle/git-objects";
 /// Beside the tree: which objects those are.
 const OBJECTS_RECORD: &str = "git-objects";
-/// How often the repository is looked at before it counts as unusable.
-const ATTEMPTS: u32 = 4;
 /// Notes that a front end shows.
 const MOST_NOTES: usize = 8;
 
@@ -143,7 +141,7 @@ fn give_repository(
         user_configs,
         absent: fresh.absent,
     };
-    let Some(prepared) = patiently(&git?, &request)? else {
+    let Some(prepared) = prepare(&git?, &request)? else {
         return Ok(GitMade::default());
     };
     if let Some(bind) = prepared.extra_binds().first() {
@@ -155,25 +153,6 @@ fn give_repository(
         record_objects(&run.join(OBJECTS_RECORD), &bind.path)?;
     }
     Ok(prepared.made(branch))
-}
-
-/// Housekeeping of the host's git, which starts by itself after a commit, moves objects while they are copied.
-fn patiently(git: &HostGit, request: &Prepare<'_>) -> Result<Option<Prepared>, Fault> {
-    let mut left = ATTEMPTS;
-    loop {
-        left -= 1;
-        match prepare(git, request) {
-            Err(fault) if fault.code == Code::WorkspaceGit && left > 0 => {
-                let begun = request.tree.join(".git");
-                match std::fs::remove_dir_all(&begun) {
-                    Ok(()) => {}
-                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                    Err(error) => return Err(unusable(&begun, &error.to_string())),
-                }
-            }
-            other => return other,
-        }
-    }
 }
 
 fn record_objects(file: &Path, objects: &Path) -> Result<(), Fault> {

@@ -131,8 +131,8 @@ impl Work {
         }
         let home = bastle_workspace::place::Place::new(place.state.clone());
         // What a killed process left is finished or undone first: a copy of a half-written project is worth nothing.
-        review::repair(&home)?;
-        review::repair_project(&home, place.workspace.as_path());
+        let mut repaired = review::repair(&home)?;
+        repaired.extend(review::repair_project(&home, place.workspace.as_path()));
         fileops::recover(&place.state, &home);
         let interrupt = Interrupt::listen()?;
         let made = match &wish.from {
@@ -155,7 +155,8 @@ impl Work {
                 "",
             ));
         }
-        let copy = made?;
+        let mut copy = made?;
+        copy.made.notes.splice(0..0, repaired);
         interrupt.rest();
         Ok(Self {
             mode,

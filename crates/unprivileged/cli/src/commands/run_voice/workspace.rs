@@ -4,7 +4,7 @@ use crate::render::{bytes, duration_ms};
 use bastle_audit::sanitize;
 use bastle_control::workspaces::{self, WorkEnd, WorkFacts};
 
-/// Where the agent works, on one line.
+/// Where the agent works, on one line, and below it what should be known of it.
 pub(super) fn headline(work: &WorkFacts) -> String {
     let mode = workspaces::word(work.mode);
     let source = sanitize(work.source.as_str());
@@ -23,6 +23,9 @@ pub(super) fn headline(work: &WorkFacts) -> String {
     }
     if let Some(branch) = &made.branch {
         words.push_str(&format!(" · branch {}", sanitize(branch)));
+    }
+    for note in &made.notes {
+        words.push_str(&format!("\n  note: {}", sanitize(note)));
     }
     words
 }
