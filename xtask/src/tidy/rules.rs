@@ -99,11 +99,14 @@ pub(super) const CRATES: &[CrateRule] = &[
         arrows: &["contract", "audit", "policy", "workspace", "sys"],
         test_arrows: &[],
         // blake3: digests of plans and pinned documents. signal-hook: signals of the terminal end the run in order.
-        // aws-lc-rs: the store of secrets, and the digest of Java's. zeroize: secrets are wiped.
+        // aws-lc-rs: the store of secrets, and the digest of Java's. zeroize: secrets are wiped. rusqlite: the daemon's
+        // registry, with its own SQLite.
         outside: &[
             "aws-lc-rs",
             "blake3",
             "getrandom",
+            "jiff",
+            "rusqlite",
             "rustix",
             "serde",
             "serde_json",
@@ -113,9 +116,36 @@ pub(super) const CRATES: &[CrateRule] = &[
         ],
     },
     CrateRule {
+        name: "serve",
+        folder: "crates/unprivileged/serve",
+        arrows: &["contract", "control"],
+        test_arrows: &[],
+        // One HTTP server and one client, both over the HTTP, TLS and runtime that egress has already.
+        outside: &[
+            "axum",
+            "bytes",
+            "futures-util",
+            "http",
+            "http-body-util",
+            "hyper",
+            "hyper-util",
+            "rustix",
+            "rustls",
+            "rustls-native-certs",
+            "serde",
+            "serde_json",
+            "tokio",
+            "tokio-rustls",
+            "tokio-tungstenite",
+            "tower",
+            "utoipa",
+            "utoipa-axum",
+        ],
+    },
+    CrateRule {
         name: "cli",
         folder: "crates/unprivileged/cli",
-        arrows: &["contract", "audit", "policy", "control"],
+        arrows: &["contract", "audit", "policy", "control", "serve"],
         test_arrows: &[],
         outside: &[
             "clap",

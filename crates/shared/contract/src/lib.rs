@@ -19,8 +19,10 @@ mod launch;
 mod limits;
 mod path;
 mod plan;
+pub mod runs;
 pub mod socket;
 mod statement;
+pub mod stream;
 mod wire;
 
 pub use code::{Code, CodeInfo, ExitCode};

@@ -22,6 +22,7 @@ mod place;
 mod record;
 mod relay;
 pub mod review;
+pub mod runs;
 mod secrets;
 mod signals;
 mod spawner;

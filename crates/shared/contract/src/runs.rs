@@ -1,0 +1,441 @@
+//! A run as it is asked for, kept and told: the request, the state, the numbered events.
+//!
+//! Between whoever asks (command line, API), whoever keeps a run (one process each) and whoever shows it.
+use crate::{AbsPath, Argv, EnvName, Fault, LimitHit, RunId, Usage};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Largest request as JSON: a policy document (64 KiB), a command line (128 KiB) and a prompt, escaped.
+pub const MAX_SPEC: usize = 1024 * 1024;
+/// Longest prompt.
+pub const MAX_PROMPT: usize = 256 * 1024;
+/// Most labels of one run.
+pub const MAX_TAGS: usize = 32;
+/// Largest event as one line.
+pub const MAX_EVENT: usize = 32 * 1024;
+
+/// Where a run is in its life. The same words on every face.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RunState {
+    /// Waits for its turn.
+    Queued,
+    /// Its tree and its fence are being made.
+    Building,
+    /// The agent works.
+    Running,
+    /// It stands still until somebody answers.
+    NeedsInput,
+    /// It stands still until a credential is there.
+    NeedsCredential,
+    /// Somebody made it stand still.
+    Suspended,
+    /// The agent ended by itself with code 0.
+    Completed,
+    /// The agent failed, a limit ended it, or its keeper was lost.
+    Failed,
+    /// Somebody ended it.
+    Cancelled,
+    /// Policy, ceiling or fence refused it: the agent never started.
+    Refused,
+}
+
+impl RunState {
+    /// Every state, in the order of a life.
+    pub const ALL: [Self; 10] = [
+        Self::Queued,
+        Self::Building,
+        Self::Running,
+        Self::NeedsInput,
+        Self::NeedsCredential,
+        Self::Suspended,
+        Self::Completed,
+        Self::Failed,
+        Self::Cancelled,
+        Self::Refused,
+    ];
+
+    /// Whether nothing follows it.
+    #[must_use]
+    pub fn is_final(self) -> bool {
+        match self {
+            Self::Completed | Self::Failed | Self::Cancelled | Self::Refused => true,
+            Self::Queued
+            | Self::Building
+            | Self::Running
+            | Self::NeedsInput
+            | Self::NeedsCredential
+            | Self::Suspended => false,
+        }
+    }
+
+    /// The word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Building => "building",
+            Self::Running => "running",
+            Self::NeedsInput => "needs-input",
+            Self::NeedsCredential => "needs-credential",
+            Self::Suspended => "suspended",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+impl fmt::Display for RunState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// A label `key=value`: the key `[a-z0-9][a-z0-9._-]{0,31}`, the value 0–128 characters without control characters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "BTreeMap<String, String>", into = "BTreeMap<String, String>")]
+pub struct Tags(BTreeMap<String, String>);
+
+/// What is wrong with a request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// A label.
+    #[error(
+        "label {0:?}: a key is [a-z0-9][a-z0-9._-]{{0,31}}, a value has at most 128 characters, none a control character, and there are at most 32"
+    )]
+    Tag(String),
+    /// The prompt.
+    #[error("a prompt has at most 262144 bytes and no NUL, this one has {0} bytes")]
+    Prompt(usize),
+    /// Two variables of one name, or too many.
+    #[error("variable {0} is named twice, or there are more than 256")]
+    Variable(String),
+    /// A name.
+    #[error("{what} {name:?} is [a-z0-9][a-z0-9._@-]{{0,63}}")]
+    Name {
+        /// Of what.
+        what: &'static str,
+        /// As given.
+        name: String,
+    },
+    /// A terminal without size.
+    #[error("a terminal has 1 to 1000 rows and columns")]
+    Size,
+}
+
+impl Tags {
+    /// The labels.
+    #[must_use]
+    pub fn as_map(&self) -> &BTreeMap<String, String> {
+        &self.0
+    }
+}
+
+impl TryFrom<BTreeMap<String, String>> for Tags {
+    type Error = SpecError;
+
+    fn try_from(map: BTreeMap<String, String>) -> Result<Self, SpecError> {
+        for (key, value) in &map {
+            let good = is_name(key, 32, "._-")
+                && value.chars().count() <= 128
+                && !value.chars().any(char::is_control);
+            if !good || map.len() > MAX_TAGS {
+                return Err(SpecError::Tag(key.clone()));
+            }
+        }
+        Ok(Self(map))
+    }
+}
+
+impl From<Tags> for BTreeMap<String, String> {
+    fn from(tags: Tags) -> Self {
+        tags.0
+    }
+}
+
+/// The size of a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TtySize {
+    /// Lines.
+    pub rows: u16,
+    /// Columns.
+    pub cols: u16,
+}
+
+/// Who can answer while it lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Attended {
+    /// Nobody: a question is answered with no.
+    #[default]
+    Nobody,
+    /// Somebody elsewhere, through the run's socket: a question waits.
+    Elsewhere,
+}
+
+/// Everything a run without a terminal of its own is started from. Written once, before its keeper starts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "RawSpec", into = "RawSpec")]
+pub struct LaunchSpec(RawSpec);
+
+/// The fields of a [`LaunchSpec`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawSpec {
+    /// Name of the run.
+    pub name: RunId,
+    /// What is executed.
+    pub argv: Argv,
+    /// The project.
+    pub workspace: AbsPath,
+    /// Where the agent starts; default the project.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<AbsPath>,
+    /// `copy`, `overlay`, `worktree`, `in-place`; default as fits the project.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// Name of the agent's branch after `AGENT/`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
+    /// `RUN[@SNAPSHOT]` whose tree it begins with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Preset to start from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preset: Option<String>,
+    /// Policy files, taken as the caller's own word.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub policy_files: Vec<AbsPath>,
+    /// An `agent-permissions` document, taken as the caller's own word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Value>,
+    /// `none`, `registries`, `balanced`, `open`: what no document can say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub net: Option<String>,
+    /// Whether the project's own policy file may widen the policy.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub expand: bool,
+    /// Paths of the hard floor that are opened.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unprotect: Vec<AbsPath>,
+    /// Limits given up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waive: Vec<String>,
+    /// Whether debugging calls between the agent's own processes are refused.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub no_debuggers: bool,
+    /// Variables for the agent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub env: Vec<(EnvName, String)>,
+    /// A terminal of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tty: Option<TtySize>,
+    /// Whether its input stays open for whoever attaches; else it ends after the prompt.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub open_input: bool,
+    /// The profile it was made from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// What the agent is asked, preamble included: written to its standard input at the start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<String>,
+    /// Labels.
+    #[serde(default)]
+    pub tags: Tags,
+    /// The batch it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<String>,
+    /// The run that asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<RunId>,
+    /// Who can answer.
+    #[serde(default)]
+    pub attended: Attended,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+fn is_name(text: &str, most: usize, also: &str) -> bool {
+    let first = text.chars().next();
+    text.len() <= most
+        && first.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
+        && text
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || also.contains(c))
+}
+
+impl LaunchSpec {
+    /// Checks the fields.
+    pub fn new(raw: RawSpec) -> Result<Self, SpecError> {
+        if let Some(input) = &raw.input
+            && (input.len() > MAX_PROMPT || input.contains('\0'))
+        {
+            return Err(SpecError::Prompt(input.len()));
+        }
+        let mut names = std::collections::BTreeSet::new();
+        for (name, _) in &raw.env {
+            if !names.insert(name.as_str()) || raw.env.len() > 256 {
+                return Err(SpecError::Variable(name.as_str().to_owned()));
+            }
+        }
+        for (what, name) in [
+            ("profile", &raw.profile),
+            ("batch", &raw.batch),
+            ("preset", &raw.preset),
+        ] {
+            if let Some(name) = name
+                && !is_name(name, 64, "._@-")
+            {
+                return Err(SpecError::Name {
+                    what,
+                    name: name.clone(),
+                });
+            }
+        }
+        let sized = |size: &TtySize| (1..=1000).contains(&size.rows) && (1..=1000).contains(&size.cols);
+        if !raw.tty.as_ref().is_none_or(sized) {
+            return Err(SpecError::Size);
+        }
+        Ok(Self(raw))
+    }
+
+    /// The fields, for reading.
+    #[must_use]
+    pub fn get(&self) -> &RawSpec {
+        &self.0
+    }
+}
+
+impl TryFrom<RawSpec> for LaunchSpec {
+    type Error = SpecError;
+
+    fn try_from(raw: RawSpec) -> Result<Self, SpecError> {
+        Self::new(raw)
+    }
+}
+
+impl From<LaunchSpec> for RawSpec {
+    fn from(spec: LaunchSpec) -> Self {
+        spec.0
+    }
+}
+
+/// What is known of a run: the whole content of its `run.json`. Only its keeper writes it, after the first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunFile {
+    /// Its name.
+    pub name: RunId,
+    /// Where it is in its life.
+    pub state: RunState,
+    /// Why it is there, where there is a reason: `timeout`, `stopped`, `budget`, `lost`, the question.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// When it was asked for, milliseconds since 1970.
+    pub created_ms: u64,
+    /// When the agent started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_ms: Option<u64>,
+    /// When everything of it was gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<u64>,
+    /// Process id of its keeper.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keeper: Option<u32>,
+    /// Host process id of its init.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub init: Option<u32>,
+    /// Exit code as `bastle run` reports it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<u8>,
+    /// Why the agent did not run, or was ended by bastle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Fault>,
+    /// What it used; final once it ended.
+    #[serde(default)]
+    pub usage: Usage,
+    /// Attempts that were denied.
+    #[serde(default)]
+    pub denials: u64,
+    /// Limits that were hit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<LimitHit>,
+    /// Number of its last event.
+    #[serde(default)]
+    pub last_event: u64,
+}
+
+/// Something that happened to a run: one line of its `events.jsonl`. Numbers begin with 1 and have no gap.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunEvent {
+    /// Its number within the run.
+    pub seq: u64,
+    /// When, milliseconds since 1970. Order is by number, not by this.
+    pub time_ms: u64,
+    /// `state`, `denied`, `net`, `limit`, `question`, `answered`, `budget`, `rules`, `grant`, `exec`, `note`, …
+    pub kind: String,
+    /// The rest, by kind. Text from the agent is in it as it came: show it escaped.
+    pub data: Value,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn spec(changes: Value) -> Result<LaunchSpec, serde_json::Error> {
+        let mut value = json!({"name": "a", "argv": ["true"], "workspace": "/w"});
+        for (key, change) in changes.as_object().unwrap() {
+            value[key] = change.clone();
+        }
+        serde_json::from_value(value)
+    }
+
+    #[test]
+    fn a_request_with_a_bad_name_label_variable_prompt_or_unknown_field_is_refused() {
+        let long = "x".repeat(MAX_PROMPT + 1);
+        let many: BTreeMap<String, &str> = (0..33).map(|n| (format!("k{n}"), "v")).collect();
+        for bad in [
+            json!({"name": "a\n"}),
+            json!({"argv": []}),
+            json!({"workspace": "/w/../etc"}),
+            json!({"workspace": "w"}),
+            json!({"tags": {"A": "v"}}),
+            json!({"tags": {"a": "v\u{1b}"}}),
+            json!({"tags": many}),
+            json!({"env": [["LD_PRELOAD", "x"]]}),
+            json!({"env": [["A", "x"], ["A", "y"]]}),
+            json!({"input": long}),
+            json!({"input": "a\u{0}b"}),
+            json!({"profile": "../x"}),
+            json!({"batch": "a b"}),
+            json!({"preset": ""}),
+            json!({"tty": {"rows": 0, "cols": 80}}),
+            json!({"sudo": true}),
+        ] {
+            assert!(spec(bad.clone()).is_err(), "{bad}");
+        }
+        let good =
+            spec(json!({"tags": {"batch": "a7", "i": "1"}, "env": [["A", "x"]], "input": "fix it"})).unwrap();
+        let again: LaunchSpec = serde_json::from_str(&serde_json::to_string(&good).unwrap()).unwrap();
+        assert_eq!(again, good);
+    }
+
+    #[test]
+    fn only_the_four_ends_are_final_and_every_state_reads_back_from_its_word() {
+        let finals = RunState::ALL.into_iter().filter(|state| state.is_final()).count();
+        assert_eq!(finals, 4);
+        for state in RunState::ALL {
+            let read: RunState = serde_json::from_value(json!(state.word())).unwrap();
+            assert_eq!(read, state);
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! The daemon's faces over the network and the local socket, and the client that speaks to them.
+//!
+//! **Trust:** runs as the service user. Every byte of a request is untrusted; everything an agent said is shown as data.
+#![forbid(unsafe_code)]
