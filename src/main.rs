@@ -32,14 +32,40 @@ fn main() -> ExitCode {
     if verb.as_ref().is_some_and(|verb| verb == bastle_cli::BROKER_VERB) {
         return broker();
     }
+    if verb.as_ref().is_some_and(|verb| verb == bastle_cli::KEEP_VERB) {
+        return keep();
+    }
+    // Before anything of the command line's: the privileged zone has its own small parser.
+    if verb.as_ref().is_some_and(|verb| verb == "spawner") {
+        let words: Vec<_> = std::env::args_os().skip(2).collect();
+        return ExitCode::from(bastle_spawner::daemon::main(&words, bastle_init::enter));
+    }
     // Nearly every run needs one, and now it is cheapest. Where it cannot be had, one is started when it is needed.
     if verb.as_ref().is_some_and(|verb| verb == "run")
+        && !bastle_cli::has_spawner_daemon()
         && let Ok(early) = bastle_spawner::early::start(bastle_init::enter)
     {
         bastle_cli::offer_spawner(early.socket, early.pidfd);
     }
     bastle_cli::offer_standalone(standing::start);
     ExitCode::from(bastle_cli::main())
+}
+
+/// The keeper of a run in the background: it leaves its caller, and only then its spawner is made.
+fn keep() -> ExitCode {
+    let keeping = match bastle_cli::Keeping::begin(std::env::args_os().skip(2)) {
+        Ok(keeping) => keeping,
+        Err(fault) => {
+            eprintln!("bastle: {fault}");
+            return ExitCode::FAILURE;
+        }
+    };
+    if !bastle_cli::has_spawner_daemon()
+        && let Ok(early) = bastle_spawner::early::start(bastle_init::enter)
+    {
+        bastle_cli::offer_spawner(early.socket, early.pidfd);
+    }
+    ExitCode::from(keeping.run())
 }
 
 fn egress() -> ExitCode {

@@ -2,31 +2,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)] // A test that cannot go on fails.
 mod cli_support;
 
-use cli_support::{Place, Said, denied, run};
-use serde_json::Value;
-
-/// Validates the output of a verb against its checked-in schema.
-#[track_caller]
-fn follows_schema(text: &str) {
-    let value: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
-    let name = value["schema"]
-        .as_str()
-        .and_then(|name| name.strip_prefix("bastle.")?.strip_suffix("/v1"))
-        .expect("a schema name");
-    let path = format!(
-        "{}/crates/unprivileged/cli/schemas/{name}.schema.json",
-        env!("CARGO_MANIFEST_DIR")
-    );
-    let schema: Value =
-        serde_json::from_str(&std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}")))
-            .unwrap();
-    let validator = jsonschema::validator_for(&schema).unwrap();
-    let errors: Vec<String> = validator
-        .iter_errors(&value)
-        .map(|error| format!("{error} at {}", error.instance_path()))
-        .collect();
-    assert!(errors.is_empty(), "{name}: {errors:?}\n{text}");
-}
+use cli_support::{Place, Said, denied, follows_schema, run};
 
 #[test]
 fn every_json_output_follows_its_schema() {

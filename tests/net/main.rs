@@ -12,6 +12,8 @@
 //! | `names` | a name spelled so that rule and dial differ; a pattern that matches more than it says |
 //! | `addresses` | an allowed name that leads to a forbidden address, now or at the next answer |
 //! | `budgets` | more than a person allowed goes out; a question that nobody sees or that any key answers |
+//! | `turns` | a model that is asked more often than the run may, or a turn that nobody counts |
+//! | `canary` | a credential that a thief finds and takes out unseen |
 //! | `wire` | requests that two parsers read differently; heads and lines without end |
 //! | `tunnels` | other names, ports or protocols inside an allowed tunnel |
 //! | `requests` | methods, paths, upgrades, redirects or operations beyond the rule |
@@ -31,6 +33,7 @@ mod support;
 mod acceptance;
 mod addresses;
 mod budgets;
+mod canary;
 mod clients;
 mod groups;
 mod keyring;
@@ -43,5 +46,6 @@ mod routes;
 mod secrets;
 mod standing;
 mod tunnels;
+mod turns;
 mod wire;
 mod world;

@@ -35,7 +35,8 @@ pub(crate) fn build() -> Result<PathBuf, Failed> {
     Ok(binary)
 }
 
-fn host() -> Result<String, Failed> {
+/// The target that rustc compiles for by default.
+pub(crate) fn host() -> Result<String, Failed> {
     let text = sh::stdout_of(std::process::Command::new("rustc").arg("-vV"))?;
     text.lines()
         .find_map(|line| line.strip_prefix("host: "))
@@ -53,7 +54,7 @@ const INTERPRETER: u32 = 3;
 const ANYWHERE: u16 = 3;
 
 /// Whether an ELF file is independent of a loader and of its address.
-fn check(elf: &[u8]) -> Result<(), String> {
+pub(crate) fn check(elf: &[u8]) -> Result<(), String> {
     let at = |from: usize, length: usize| elf.get(from..from + length).unwrap_or_default();
     let short = |from| u16::from_le_bytes(at(from, 2).try_into().unwrap_or_default());
     let word = |from| u32::from_le_bytes(at(from, 4).try_into().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! Chores of the repository: `cargo xtask test | tidy | bench | fuzz | dist`. Developer tool; never shipped.
+//! Chores of the repository: `cargo xtask test | tidy | bench | fuzz | dist | package`. Developer tool; never shipped.
 //!
 //! Trust: runs with the developer's own rights, on the developer's own tree. It installs system packages only
 //! in `test` and `bench --install`, and says so before it does.
@@ -7,6 +7,7 @@
 mod bench;
 mod dist;
 mod fuzz;
+mod package;
 mod sh;
 mod test;
 mod tidy;
@@ -25,7 +26,12 @@ cargo xtask CHORE
   bench start [--samples N] [--install] [--bin PATH]
   bench policy [--samples N] [--bin PATH]
                                  compare with peers and with the lower bound; writes bench/results.json
+  bench daemon [--runs N] [--events N] [--bin PATH]
+                                 the daemon under load: memory, spawns, events, restart
   dist                           the binary as it is shipped: one static file; prints where it is
+  package [--bin PATH] [--out DIR] [--as-built]
+                                 a Debian package of it, the list of what it is made of, and SHA256SUMS
+                                 --as-built: also of a binary that is not shipped; its version says so
   fuzz [--seconds N] [--builtin] [TARGET]
                                  coverage-guided where nightly is installed, else the built-in mutation loop
 ";
@@ -42,6 +48,7 @@ fn main() -> ExitCode {
         "bench" => bench::main(rest),
         "fuzz" => fuzz::main(rest),
         "dist" => dist::main(rest),
+        "package" => package::main(rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             Ok(())

@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: comparisons with peers and with the lower bound, one run, interleaved.
 //!
 //! It measures and reports; it never judges. No figure here is asserted anywhere.
+mod daemon;
 mod egress;
 mod policy;
 mod results;
@@ -23,6 +24,8 @@ struct Options {
     samples: usize,
     peers: Peers,
     binary: Option<PathBuf>,
+    /// Of the group that needs many runs.
+    load: daemon::Load,
 }
 
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
@@ -31,6 +34,7 @@ enum Group {
     Policy,
     Egress,
     Workspace,
+    Daemon,
 }
 
 /// Whether missing peers are installed from the system's packages.
@@ -59,6 +63,7 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failed> {
         Group::Policy => ("policy", policy::run(&binary, options.samples)?),
         Group::Egress => ("egress", egress::run(&binary, options.samples)?),
         Group::Workspace => ("workspace", workspace::run(&binary)?),
+        Group::Daemon => ("daemon", daemon::run(&binary, options.samples, options.load)?),
     };
     results::merge(&sh::root().join("bench/results.json"), name, &group)?;
     println!("written: bench/results.json, group {name}");
@@ -115,10 +120,11 @@ fn parse(arguments: &[String]) -> Result<Options, Failed> {
         Some("policy") => Group::Policy,
         Some("egress") => Group::Egress,
         Some("workspace") => Group::Workspace,
+        Some("daemon") => Group::Daemon,
         other => {
             return Err(Failed::new(
                 "bench",
-                format!("group {other:?} is not one of start, policy, egress, workspace"),
+                format!("group {other:?} is not one of start, policy, egress, workspace, daemon"),
             ));
         }
     };
@@ -127,11 +133,36 @@ fn parse(arguments: &[String]) -> Result<Options, Failed> {
         samples: LEAST_SAMPLES,
         peers: Peers::AsFound,
         binary: None,
+        load: daemon::Load {
+            runs: daemon::RUNS,
+            events: daemon::EVENTS,
+        },
     };
     while let Some(word) = words.next() {
         match word.as_str() {
             "--install" => options.peers = Peers::Install,
             "--bin" => options.binary = words.next().map(PathBuf::from),
+            "--runs" => {
+                let value = words.next().map(String::as_str).unwrap_or_default();
+                options.load.runs = value
+                    .parse()
+                    .ok()
+                    .filter(|runs| (2..=daemon::MOST_RUNS).contains(runs))
+                    .ok_or_else(|| {
+                        Failed::new(
+                            "bench --runs",
+                            format!("{value:?}: from 2 to {}", daemon::MOST_RUNS),
+                        )
+                    })?;
+            }
+            "--events" => {
+                let value = words.next().map(String::as_str).unwrap_or_default();
+                options.load.events = value
+                    .parse()
+                    .ok()
+                    .filter(|events| (1..=10_000_000).contains(events))
+                    .ok_or_else(|| Failed::new("bench --events", format!("{value:?}: from 1 to 10000000")))?;
+            }
             "--samples" => {
                 let value = words.next().map(String::as_str).unwrap_or_default();
                 options.samples = value
@@ -159,6 +190,9 @@ mod tests {
         assert!(parsed(&["speed"]).is_err());
         assert!(parsed(&["start", "--samples", "29"]).is_err());
         assert!(parsed(&["start", "--samples", "30", "--install"]).is_ok());
+        assert!(parsed(&["daemon", "--runs", "1000"]).is_ok());
+        assert!(parsed(&["daemon", "--runs", "1"]).is_err());
+        assert!(parsed(&["daemon", "--runs", "1000000"]).is_err());
     }
 
     #[test]

@@ -50,6 +50,11 @@ const NEEDED: &[Package] = &[
         reason: "attack scripts that speak to the kernel directly run inside the fence",
     },
     Package {
+        name: "python3-venv",
+        sign: "/usr/share/doc/python3-venv",
+        reason: "the daemon's interface is tried with generated requests; the tool is installed in a virtual environment",
+    },
+    Package {
         name: "curl",
         sign: "curl",
         reason: "the client that most programs of the network tests are",
@@ -98,6 +103,11 @@ const NEEDED: &[Package] = &[
         name: "gnome-keyring",
         sign: "gnome-keyring-daemon",
         reason: "a real Secret Service to fetch secrets from",
+    },
+    Package {
+        name: "systemd",
+        sign: "systemd-analyze",
+        reason: "judges the service files, and is booted with them in a root of its own",
     },
     Package {
         name: "libsecret-tools",

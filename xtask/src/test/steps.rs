@@ -87,9 +87,10 @@ pub(super) fn plan(options: &Options) -> Vec<Step> {
         step("clippy", Kind::Clippy { hooks: shipped }),
         step("tidy", Kind::Tidy),
     ];
+    // Hooks first: what both have in common is built once, and what stays in the target directory is the shipped one.
     let builds = vec![
-        step("build", Kind::Build { hooks: shipped }),
         step("build with test hooks", Kind::Build { hooks }),
+        step("build", Kind::Build { hooks: shipped }),
     ];
     let tests = |filter: Option<&String>| {
         let filter = filter.cloned();
@@ -181,25 +182,21 @@ fn deny(advisories: Advisories) -> Result<StepEnd, Failed> {
 
 /// Builds the shipped binary, or the one with hooks, and puts a copy where every user can run it.
 ///
-/// The one with hooks gets a target directory of its own: it must never lie where a shipped one is looked for.
+/// The one with hooks does not stay behind: it must never lie where a shipped one is looked for.
 fn build(hooks: Hooks, ledger: &mut Ledger) -> Result<StepEnd, Failed> {
-    let target = tools::target_directory()?;
-    let (directory, name) = match hooks {
-        Hooks::Shipped => (target, "bastle"),
-        Hooks::Hooks => (target.join("hooks"), "bastle-with-test-hooks"),
-    };
     let mut command = sh::cargo();
-    command
-        .args(["build", "--release", "--package", "bastle", "--target-dir"])
-        .arg(&directory);
+    command.args(["build", "--release", "--package", "bastle"]);
     if hooks == Hooks::Hooks {
         command.args(["--features", "test-hooks"]);
     }
     check(&mut command)?;
-    let copy = ledger.stage.put(&directory.join("release/bastle"), name)?;
+    let built = tools::target_directory()?.join("release/bastle");
     match hooks {
-        Hooks::Shipped => ledger.shipped = Some(copy),
-        Hooks::Hooks => ledger.hooks = Some(copy),
+        Hooks::Shipped => ledger.shipped = Some(ledger.stage.put(&built, "bastle")?),
+        Hooks::Hooks => {
+            ledger.hooks = Some(ledger.stage.put(&built, "bastle-with-test-hooks")?);
+            std::fs::remove_file(&built).map_err(Failed::io(built.display()))?;
+        }
     }
     Ok(StepEnd::Passed)
 }

@@ -94,6 +94,13 @@ pub(super) const CRATES: &[CrateRule] = &[
         outside: &["blake3", "rustix", "serde", "serde_json", "thiserror"],
     },
     CrateRule {
+        name: "agents",
+        folder: "crates/unprivileged/agents",
+        arrows: &["contract"],
+        test_arrows: &[],
+        outside: &["serde", "serde_json", "thiserror"],
+    },
+    CrateRule {
         name: "control",
         folder: "crates/unprivileged/control",
         arrows: &["contract", "audit", "policy", "workspace", "sys"],
@@ -118,10 +125,13 @@ pub(super) const CRATES: &[CrateRule] = &[
     CrateRule {
         name: "serve",
         folder: "crates/unprivileged/serve",
-        arrows: &["contract", "control"],
+        // policy and audit: questions about a policy and records of a run are answered by the crates that hold them.
+        arrows: &["contract", "control", "policy", "audit"],
         test_arrows: &[],
-        // One HTTP server and one client, both over the HTTP, TLS and runtime that egress has already.
+        // One HTTP server and one client, both over the HTTP, TLS and runtime that egress has already. aws-lc-rs:
+        // signatures of webhooks, by the library that TLS uses. jiff: times as RFC 3339 writes them.
         outside: &[
+            "aws-lc-rs",
             "axum",
             "bytes",
             "futures-util",
@@ -129,6 +139,7 @@ pub(super) const CRATES: &[CrateRule] = &[
             "http-body-util",
             "hyper",
             "hyper-util",
+            "jiff",
             "rustix",
             "rustls",
             "rustls-native-certs",
@@ -235,4 +246,38 @@ pub(super) const SMALL_CLOSURE: &[&str] = &[
     "syn",
     "thiserror-impl",
     "unicode-ident",
+];
+
+/// What the spawner links besides, because as a daemon it writes an audit log of its own: hashing, signing, and the date.
+/// None of it reads what a caller or an agent sent; init has no log and links none of it.
+pub(super) const RECORDING_CLOSURE: &[&str] = &[
+    "arrayvec",
+    "bastle-audit",
+    "blake3",
+    "block-buffer",
+    "cc",
+    "cfg-if",
+    "constant_time_eq",
+    "cpufeatures",
+    "crypto-common",
+    "curve25519-dalek",
+    "curve25519-dalek-derive",
+    "digest",
+    "ed25519",
+    "ed25519-dalek",
+    "find-msvc-tools",
+    "getrandom",
+    "hybrid-array",
+    "jiff",
+    "jiff-core",
+    "rustc_version",
+    "ryu-js",
+    "semver",
+    "serde_json_canonicalizer",
+    "sha2",
+    "shlex",
+    "signature",
+    "subtle",
+    "typenum",
+    "zeroize",
 ];

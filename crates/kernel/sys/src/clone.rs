@@ -81,6 +81,19 @@ pub fn clone_into(namespaces: Namespaces, cgroup: Option<BorrowedFd<'_>>) -> io:
     }
 }
 
+/// Makes a plain copy of this process: the child's process id in the parent, `None` in the child.
+///
+/// Through the C library, which takes the allocator's locks around it: this one may have threads (they wait in `open`),
+/// and the child, which has none of them, allocates before it executes.
+pub fn fork() -> io::Result<Option<u32>> {
+    // SAFETY: takes nothing; the child returns here with a copy of all memory and this thread alone.
+    let pid = unsafe { libc::fork() };
+    match super::check(libc::c_long::from(pid))? {
+        0 => Ok(None),
+        pid => Ok(Some(pid as u32)),
+    }
+}
+
 /// Gives this process a cgroup namespace of its own, rooted at the groups it is in now.
 pub fn unshare_cgroup() -> io::Result<()> {
     // SAFETY: takes an integer only; no memory or descriptor table is unshared.

@@ -1,6 +1,7 @@
 //! Descriptors of the whole process.
+use rustix::fs::Access;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// Closes every descriptor that is not in `keep` (0, 1 and 2 are kept always).
 ///
@@ -21,6 +22,34 @@ pub fn close_all_except(keep: &[RawFd]) -> io::Result<()> {
         first = fd + 1;
     }
     close_range(first, u32::MAX)
+}
+
+/// Takes a descriptor that this process was started with, by its number; from then on it is closed on exec.
+///
+/// To be called once for a number, before anything else was opened: the value owns it.
+pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: takes integers only; fails where no such descriptor is open.
+    let ret = unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
+    super::check(libc::c_long::from(ret))?;
+    // SAFETY: it is open, and by the caller's contract nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Whether this process, with its effective identity, has the rights on what an open descriptor names, also one that
+/// only names it (`O_PATH`).
+pub fn may(what: BorrowedFd<'_>, rights: Access) -> io::Result<()> {
+    let flags = libc::AT_EMPTY_PATH | libc::AT_EACCESS;
+    // SAFETY: the path is a NUL-terminated literal; everything else is integers.
+    super::check(unsafe {
+        libc::syscall(
+            libc::SYS_faccessat2,
+            what.as_raw_fd(),
+            c"".as_ptr(),
+            rights.bits(),
+            flags,
+        )
+    })?;
+    Ok(())
 }
 
 fn close_range(first: u32, last: u32) -> io::Result<()> {

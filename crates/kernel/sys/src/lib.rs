@@ -12,6 +12,7 @@ pub mod guard;
 pub mod landlock;
 pub mod mount;
 pub mod net;
+pub mod peer;
 pub mod probe;
 pub mod seccomp;
 pub mod signal;

@@ -1,5 +1,7 @@
-//! As root: binds are opened with root's reach and shown with the agent's uid as the owner of what the invoker owns.
-use bastle_contract::{Access, Code, Fault, IdMapping, LaunchPlan};
+//! As root: binds are opened with the reach of whoever they are for, and shown with the agent's uid as the owner of what
+//! the invoker owns.
+use crate::bounds::Bounds;
+use bastle_contract::{AbsPath, Access, Code, Fault, IdMapping, LaunchPlan};
 use bastle_sys::clone::{Cloned, Namespaces, clone_into};
 use bastle_sys::mount::Attributes;
 use bastle_sys::{mount, tree};
@@ -12,6 +14,7 @@ pub(crate) fn open_sources(
     plan: &LaunchPlan,
     identity: IdMapping,
     mut blank: Option<Blank>,
+    bounds: Option<&Bounds>,
 ) -> Result<Vec<OwnedFd>, Fault> {
     let mut maps: BTreeMap<(u32, u32), OwnedFd> = BTreeMap::new();
     let mut sources = Vec::new();
@@ -28,7 +31,10 @@ pub(crate) fn open_sources(
                 error.to_string(),
             )
         };
-        let path = tree::open_exactly(source.as_path()).map_err(|error| fault("open", &error))?;
+        let path = open(source, access, bounds).map_err(|error| match bounds {
+            Some(bounds) => bounds.unopened(source, &error),
+            None => fault("open", &error),
+        })?;
         let extra = match access {
             Access::ReadOnly if crate::hooks::enforces("read-only-binds") => Attributes::READ_ONLY,
             Access::ReadOnly | Access::ReadWrite => Attributes::default(),
@@ -36,7 +42,7 @@ pub(crate) fn open_sources(
         let detached = tree::detach(&path, extra).map_err(|error| fault("clone", &error))?;
         if owned {
             let stat = rustix::fs::fstat(&path).map_err(|error| fault("stat", &error.into()))?;
-            let owner = (stat.st_uid, stat.st_gid);
+            let owner = owner_of(&stat, bounds);
             let map = match maps.entry(owner) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(new) => {
@@ -59,10 +65,28 @@ pub(crate) fn open_sources(
 }
 
 /// Shows a detached tree with the agent as the owner of what the owner of `path` owns.
-pub(crate) fn show_owned(detached: &OwnedFd, path: &OwnedFd, identity: IdMapping) -> Result<(), Fault> {
+pub(crate) fn show_owned(
+    detached: &OwnedFd,
+    path: &OwnedFd,
+    identity: IdMapping,
+    bounds: Option<&Bounds>,
+) -> Result<(), Fault> {
     let stat = rustix::fs::fstat(path).map_err(|error| fault("stat", error.to_string()))?;
-    let map = Blank::make()?.map((stat.st_uid, stat.st_gid), identity)?;
+    let map = Blank::make()?.map(owner_of(&stat, bounds), identity)?;
     mount::set_idmap(detached.as_fd(), map.as_fd()).map_err(|error| fault("mount", error.to_string()))
+}
+
+/// Opens a host path, for a caller of the daemon with the caller's own rights.
+pub(crate) fn open(path: &AbsPath, access: Access, bounds: Option<&Bounds>) -> std::io::Result<OwnedFd> {
+    match bounds {
+        Some(bounds) => bounds.open(path, access),
+        None => tree::open_exactly(path.as_path()),
+    }
+}
+
+/// Whose files in it appear as the agent's.
+fn owner_of(stat: &rustix::fs::Stat, bounds: Option<&Bounds>) -> (u32, u32) {
+    bounds.map_or((stat.st_uid, stat.st_gid), |bounds| bounds.owner(stat))
 }
 
 /// A user namespace whose only use will be its map. Nobody knows yet whose files it is for.

@@ -1,12 +1,15 @@
 //! From nothing to a running init. Order matters: the child is made before the plan is there, and carries nothing out
 //! before it is admitted, mapped and in its cgroups.
 use crate::admit::{self, Admitted};
+use crate::bounds::Bounds;
 use crate::cgroup::Group;
 use crate::errand::Rooms;
 use crate::identity::{self, Identity};
 use crate::{hooks, idmap, reads};
 use bastle_contract::socket::{self, MAX_DESCRIPTORS};
-use bastle_contract::{Birth, Code, Fault, HostFacts, IdMapping, LaunchPlan, LimitKind, ToChild, ToSpawner};
+use bastle_contract::{
+    Birth, Code, Fault, HostFacts, IdMapping, LaunchPlan, LimitKind, RunId, ToChild, ToSpawner,
+};
 use bastle_sys::clone::{Cloned, Namespaces, clone_into};
 use rustix::process::{Signal, WaitId, WaitIdOptions};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,6 +31,7 @@ pub(crate) struct Prepared {
 
 /// A sandbox and everything that must be undone at its end.
 pub(crate) struct Running {
+    pub(crate) run: RunId,
     pub(crate) pid: u32,
     pub(crate) pidfd: OwnedFd,
     pub(crate) group: Group,
@@ -39,6 +43,8 @@ pub(crate) struct Running {
     pub(crate) reads: Result<OwnedFd, String>,
     /// What errands into the sandbox need beside its mounts.
     pub(crate) rooms: Option<Rooms>,
+    /// For whom it is, where it is not the spawner's own user.
+    pub(crate) bounds: Option<Bounds>,
     /// Holds the uid of the run.
     pub(crate) _claim: Option<OwnedFd>,
 }
@@ -102,6 +108,7 @@ pub(crate) fn launch(
     descriptors: Vec<OwnedFd>,
     facts: &HostFacts,
     prepared: Result<Prepared, Fault>,
+    bounds: Option<Bounds>,
 ) -> Result<Running, Fault> {
     let started = Instant::now();
     let mut prepared = prepared?;
@@ -109,14 +116,14 @@ pub(crate) fn launch(
     let parts: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
     let told = tell(&prepared.line, &ToChild::Plan, &parts);
     let settled = told
-        .and_then(|()| admit::admit(frame, descriptors))
+        .and_then(|()| admit::admit(frame, descriptors, bounds.as_ref()))
         .map(Admitted::into_plan)
         .and_then(|plan| Group::create(&plan, &facts.cgroup).map(|group| (plan, group)));
     let (plan, group) = match settled {
         Ok(settled) => settled,
         Err(cause) => return Err(abandon(prepared).err().unwrap_or(cause)),
     };
-    let reads = match release(&plan, &group, facts, &mut prepared) {
+    let reads = match release(&plan, &group, facts, (&mut prepared, bounds.as_ref())) {
         Ok(reads) => reads,
         // Before the group goes: its member must be dead, or its directories stay.
         Err(cause) => return Err(abandon(prepared).err().unwrap_or(cause)),
@@ -132,6 +139,7 @@ pub(crate) fn launch(
         owners: _,
     } = prepared;
     Ok(Running {
+        run: plan.run.clone(),
         pid,
         pidfd,
         group,
@@ -143,6 +151,7 @@ pub(crate) fn launch(
             user,
             identity: mapping,
         }),
+        bounds,
         _claim: claim,
     })
 }
@@ -152,11 +161,11 @@ fn release(
     plan: &LaunchPlan,
     group: &Group,
     facts: &HostFacts,
-    prepared: &mut Prepared,
+    (prepared, bounds): (&mut Prepared, Option<&Bounds>),
 ) -> Result<Result<OwnedFd, String>, Fault> {
     let mut seen = Err("it needs root".to_owned());
     if facts.uid == 0 {
-        let sources = idmap::open_sources(plan, prepared.mapping, prepared.owners.take())?;
+        let sources = idmap::open_sources(plan, prepared.mapping, prepared.owners.take(), bounds)?;
         // Before the first of them is inside: nothing is opened there unseen.
         seen = reads::watch(plan, &sources).map_err(|error| error.to_string());
         for some in sources.chunks(MAX_DESCRIPTORS) {

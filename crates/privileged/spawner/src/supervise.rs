@@ -134,6 +134,15 @@ fn obey(control: &OwnedFd, running: &Running, watch: &mut Watch) -> io::Result<b
         }
         Some((ToSpawner::Grant { order }, mut descriptors)) => {
             let path = order.path.clone();
+            let refusal = running
+                .bounds
+                .as_ref()
+                .filter(|bounds| !bounds.allows(&path, order.access));
+            if let Some(bounds) = refusal {
+                let fault = crate::admit::outside(&path, bounds);
+                socket::send(control, &FromSpawner::GrantFailed { path, fault }, &[])?;
+                return Ok(true);
+            }
             let task = descriptors.pop().map(|judged| Task::Bring(order, judged));
             return send_in(control, running, watch, path, task).map(|()| true);
         }

@@ -8,10 +8,12 @@ use crate::probes::{self, Baseline};
 use crate::step::Step;
 use crate::steps::Steps;
 use bastle_contract::socket;
-use bastle_contract::{Code, Fault, Handover, LaunchPlan, ProbeResult, Stdio};
+use bastle_contract::{Argv, Code, Fault, Handover, LaunchPlan, ProbeResult, Stdio};
 use serde::{Deserialize, Serialize};
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+const STREAMS: &str = "standard streams";
 
 /// What the probes found, and how long each step took.
 type Report = (Vec<ProbeResult>, Vec<(String, u64)>);
@@ -50,7 +52,8 @@ pub(crate) fn become_agent(
     // Without a word from init, whatever the reason, nothing is executed.
     let word = told.and_then(|()| socket::receive::<ToAgent>(init));
     if let Ok(Some((ToAgent::Go, _))) = word {
-        let (code, fault) = execute(&handover.plan);
+        let plan = &handover.plan;
+        let (code, fault) = execute(&plan.argv, environment(plan));
         if socket::send(init, &FromAgent::NotExecuted(code, fault), &[]).is_ok() {
             bastle_sys::exec::exit(code);
         }
@@ -90,18 +93,21 @@ fn prepare(
 }
 
 fn streams(stdio: Stdio, pipes: &[OwnedFd], terminal: Option<OwnedFd>) -> Result<(), Fault> {
-    let what = "standard streams";
-    let (stdin, stdout, stderr) = match (stdio, pipes, &terminal) {
-        (Stdio::Pipes, [stdin, stdout, stderr], None) => (stdin, stdout, stderr),
+    match (stdio, pipes, &terminal) {
+        (Stdio::Pipes, [stdin, stdout, stderr], None) => connect([stdin, stdout, stderr]),
         (Stdio::Pty { .. }, [], Some(terminal)) => {
-            rustix::process::ioctl_tiocsctty(terminal).step(what, "controlling terminal")?;
-            (terminal, terminal, terminal)
+            rustix::process::ioctl_tiocsctty(terminal).step(STREAMS, "controlling terminal")?;
+            connect([terminal; 3])
         }
-        _ => return Err("the descriptors do not fit the plan").step(what, "handover"),
-    };
-    rustix::stdio::dup2_stdin(stdin).step(what, "stdin")?;
-    rustix::stdio::dup2_stdout(stdout).step(what, "stdout")?;
-    rustix::stdio::dup2_stderr(stderr).step(what, "stderr")
+        _ => Err("the descriptors do not fit the plan").step(STREAMS, "handover"),
+    }
+}
+
+/// Makes three descriptors standard input, output and errors.
+pub(crate) fn connect([stdin, stdout, stderr]: [&OwnedFd; 3]) -> Result<(), Fault> {
+    rustix::stdio::dup2_stdin(stdin).step(STREAMS, "stdin")?;
+    rustix::stdio::dup2_stdout(stdout).step(STREAMS, "stdout")?;
+    rustix::stdio::dup2_stderr(stderr).step(STREAMS, "stderr")
 }
 
 /// The environment that will be executed with: the plan's and nothing else.
@@ -117,19 +123,19 @@ pub(crate) fn environment(plan: &LaunchPlan) -> Vec<(String, String)> {
     environment
 }
 
-fn execute(plan: &LaunchPlan) -> (u8, Fault) {
-    let program = plan.argv.program();
+/// Executes a program with exactly this environment. Returns only when that failed: with which code, and why.
+pub(crate) fn execute(argv: &Argv, env: Vec<(String, String)>) -> (u8, Fault) {
+    let program = argv.program();
+    let path = find(&env, program).map(CString::new);
     let strings = |items: Vec<String>| -> Result<Vec<CString>, std::ffi::NulError> {
         items.into_iter().map(CString::new).collect()
     };
     let env = strings(
-        environment(plan)
-            .into_iter()
+        env.into_iter()
             .map(|(name, value)| format!("{name}={value}"))
             .collect(),
     );
-    let argv = strings(plan.argv.as_slice().to_vec());
-    let path = find(plan, program).map(CString::new);
+    let argv = strings(argv.as_slice().to_vec());
     let (Ok(env), Ok(argv)) = (env, argv) else {
         return (
             126,
@@ -182,16 +188,15 @@ fn through_shell(path: CString, argv: Vec<CString>, env: &[CString]) -> std::io:
     bastle_sys::exec::execve(&c"/bin/sh".to_owned(), &line, env)
 }
 
-/// Looks a program up as a shell would, on the plan's own `PATH`.
-fn find(plan: &LaunchPlan, program: &str) -> Option<String> {
+/// Looks a program up as a shell would, on the `PATH` it is executed with.
+fn find(env: &[(String, String)], program: &str) -> Option<String> {
     if program.contains('/') {
         return Some(program.to_owned());
     }
-    let path = plan
-        .env
+    let path = env
         .iter()
         .rev()
-        .find(|(name, _)| name.as_str() == "PATH")
+        .find(|(name, _)| name == "PATH")
         .map(|(_, value)| value.as_str())?;
     let candidates = path
         .split(':')

@@ -7,7 +7,10 @@
 
 mod agent;
 mod broker;
+mod command;
 mod confine;
+mod dials;
+mod execs;
 mod filter;
 mod guard;
 mod hooks;
@@ -174,6 +177,8 @@ fn run(
         Some((master, slave)) => (Some(master), Some(slave)),
         None => (None, None),
     };
+    let mask = rustix::process::umask(Mode::empty());
+    rustix::process::umask(mask);
     let mut guard = Guard::new(&handover.plan);
     let mut events = Vec::new();
     let prepared = prepare(handover, slave, (&baseline, filters), &mut guard, &mut |event| {
@@ -207,7 +212,13 @@ fn run(
     // What the probes provoked is no denial of the agent's.
     events.clear();
     socket::send(&prepared.line, &ToAgent::Go, &[]).step("starting the agent", "go")?;
-    supervise::supervise(handover, prepared.into(), guard)
+    let common = command::Common {
+        plan: &handover.plan,
+        baseline: &baseline,
+        filters,
+        mask,
+    };
+    supervise::supervise(handover, prepared.into(), guard, common)
 }
 
 type Terminal = Option<(OwnedFd, OwnedFd)>;
@@ -265,9 +276,14 @@ fn silence() -> Result<(), Fault> {
 
 /// A pseudo-terminal of the sandbox's own file system: the agent's terminal is never the caller's.
 fn terminal(stdio: Stdio) -> Result<Terminal, Fault> {
-    let Stdio::Pty { rows, cols } = stdio else {
-        return Ok(None);
-    };
+    match stdio {
+        Stdio::Pty { rows, cols } => open_terminal(rows, cols).map(Some),
+        Stdio::Pipes => Ok(None),
+    }
+}
+
+/// Its master and its slave.
+pub(crate) fn open_terminal(rows: u16, cols: u16) -> Result<(OwnedFd, OwnedFd), Fault> {
     let what = "own terminal";
     let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
         .step(what, "openpt")?;
@@ -281,7 +297,7 @@ fn terminal(stdio: Stdio) -> Result<Terminal, Fault> {
         ws_ypixel: 0,
     };
     rustix::termios::tcsetwinsize(&master, size).step(what, "size")?;
-    Ok(Some((master, slave)))
+    Ok((master, slave))
 }
 
 /// Forks the agent's process and serves its guarded calls until it has reported its probes.

@@ -1,14 +1,19 @@
-//! The life of a run inside: serve guarded calls, pass signals on, tell events, reap, and end everything at the end.
+//! The life of a run inside: serve guarded calls, pass signals on, start further commands, tell events, reap, and end
+//! everything at the end.
 use crate::agent::FromAgent;
+use crate::command::Common;
+use crate::dials::{self, Dials};
+use crate::execs::{Execs, Frozen};
 use crate::guard::Guard;
 use crate::step::Step;
 use crate::watchdog::Watchdog;
 use bastle_contract::socket;
 use bastle_contract::{Event, Fault, FromInit, Handover, ToInit, Usage};
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
 
 /// The agent's process and the lines to it.
 pub(crate) struct Agent {
@@ -18,110 +23,252 @@ pub(crate) struct Agent {
 }
 
 /// Runs until the agent ends; returns init's own exit code.
-pub(crate) fn supervise(handover: &Handover, agent: Agent, mut guard: Guard) -> Result<u8, Fault> {
+pub(crate) fn supervise(
+    handover: &Handover,
+    agent: Agent,
+    guard: Guard,
+    common: Common<'_>,
+) -> Result<u8, Fault> {
     let children = bastle_sys::signal::descriptor_for(&[libc::SIGCHLD]).step("reaping", "signalfd")?;
+    let mut life = Life {
+        handover,
+        guard,
+        execs: Execs::new(common),
+        dials: Dials::of(&handover.plan.network),
+        line: true,
+        agent,
+    };
     let mut watchdog = Watchdog::of(handover);
-    let mut line = Some(&agent.line);
     loop {
-        let events = &handover.events;
-        let listener = agent.listener.as_ref();
-        let mut waiting = vec![
-            PollFd::new(&children, PollFlags::IN),
-            PollFd::new(events, PollFlags::IN),
-        ];
-        waiting.extend(listener.map(|fd| PollFd::new(fd, PollFlags::IN)));
-        waiting.extend(line.map(|fd| PollFd::new(fd, PollFlags::IN)));
-        let timeout = watchdog.as_ref().map(Watchdog::timeout);
-        match rustix::event::poll(&mut waiting, timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(cause) => return Err(cause).step("supervising", "poll"),
-        }
-        let ready: Vec<PollFlags> = waiting.iter().map(PollFd::revents).collect();
-        let called = listener.is_some() && ready[2].contains(PollFlags::IN);
-        let spoke = line.is_some() && ready.last().is_some_and(|flags| !flags.is_empty());
-        if called && let Some(listener) = listener {
-            let mut failed = None;
-            let mut tell = |event: Event| failed = socket::send(events, &FromInit::Event(event), &[]).err();
-            guard.serve(listener.as_fd(), &mut tell).step("guard", "serve")?;
-            if let Some(cause) = failed {
-                return Err(cause).step("telling events", "control");
+        let ready = life.wait(&children, watchdog.as_ref())?;
+        life.serve_calls(&ready)?;
+        for source in &ready {
+            match source {
+                Source::AgentWord => life.line = execution(handover, &life.agent.line)?,
+                Source::Word(id) => life.execs.hear(&handover.events, *id)?,
+                Source::Dial(id) => {
+                    let told = life.dials.settle(*id);
+                    life.dialed(told)?;
+                }
+                Source::Control => {
+                    if !life.obey()? {
+                        return Ok(125);
+                    }
+                }
+                Source::AgentCall | Source::Call(_) | Source::Gone(_) | Source::Child => {}
             }
         }
-        if spoke {
-            line = execution(handover, &agent.line)?;
-        }
-        if !ready[1].is_empty() && !obey(handover, &agent)? {
-            return Ok(125);
-        }
+        let late = life.dials.expire();
+        life.dialed(late)?;
         if let Some(watchdog) = &mut watchdog {
             watchdog.look(handover)?;
         }
         // Also without the signal: it may have come before the descriptor was there.
-        if let Some(status) = reap(&children, &agent)? {
+        if let Some(status) = life.reap(&children)? {
             // Its last word may still lie on the line: why it could not be executed.
-            while line.is_some() {
-                line = execution(handover, &agent.line)?;
+            while life.line {
+                life.line = execution(handover, &life.agent.line)?;
             }
-            return finish(handover, status, &guard);
+            return finish(handover, status, &life.guard);
+        }
+    }
+}
+
+/// Everything that lives in a run.
+struct Life<'a> {
+    handover: &'a Handover,
+    agent: Agent,
+    /// Whether the agent has not executed yet.
+    line: bool,
+    guard: Guard,
+    execs: Execs<'a>,
+    dials: Dials,
+}
+
+/// What there is to do.
+#[derive(Clone, Copy)]
+enum Source {
+    Child,
+    Control,
+    AgentCall,
+    AgentWord,
+    /// A call of a further command, by the place of its listener.
+    Call(usize),
+    /// Nobody is left who could call there.
+    Gone(usize),
+    Word(u32),
+    Dial(u32),
+}
+
+impl Life<'_> {
+    fn wait(&self, children: &OwnedFd, watchdog: Option<&Watchdog>) -> Result<Vec<Source>, Fault> {
+        let mut sources = vec![Source::Child, Source::Control];
+        let mut waiting = vec![
+            PollFd::new(children, PollFlags::IN),
+            PollFd::new(&self.handover.events, PollFlags::IN),
+        ];
+        let mut add = |source, fd, flags| {
+            sources.push(source);
+            waiting.push(PollFd::from_borrowed_fd(fd, flags));
+        };
+        if let Some(listener) = &self.agent.listener {
+            add(Source::AgentCall, listener.as_fd(), PollFlags::IN);
+        }
+        if self.line {
+            add(Source::AgentWord, self.agent.line.as_fd(), PollFlags::IN);
+        }
+        for (at, listener) in self.execs.listeners().enumerate() {
+            add(Source::Call(at), listener, PollFlags::IN);
+        }
+        for (id, line) in self.execs.lines() {
+            add(Source::Word(id), line, PollFlags::IN);
+        }
+        for (id, socket) in self.dials.waiting() {
+            add(Source::Dial(id), socket, PollFlags::OUT);
+        }
+        let until = self
+            .dials
+            .deadline()
+            .map(|until| until.saturating_duration_since(Instant::now()));
+        let timeout = watchdog.map(Watchdog::left).into_iter().chain(until).min();
+        let timeout = timeout.map(|left| Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        });
+        match rustix::event::poll(&mut waiting, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(cause) => return Err(cause).step("supervising", "poll"),
+        }
+        let ready = sources.into_iter().zip(&waiting).filter_map(|(source, fd)| {
+            let flags = fd.revents();
+            match source {
+                // One whose processes are all gone hangs up for ever.
+                Source::Call(at) if !flags.is_empty() && !flags.contains(PollFlags::IN) => {
+                    Some(Source::Gone(at))
+                }
+                Source::AgentCall => flags.contains(PollFlags::IN).then_some(source),
+                _ => (!flags.is_empty()).then_some(source),
+            }
+        });
+        Ok(ready.collect())
+    }
+
+    /// One call of each listener that has some, so that none of them waits for another's flood.
+    fn serve_calls(&mut self, ready: &[Source]) -> Result<(), Fault> {
+        let events = &self.handover.events;
+        let mut gone = Vec::new();
+        let mut failed = None;
+        for source in ready {
+            let listener = match source {
+                Source::AgentCall => self.agent.listener.as_ref().map(AsFd::as_fd),
+                Source::Call(at) => self.execs.listener(*at),
+                Source::Gone(at) => {
+                    gone.push(*at);
+                    continue;
+                }
+                Source::Child | Source::Control | Source::AgentWord | Source::Word(_) | Source::Dial(_) => {
+                    continue;
+                }
+            };
+            let mut tell = |mut event: Event| {
+                self.execs.name(&mut event);
+                failed = socket::send(events, &FromInit::Event(event), &[]).err();
+            };
+            if let Some(listener) = listener {
+                self.guard.serve(listener, &mut tell).step("guard", "serve")?;
+            }
+            if let Some(cause) = failed.take() {
+                return Err(cause).step("telling events", "control");
+            }
+        }
+        if !gone.is_empty() {
+            self.execs.forget(&gone);
+        }
+        Ok(())
+    }
+
+    fn dialed(&self, told: impl IntoIterator<Item = dials::Told>) -> Result<(), Fault> {
+        for (frame, connection) in told {
+            let descriptors = connection.as_ref().map(AsFd::as_fd);
+            socket::send(&self.handover.events, &frame, descriptors.as_slice())
+                .step("reporting", "control")?;
+        }
+        Ok(())
+    }
+
+    /// Carries out what control asks. `false` when control is gone: the run ends with it.
+    fn obey(&mut self) -> Result<bool, Fault> {
+        let control = &self.handover.events;
+        let Some((frame, descriptors)) = socket::receive::<ToInit>(control).step("control", "receive")?
+        else {
+            return Ok(false);
+        };
+        match frame {
+            ToInit::Signal { signal } => {
+                if let (Some(pid), Some(signal)) = (
+                    Pid::from_raw(self.agent.pid as i32),
+                    Signal::from_named_raw(i32::from(signal)),
+                ) {
+                    match rustix::process::kill_process_group(pid, signal) {
+                        Ok(()) | Err(Errno::SRCH) => {}
+                        Err(cause) => return Err(cause).step("passing a signal on", "kill"),
+                    }
+                }
+            }
+            ToInit::Freeze => {
+                // First, so that nothing is started between the two.
+                self.execs.freeze(Frozen::Yes);
+                bastle_sys::signal::kill_everything_else(libc::SIGSTOP).step("freezing", "SIGSTOP")?;
+            }
+            ToInit::Thaw => {
+                bastle_sys::signal::kill_everything_else(libc::SIGCONT).step("thawing", "SIGCONT")?;
+                self.execs.freeze(Frozen::No);
+            }
+            ToInit::Go => {}
+            ToInit::Exec { id, wish } => self.execs.start(control, id, wish, descriptors)?,
+            ToInit::ExecSignal { id, signal } => self.execs.signal(id, signal)?,
+            ToInit::Dial { id, port } => {
+                let told = self.dials.begin(id, port);
+                self.dialed(told)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reaps whoever ended; the agent's status when it was the agent.
+    fn reap(&mut self, children: &OwnedFd) -> Result<Option<WaitStatus>, Fault> {
+        let mut buffer = [0; 4096];
+        match rustix::io::read(children, &mut buffer) {
+            Ok(_) | Err(Errno::AGAIN) => {}
+            Err(cause) => return Err(cause).step("reaping", "signalfd"),
+        }
+        loop {
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) => {
+                    let pid = pid.as_raw_nonzero().get() as u32;
+                    if pid == self.agent.pid {
+                        return Ok(Some(status));
+                    }
+                    self.execs.reaped(&self.handover.events, pid, status)?;
+                }
+                Ok(None) | Err(Errno::CHILD) => return Ok(None),
+                Err(cause) => return Err(cause).step("reaping", "wait"),
+            }
         }
     }
 }
 
 /// The line closes when the agent executes; until then it can say why it did not.
-fn execution<'a>(handover: &Handover, line: &'a OwnedFd) -> Result<Option<&'a OwnedFd>, Fault> {
+/// Whether it is still open.
+fn execution(handover: &Handover, line: &OwnedFd) -> Result<bool, Fault> {
     match socket::receive::<FromAgent>(line).step("starting the agent", "report")? {
         Some((FromAgent::NotExecuted(code, fault), _)) => {
             socket::send(&handover.events, &FromInit::NotExecuted { code, fault }, &[])
                 .step("reporting", "control")?;
-            Ok(Some(line))
-        }
-        Some(_) => Ok(Some(line)),
-        None => Ok(None),
-    }
-}
-
-/// Carries out what control asks. `false` when control is gone: the run ends with it.
-fn obey(handover: &Handover, agent: &Agent) -> Result<bool, Fault> {
-    match socket::receive::<ToInit>(&handover.events).step("control", "receive")? {
-        Some((ToInit::Signal { signal }, _)) => {
-            if let (Some(pid), Some(signal)) = (
-                Pid::from_raw(agent.pid as i32),
-                Signal::from_named_raw(i32::from(signal)),
-            ) {
-                match rustix::process::kill_process_group(pid, signal) {
-                    Ok(()) | Err(Errno::SRCH) => {}
-                    Err(cause) => return Err(cause).step("passing a signal on", "kill"),
-                }
-            }
             Ok(true)
         }
-        Some((ToInit::Freeze, _)) => bastle_sys::signal::kill_everything_else(libc::SIGSTOP)
-            .step("freezing", "SIGSTOP")
-            .map(|()| true),
-        Some((ToInit::Thaw, _)) => bastle_sys::signal::kill_everything_else(libc::SIGCONT)
-            .step("thawing", "SIGCONT")
-            .map(|()| true),
-        Some((ToInit::Go, _)) => Ok(true),
+        Some(_) => Ok(true),
         None => Ok(false),
-    }
-}
-
-/// Reaps whoever ended; the agent's status when it was the agent.
-fn reap(children: &OwnedFd, agent: &Agent) -> Result<Option<WaitStatus>, Fault> {
-    let mut buffer = [0; 4096];
-    match rustix::io::read(children, &mut buffer) {
-        Ok(_) | Err(Errno::AGAIN) => {}
-        Err(cause) => return Err(cause).step("reaping", "signalfd"),
-    }
-    loop {
-        match rustix::process::wait(WaitOptions::NOHANG) {
-            Ok(Some((pid, status))) if pid.as_raw_nonzero().get() as u32 == agent.pid => {
-                return Ok(Some(status));
-            }
-            Ok(Some(_)) => {}
-            Ok(None) | Err(Errno::CHILD) => return Ok(None),
-            Err(cause) => return Err(cause).step("reaping", "wait"),
-        }
     }
 }
 

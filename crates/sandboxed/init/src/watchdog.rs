@@ -3,7 +3,6 @@
 use crate::step::Step;
 use bastle_contract::socket;
 use bastle_contract::{Event, Fault, FromInit, Handover, LimitHit, LimitKind, LimitMechanism};
-use rustix::event::Timespec;
 use std::time::{Duration, Instant};
 
 /// Ten times a second bounds what a hog can take in between.
@@ -45,12 +44,8 @@ impl Watchdog {
     }
 
     /// How long to wait for anything else at most.
-    pub(crate) fn timeout(&self) -> Timespec {
-        let left = self.next.saturating_duration_since(Instant::now());
-        Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(left.subsec_nanos()),
-        }
+    pub(crate) fn left(&self) -> Duration {
+        self.next.saturating_duration_since(Instant::now())
     }
 
     /// Looks when it is time: over the memory limit everything is killed; a reached process limit is told once.

@@ -184,6 +184,30 @@ pub enum AuditEvent {
         /// Hashes of held changes that were approved, as they were given.
         approvals: Vec<String>,
     },
+    /// A further command was asked for, beside the agent and in the same fence; it has not started yet.
+    ExecRequested {
+        /// Its number within the run.
+        id: u32,
+        /// Who asked: `socket`.
+        by: String,
+        /// What is executed.
+        argv: Argv,
+        /// Names of the variables it gets beside the agent's. Their values are not kept.
+        env: Vec<String>,
+        /// Where it starts, if not where the agent did.
+        cwd: Option<AbsPath>,
+        /// Whether it has a terminal.
+        tty: bool,
+    },
+    /// A further command is over, or was not started.
+    ExecEnded {
+        /// Its number within the run.
+        id: u32,
+        /// How it ended.
+        exit: Exit,
+        /// Why it was not started, or was ended by bastle.
+        reason: Option<String>,
+    },
     /// Anything else worth keeping.
     Note {
         /// What it is about, e.g. `approval`.

@@ -117,6 +117,11 @@ impl Key {
     pub(crate) fn sign(&self, what: Signed<'_>) -> String {
         hex(&self.signing.sign(what.message().as_bytes()).to_bytes())
     }
+
+    /// A signature over bytes whose form nothing of the log has.
+    pub(crate) fn sign_bytes(&self, bytes: &[u8]) -> Vec<u8> {
+        self.signing.sign(bytes).to_bytes().to_vec()
+    }
 }
 
 impl PublicKey {
@@ -138,6 +143,20 @@ impl PublicKey {
         Self {
             verifying: SigningKey::from_bytes(&[7; 32]).verifying_key(),
         }
+    }
+
+    /// From hexadecimal.
+    pub(crate) fn from_hex(text: &str) -> Option<Self> {
+        let verifying = VerifyingKey::from_bytes(&unhex::<32>(text)?).ok()?;
+        Some(Self { verifying })
+    }
+
+    /// Whether `signature` was made over these bytes by the private half.
+    pub(crate) fn verifies_bytes(&self, bytes: &[u8], signature: &[u8]) -> bool {
+        <[u8; 64]>::try_from(signature).is_ok_and(|signature| {
+            let signature = Signature::from_bytes(&signature);
+            self.verifying.verify_strict(bytes, &signature).is_ok()
+        })
     }
 
     /// Hexadecimal.

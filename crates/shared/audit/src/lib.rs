@@ -20,6 +20,7 @@
 //! Whoever needs that copies the seal (head, count, key id) to a place of their own and compares.
 #![forbid(unsafe_code)]
 
+mod attest;
 mod canonical;
 mod chain;
 mod committer;
@@ -47,6 +48,7 @@ mod verify;
 mod walk;
 mod writer;
 
+pub use attest::{Attestation, attest, is_attested, public_key};
 pub use chain::RecordId;
 pub use committer::{Committer, Handle};
 pub use error::AuditError;

@@ -181,6 +181,7 @@ pub(crate) fn budget_message(reached: &BudgetReached) -> String {
         BudgetKind::BytesIn => "bytes in",
         BudgetKind::Requests => "requests",
         BudgetKind::Connections => "connections",
+        BudgetKind::Turns => "turns",
     };
     let step = match reached.step {
         BudgetStep::Warn => "warning",

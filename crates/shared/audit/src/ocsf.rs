@@ -139,6 +139,8 @@ fn shape(content: Content<'_>) -> Shape {
             AuditEvent::BrokerAccess { refused: None, .. } => row(Api, 2, "Read", INFORMATIONAL, Allowed),
             AuditEvent::BrokerAccess { .. } => row(Api, 2, "Read", MEDIUM, Blocked),
             AuditEvent::HostChanged { .. } => row(Api, 3, "Update", LOW, Allowed),
+            AuditEvent::ExecRequested { .. } => row(Api, 1, "Create", LOW, Allowed),
+            AuditEvent::ExecEnded { .. } => row(Api, OTHER, "Command Ended", INFORMATIONAL, Control::None),
             AuditEvent::Note { .. } => row(Base, OTHER, "Note", INFORMATIONAL, Control::None),
         },
     }
@@ -322,9 +324,30 @@ fn fill_event(event: &AuditEvent, run: &RunId, body: &mut Map<String, Value>) {
         AuditEvent::HostChanged { run, by, at, .. } => {
             net::fill_api(by, format!("{by} of {run}: {at}"), body)
         }
+        AuditEvent::ExecRequested { id, by, argv, .. } => fill_wish(*id, by, argv.program(), body),
+        AuditEvent::ExecEnded { id, exit, reason } => fill_over(*id, *exit, reason.as_deref(), body),
         AuditEvent::Note { topic, text } => format!("{topic}: {text}"),
     };
     body.insert("message".into(), objects::text(&message).into());
+}
+
+fn fill_wish(id: u32, by: &str, program: &str, body: &mut Map<String, Value>) -> String {
+    let text = format!("further command {id} asked for (by {by}): {program}");
+    net::fill_api("exec.request", text, body)
+}
+
+fn fill_over(id: u32, exit: Exit, reason: Option<&str>, body: &mut Map<String, Value>) -> String {
+    let how = match exit {
+        Exit::Code(code) => format!("code {code}"),
+        Exit::Signal(signal) => format!("signal {signal}"),
+        Exit::Unknown => "it did not run, or nobody could tell".to_owned(),
+    };
+    let why = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
+    net::fill_api(
+        "exec.end",
+        format!("further command {id} ended: {how}{why}"),
+        body,
+    )
 }
 
 fn fill_plan(policy: &Digest, backend: BackendKind, program: &str, body: &mut Map<String, Value>) -> String {

@@ -64,6 +64,15 @@ codes! {
     ExecCommand "BST-EXEC-004" "command line not allowed by the command rules"
         "A command rule (deny, ask or no matching allow) applies to a part of the line. Command rules are advisory: the fence holds without them."
         "bastle why 'COMMAND' shows the part and the rule.";
+    ExecBusy "BST-EXEC-005" "no further command can be started in the run"
+        "A run has room for 64 further commands and what they left behind, and none is started while the run stands still or ends."
+        "Wait for one to end; bastle resume RUN lets a run go on that stands still.";
+    ExecCopy "BST-EXEC-006" "the file cannot be copied into or out of the run"
+        "Only regular files are copied, one at a time and up to a size; what is there is read and written with the agent's own rights."
+        "For directories: bastle export RUN; for larger files: bastle cp --max-size SIZE.";
+    PortRefused "BST-EXEC-007" "the port cannot be forwarded"
+        "Nothing inside the run listens on that port, its server accepts nobody, or it is a port of egress and not of the agent."
+        "Start the server first; it must listen on 127.0.0.1, ::1 or all addresses.";
     SysDenied "BST-SYS-001" "system call refused"
         "The system-call filter refuses calls that reach the kernel's own configuration, other namespaces or debugging of others (mount, unshare, bpf, keyctl, ...)."
         "No setting opens these. Run the program outside the fence if it needs them.";
@@ -115,6 +124,9 @@ codes! {
     NetLoop "BST-NET-016" "the same request was denied again and again"
         "The answer to a denied request does not change by trying again. After several identical ones the answer is delayed and says so."
         "Allow the host or make the agent go on without it.";
+    NetCanary "BST-NET-017" "decoy credential on its way out"
+        "Every run with a network has a decoy credential in its home directory. Nobody has a use for it, so whoever sends it has gone looking for credentials. The request was refused."
+        "Look at what the run did: bastle audit show RUN. A trusted policy layer can switch the decoy off: \"audit\": {\"canary\": false}";
     SecretStore "BST-SEC-001" "secret cannot be read or kept"
         "The store, file, variable, keyring or helper of a secret failed. Without its value the secret is not injected and the run does not start."
         "bastle secret ls; bastle secret set NAME";
@@ -265,6 +277,135 @@ codes! {
     StateDir "BST-STA-001" "state directory unusable"
         "The directory for audit logs and keys cannot be created or written."
         "Set XDG_STATE_HOME to a writable directory.";
+    ApiRequest "BST-API-001" "request not understood"
+        "A request to the daemon is no JSON of the form this address takes: a field is unknown, missing, doubled or of another type, or a parameter cannot be read. Nothing was done."
+        "The message names the field; GET /api/v1/openapi.json has every form.";
+    ApiUnauthorized "BST-API-002" "not authenticated"
+        "The request carries no token, or one that is unknown, expired or revoked. Nothing was done."
+        "Send Authorization: Bearer TOKEN; bastle token create makes one.";
+    ApiForbidden "BST-API-003" "not allowed for this token"
+        "The token is good, but its role or its scope does not allow this. Nothing was done."
+        "Ask an admin for a token of the role that the message names: bastle token create --role ROLE";
+    ApiOrigin "BST-API-004" "host or origin refused"
+        "The request was addressed to a name that is not the daemon's, or was made by a page of another site. Browsers are kept out this way, whatever name leads to the address."
+        "Use the address that bastle serve printed; name others with --allow-host and --allow-origin.";
+    ApiMediaType "BST-API-005" "body is not application/json"
+        "Requests with a body must say content-type: application/json."
+        "Add the header content-type: application/json.";
+    ApiTooLarge "BST-API-006" "request too large"
+        "The body or a part of the request is larger than is read. Nothing was done."
+        "Split the request.";
+    ApiRate "BST-API-007" "too many requests"
+        "More requests or open streams came from this token or peer than are served."
+        "Wait as long as the retry-after header says.";
+    ApiMissing "BST-API-008" "no such thing"
+        "Nothing has that address or name."
+        "GET /api/v1/openapi.json lists the addresses.";
+    ApiMethod "BST-API-009" "method not served here"
+        "The address exists, but not for this method."
+        "The allow header names the methods.";
+    ApiPath "BST-API-010" "path outside the run's tree"
+        "A path is absolute, leads upwards, goes through a symlink or is none. Files of a run are named from the root of its tree."
+        "Name the path as the listing does: GET /api/v1/runs/RUN/files";
+    ApiBusy "BST-API-011" "the daemon cannot serve this now"
+        "The request took longer than is waited for, or the daemon is ending."
+        "Try again.";
+    ApiInternal "BST-API-012" "the daemon failed"
+        "An error that is not the request's. The daemon's own log has the details."
+        "Look at the log: journalctl -u bastle-serve, or what bastle serve prints.";
+    ApiConflict "BST-API-013" "not possible in this state"
+        "What was asked for does not fit the state that the run, batch or question is in. Nothing was done."
+        "bastle ps -a shows the states.";
+    ApiUnreachable "BST-API-014" "the daemon cannot be reached"
+        "No daemon answers at that address."
+        "bastle daemon start, or name the address: BASTLE_HOST=unix:///PATH or https://HOST:PORT";
+    ApiAnswer "BST-API-015" "unexpected answer"
+        "What answered is no bastle daemon, or one of another version."
+        "Check the address; bastle version and GET /api/v1/version tell the versions.";
+    ApiListen "BST-API-016" "cannot listen"
+        "The address or socket of the daemon cannot be used: it is taken, not permitted, or reachable by others without TLS."
+        "The message names the address; bastle serve --help lists the options.";
+    ApiConfig "BST-API-017" "settings of the daemon cannot be used"
+        "serve.json is no JSON of the expected form, or a value in it is refused. Nothing is served with settings that were not understood."
+        "The message names the field.";
+    StateBusy "BST-STA-002" "another daemon has this state directory"
+        "One daemon keeps the records of one state directory. A second would start runs twice."
+        "bastle daemon status; to replace it: bastle daemon stop";
+    StateDamaged "BST-STA-003" "the daemon's records cannot be used"
+        "The database is torn, is no database, or was written by a newer version. Nothing was changed in it."
+        "Use the version that wrote it, or put a backup in its place. Runs live on without the daemon.";
+    StateFailed "BST-STA-004" "the daemon's records could not be written"
+        "A write or a sync failed. What was not confirmed did not happen; until the daemon is started again it changes nothing, because after a failed sync nobody knows what is on the disk."
+        "Free disk space, then: bastle daemon stop && bastle daemon start";
+    RunMissing "BST-RUN-001" "no such run"
+        "No run of that name is known here."
+        "bastle ps -a";
+    RunState "BST-RUN-002" "the run is not in a state for that"
+        "A run that ended cannot be stopped or paused, one that lives cannot be removed."
+        "bastle inspect RUN shows where it is.";
+    RunConflict "BST-RUN-003" "another run writes there"
+        "Two runs that live may not write the same place. The message names the one that has it."
+        "Wait for it, stop it, or queue behind it: bastle spawn --on-conflict queue";
+    RunKey "BST-RUN-004" "the key was used for another request"
+        "A request that is sent again under its key gets the first answer. A different request needs a key of its own."
+        "Leave --key out, or choose another.";
+    RunChild "BST-RUN-005" "a run may not start this child"
+        "A child lives within what its parent may do: its policy, its budget, a depth of three and sixteen living children."
+        "Ask for less, or let a person start it.";
+    RunCrowd "BST-RUN-006" "too many runs"
+        "One request holds at most 1000 runs, and the queue has an end."
+        "Send fewer, or wait until some have ended: bastle ps";
+    ApprovalMissing "BST-APR-001" "no such question"
+        "No question of that number was asked."
+        "bastle approvals ls";
+    ApprovalStale "BST-APR-002" "the question is not open any more"
+        "It was answered, it expired, its run ended, or it asks something else than what was looked at. An answer holds for exactly the request it was given to."
+        "bastle approvals ls shows what is open.";
+    TokenRefused "BST-TOK-001" "not allowed for this caller"
+        "The token's role, its verbs or its runs do not cover that."
+        "bastle token create --role ROLE makes one that does.";
+    TokenMissing "BST-TOK-002" "no such token"
+        "No token has that id."
+        "bastle token ls";
+    ProfileMissing "BST-PRO-001" "no such profile"
+        "No profile of that name is kept here or built in."
+        "bastle profile ls";
+    DaemonFailed "BST-DMN-001" "the daemon cannot be started, stopped or set up"
+        "It ended before it was ready, it does not end, or its files cannot be written."
+        "The message names its log; bastle daemon status";
+    ContextMissing "BST-CTX-001" "no such context"
+        "No daemon is known by that name."
+        "bastle context ls";
+    SpawnCaller "BST-SPAWN-001" "caller not named by the spawner's ceiling"
+        "The spawner serves only users that its root-owned ceiling file names. Nothing was done."
+        "Have an administrator add the user to /etc/bastle/ceiling.json and reload: systemctl reload bastle-spawner. Without the daemon: BASTLE_SPAWNER= bastle run -- CMD";
+    SpawnRate "BST-SPAWN-002" "too many requests to the spawner"
+        "The caller's requests come faster than the rate of the ceiling file, or too many of its connections wait without a word. Nothing was done."
+        "Wait as long as the message says, or raise rate in the ceiling file.";
+    SpawnWorkers "BST-SPAWN-003" "no room for another run"
+        "As many runs live as max_workers of the ceiling file allows, for this caller or for all. Nothing was done."
+        "Wait until one has ended: bastle ps; or raise max_workers in the ceiling file.";
+    SpawnPath "BST-SPAWN-004" "path outside the spawner's ceiling"
+        "A path of the plan lies neither below the caller's roots in the ceiling file nor, for reading, in a place of the system, or the caller itself has no right to it. The run was not started."
+        "Work below one of the roots that the message names, or add one to the ceiling file.";
+    SpawnLimit "BST-SPAWN-005" "limit missing or above the spawner's ceiling"
+        "The ceiling file bounds a limit that the plan sets higher, leaves out or gives up. The run was not started."
+        "Set it at or below the value of the message, e.g. bastle run --mem 4G -- CMD";
+    SpawnVersion "BST-SPAWN-006" "the spawner speaks another version"
+        "The daemon and this program were built from different versions. Nothing was done."
+        "Install one version of both and restart the daemon: systemctl restart bastle-spawner";
+    SpawnFrame "BST-SPAWN-007" "request to the spawner not understood"
+        "The first frame of a connection is larger than a frame, malformed, or no request that the daemon knows. Nothing was done."
+        "Use the bastle command line, or the frames that docs/spawner.md describes.";
+    SpawnCeiling "BST-SPAWN-008" "ceiling file refused"
+        "The spawner's ceiling file is missing, is not valid, or could be changed by somebody else than its owner. At a reload the old one stays in force; at a start nothing is served."
+        "The message names the place: owner root, mode 0644, at most 64 KiB of JSON as in packaging/ceiling.json.";
+    SpawnSocket "BST-SPAWN-009" "socket of the spawner cannot be used"
+        "The spawner cannot listen, because another one serves there or the place cannot be written; or nobody answers on the socket that was named."
+        "systemctl status bastle-spawner; BASTLE_SPAWNER= bastle run -- CMD runs without the daemon.";
+    SpawnKind "BST-SPAWN-010" "kind of run not allowed by the spawner's ceiling"
+        "The ceiling file does not allow the caller this backend, or to give limits up. The run was not started."
+        "Run with the native backend and without --waive, or change backends or allow_unconfined in the ceiling file.";
 }
 
 /// The exit codes of `run` that are bastle's own.

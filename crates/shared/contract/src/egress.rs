@@ -22,6 +22,8 @@ pub const MAX_TRANSPARENT: usize = 24;
 pub const LOCAL_NAME: &str = "bastle.local";
 /// The name that is never allowed: probes ask for it and must be refused in our own words.
 pub const CANARY_NAME: &str = "canary.bastle.invalid";
+/// How the reason of a refusal begins that was made because of the decoy credential; where it was seen follows.
+pub const CANARY_REASON: &str = "the decoy credential of this run is in ";
 /// Largest table or secret document that egress reads from a memfd.
 pub const MAX_EGRESS_DOCUMENT: usize = 1024 * 1024;
 
@@ -46,6 +48,8 @@ pub enum ToEgress {
         run: RunId,
         /// Whether somebody can answer a question; without one, asking is denying.
         attended: bool,
+        /// The decoy credential; no secret, so it may travel here.
+        canary: Vec<String>,
     },
     /// The run's listeners, made inside its network namespace. Descriptors, in this order: HTTP proxy, SOCKS, DNS
     /// over UDP, DNS over TCP, then one per port of [`Faces::transparent`]. They are the run's identity.
@@ -258,6 +262,8 @@ pub enum BudgetKind {
     Requests,
     /// Connections.
     Connections,
+    /// Requests to models.
+    Turns,
 }
 
 /// What follows from a budget.

@@ -21,6 +21,7 @@ mod path;
 mod plan;
 pub mod runs;
 pub mod socket;
+pub mod spawner;
 mod statement;
 pub mod stream;
 mod wire;
@@ -43,5 +44,6 @@ pub use plan::{
 };
 pub use statement::{CapabilityStatement, ProbeResult, Verdict};
 pub use wire::{
-    FromInit, FromSpawner, MAX_FRAME, MAX_PLAN, ToInit, ToSpawner, WIRE_VERSION, WireError, decode, encode,
+    ExecWish, FromInit, FromSpawner, MAX_DIALS, MAX_EXECS, MAX_FRAME, MAX_PLAN, ToInit, ToSpawner,
+    WIRE_VERSION, WireError, decode, encode,
 };

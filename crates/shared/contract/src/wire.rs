@@ -3,7 +3,8 @@
 //! The plan itself travels as a sealed memfd (at most [`MAX_PLAN`] bytes) beside the `Launch` frame, because
 //! the largest policy compiles to more than a frame holds and a sealed file cannot change after it was checked.
 use crate::grants::GrantOrder;
-use crate::{AbsPath, CapabilityStatement, Event, Fault, HostFacts, ReadSight, Usage};
+use crate::runs::TtySize;
+use crate::{AbsPath, Argv, CapabilityStatement, EnvName, Event, Fault, HostFacts, ReadSight, Usage};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,26 @@ pub const MAX_FRAME: usize = 64 * 1024;
 
 /// Largest plan: 4096 mounts of a few hundred bytes each.
 pub const MAX_PLAN: usize = 1024 * 1024;
+
+/// Most further commands of one run at once. One that ended counts as long as a process it started lives.
+pub const MAX_EXECS: usize = 64;
+
+/// Most connections into the sandbox that are being made at once.
+pub const MAX_DIALS: usize = 64;
+
+/// A command that is started beside the agent, in the same fence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExecWish {
+    /// What is executed.
+    pub argv: Argv,
+    /// Variables beside the plan's; one of the same name replaces the plan's.
+    pub env: Vec<(EnvName, String)>,
+    /// Where it starts; default where the agent started.
+    pub cwd: Option<AbsPath>,
+    /// A terminal of its own instead of three pipes.
+    pub tty: Option<TtySize>,
+}
 
 /// From control to the spawner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,10 +157,45 @@ pub enum FromInit {
         /// Counts of the write guard.
         usage: Usage,
     },
+    /// A further command is executed. With a terminal, its master comes along.
+    ExecStarted {
+        /// Which.
+        id: u32,
+    },
+    /// A further command ended. What it started may live on.
+    ExecExited {
+        /// Which.
+        id: u32,
+        /// Exit code, if it exited.
+        code: Option<u8>,
+        /// Signal, if it was killed.
+        signal: Option<u8>,
+    },
+    /// A further command was not executed.
+    ExecFailed {
+        /// Which.
+        id: u32,
+        /// Exit code to report: 125, 126 or 127.
+        code: u8,
+        /// Why.
+        fault: Fault,
+    },
+    /// Connected to a server inside. Descriptor: the connection.
+    Dialed {
+        /// Which.
+        id: u32,
+    },
+    /// Not connected.
+    NotDialed {
+        /// Which.
+        id: u32,
+        /// Why.
+        fault: Fault,
+    },
 }
 
 /// From control to init.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "type", deny_unknown_fields)]
 pub enum ToInit {
     /// The statement is on disk: execute the agent.
@@ -153,6 +209,28 @@ pub enum ToInit {
     Freeze,
     /// Let them go on.
     Thaw,
+    /// Start a further command. Descriptors without a terminal: stdin, stdout, stderr. Answered by `ExecStarted` and
+    /// then `ExecExited`, or by `ExecFailed`.
+    Exec {
+        /// Names it in every answer.
+        id: u32,
+        /// What, and how.
+        wish: ExecWish,
+    },
+    /// Pass a signal on to the process group of a further command.
+    ExecSignal {
+        /// Which.
+        id: u32,
+        /// Signal number, 1–31.
+        signal: u8,
+    },
+    /// Connect to a port of the sandbox's loopback. Answered by `Dialed` or `NotDialed`.
+    Dial {
+        /// Names it in the answer.
+        id: u32,
+        /// The port.
+        port: u16,
+    },
 }
 
 /// Why a frame was refused.
@@ -215,6 +293,54 @@ mod tests {
             decode::<ToInit>(deep.as_bytes()),
             Err(WireError::Malformed(_))
         ));
+    }
+
+    #[test]
+    fn a_wish_that_is_empty_loads_code_or_leads_upwards_is_refused_before_it_is_one() {
+        let exec = |wish: &str| format!(r#"{{"type":"exec","id":1,"wish":{wish}}}"#);
+        for bad in [
+            exec(r#"{"argv":[],"env":[],"cwd":null,"tty":null}"#),
+            exec(r#"{"argv":["a\u0000"],"env":[],"cwd":null,"tty":null}"#),
+            exec(r#"{"argv":["a"],"env":[["LD_PRELOAD","x"]],"cwd":null,"tty":null}"#),
+            exec(r#"{"argv":["a"],"env":[],"cwd":"b","tty":null}"#),
+            exec(r#"{"argv":["a"],"env":[],"cwd":"/a/../b","tty":null}"#),
+            exec(r#"{"argv":["a"],"env":[],"cwd":null,"tty":{"rows":1}}"#),
+            exec(r#"{"argv":["a"],"env":[],"cwd":null,"tty":null,"uid":0}"#),
+            r#"{"type":"exec","id":-1,"wish":null}"#.to_owned(),
+            r#"{"type":"dial","id":1,"port":65536}"#.to_owned(),
+            r#"{"type":"dial","id":1,"port":1,"host":"10.0.0.1"}"#.to_owned(),
+            r#"{"type":"exec-signal","id":1,"signal":256}"#.to_owned(),
+        ] {
+            assert!(decode::<ToInit>(bad.as_bytes()).is_err(), "{bad}");
+        }
+        let good = exec(r#"{"argv":["a"],"env":[["A","b"]],"cwd":"/","tty":{"rows":1,"cols":2}}"#);
+        let frame: ToInit = decode(good.as_bytes()).unwrap();
+        assert_eq!(decode::<ToInit>(&encode(&frame).unwrap()).unwrap(), frame);
+    }
+
+    #[test]
+    fn every_word_about_further_commands_and_connections_is_read_by_one_side_alone() {
+        let fault = Fault::new(crate::Code::ExecNotFound, "x", "y");
+        let told = [
+            FromInit::ExecStarted { id: 1 },
+            FromInit::ExecExited {
+                id: 1,
+                code: Some(7),
+                signal: None,
+            },
+            FromInit::ExecFailed {
+                id: 1,
+                code: 127,
+                fault: fault.clone(),
+            },
+            FromInit::Dialed { id: u32::MAX },
+            FromInit::NotDialed { id: 0, fault },
+        ];
+        for frame in told {
+            let bytes = encode(&frame).unwrap();
+            assert_eq!(decode::<FromInit>(&bytes).unwrap(), frame);
+            assert!(decode::<ToInit>(&bytes).is_err(), "{frame:?}");
+        }
     }
 
     #[test]

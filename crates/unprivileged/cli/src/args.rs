@@ -1,30 +1,50 @@
 //! The command line as it is typed. Values are checked by the verbs, which know what they mean.
 use crate::commands::{
     apply::ApplyArgs,
+    approvals::ApprovalsArgs,
+    attach::AttachArgs,
     audit::AuditArgs,
+    batch::BatchArgs,
     bench::BenchArgs,
     bench_spawner::BenchSpawnerArgs,
     cache::CacheArgs,
     can_i::CanIArgs,
     completions::CompletionsArgs,
+    context::ContextArgs,
+    cp::CpArgs,
+    daemon::DaemonArgs,
     demo::DemoArgs,
     diff::DiffArgs,
     doctor::DoctorArgs,
     egress::EgressArgs,
+    exec::ExecArgs,
     explain::ExplainArgs,
     export::ExportArgs,
     fork::ForkArgs,
     grant::GrantArgs,
+    inspect::InspectArgs,
     learn::LearnArgs,
-    live::{AllowArgs, DenyArgs, PsArgs},
+    live::{AllowArgs, DenyArgs},
+    logs::LogsArgs,
     ls::LsArgs,
     man::ManArgs,
     policy::PolicyArgs,
+    port::PortArgs,
+    profile::ProfileArgs,
     prune::PruneArgs,
+    ps::PsArgs,
     rm::RmArgs,
     run_args::RunArgs,
+    seal::SealArgs,
     secret::SecretArgs,
+    serve::ServeArgs,
     snapshot::{RollbackArgs, SnapshotArgs, SnapshotsArgs},
+    spawn::SpawnArgs,
+    spawner::SpawnerArgs,
+    stats::StatsArgs,
+    steer::{KillArgs, PauseArgs, StopArgs, WaitArgs},
+    token::TokenArgs,
+    top::TopArgs,
     version::VersionArgs,
     why::WhyArgs,
 };
@@ -57,6 +77,9 @@ pub(crate) struct Cli {
         hide_possible_values = true
     )]
     pub(crate) color: ColorWhen,
+    /// The daemon that verbs speak to: unix:///PATH, https://HOST:PORT (before BASTLE_HOST and the context)
+    #[arg(long, global = true, value_name = "ADDRESS", hide_short_help = true)]
+    pub(crate) host: Option<String>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -105,12 +128,36 @@ pub(crate) enum Command {
     Fork(ForkArgs),
     /// Write a run's work to an archive
     Export(ExportArgs),
+    /// Make a signed statement of a finished run, or check one
+    Seal(SealArgs),
     /// Remove a run's copy, unless work would be lost
     Rm(RmArgs),
     /// Remove old copies whose work is elsewhere
     Prune(PruneArgs),
-    /// List runs that live and can be talked to
+    /// List runs that live, and with -a those in the background that ended
     Ps(PsArgs),
+    /// Show what a run in the background prints, or what happened to it
+    Logs(LogsArgs),
+    /// Sit down at a run in the background
+    Attach(AttachArgs),
+    /// Ask runs to end, and kill them after a grace
+    Stop(StopArgs),
+    /// End runs at once
+    Kill(KillArgs),
+    /// Make runs stand still
+    Pause(PauseArgs),
+    /// Let runs go on
+    Resume(PauseArgs),
+    /// Wait for the end of a run in the background
+    Wait(WaitArgs),
+    /// Show everything that is known of a run in the background
+    Inspect(InspectArgs),
+    /// Run a further command in a living run, in the same fence
+    Exec(ExecArgs),
+    /// Copy a file into or out of a living run
+    Cp(CpArgs),
+    /// Reach a server inside a living run at an address here
+    Port(PortArgs),
     /// Allow a living run a host, or answer its question
     Allow(AllowArgs),
     /// Deny a living run a host, or answer its question
@@ -121,8 +168,30 @@ pub(crate) enum Command {
     Revoke(DenyArgs),
     /// Propose rules from what a run that learned did
     Learn(LearnArgs),
+    /// Start, stop and show the daemon that keeps many runs
+    Daemon(DaemonArgs),
+    /// Start many runs at once, kept by the daemon
+    Spawn(SpawnArgs),
+    /// Show runs that were asked for together
+    Batch(BatchArgs),
+    /// Show the fleet on one screen
+    Top(TopArgs),
+    /// Show what runs used and met, summed
+    Stats(StatsArgs),
+    /// List and answer what runs ask
+    Approvals(ApprovalsArgs),
+    /// Make, list and revoke tokens for the daemon's API
+    Token(TokenArgs),
+    /// Agents as data: list, show, keep and remove profiles
+    Profile(ProfileArgs),
+    /// Name daemons and choose one
+    Context(ContextArgs),
     /// Run the egress proxy by itself, in front of other sandboxes
     Egress(EgressArgs),
+    /// Run the daemon here: REST, WebSocket and events, on this machine only unless told otherwise
+    Serve(ServeArgs),
+    /// Run the daemon that makes sandboxes for users that its ceiling names
+    Spawner(SpawnerArgs),
     /// Keep secrets that agents never see
     Secret(SecretArgs),
     /// List, merge and remove caches that runs share
@@ -178,7 +247,9 @@ pub(crate) fn parse(words: Vec<OsString>) -> Parsed {
     match (error.exit_code(), told) {
         (0, Ok(())) => Parsed::Ended(0),
         (0, Err(_)) => Parsed::Ended(1),
-        _ if verb(&words).is_some_and(|verb| verb == "run") => Parsed::Ended(ExitCode::Failed as u8),
+        _ if verb(&words).is_some_and(|verb| verb == "run" || verb == "exec") => {
+            Parsed::Ended(ExitCode::Failed as u8)
+        }
         _ => Parsed::Ended(2),
     }
 }
@@ -200,7 +271,7 @@ fn asks_json(words: &[OsString]) -> bool {
 fn verb(words: &[OsString]) -> Option<&OsStr> {
     let mut words = own_words(words);
     while let Some(word) = words.next() {
-        if word == "--color" {
+        if word == "--color" || word == "--host" {
             words.next()?;
         } else if !word.as_encoded_bytes().starts_with(b"-") {
             return Some(word);

@@ -22,6 +22,13 @@ pub(crate) enum Format {
     Json,
 }
 
+impl From<bool> for Format {
+    /// From the flag `--json`.
+    fn from(json: bool) -> Self {
+        if json { Self::Json } else { Self::Human }
+    }
+}
+
 /// How a verb ends: its exit code, or why it could not.
 pub(crate) type Ended = Result<u8, Failed>;
 
@@ -92,7 +99,7 @@ impl Failed {
         }
     }
 
-    /// Says it and gives the exit code: 1 failed, 2 usage, 3 not found.
+    /// Says it and gives the exit code: 1 failed, 2 usage, 3 not found, 4 not permitted.
     pub(crate) fn tell(self, cx: &Context, format: Format) -> u8 {
         match self.cause {
             Cause::Faults(faults) => {
@@ -111,6 +118,9 @@ fn exit_code(faults: &[Fault]) -> u8 {
     match faults.first().map(|fault| fault.code) {
         Some(Code::UsageArgument | Code::UsageEnv) => 2,
         Some(Code::AuditMissing | Code::PolicyReference | Code::WorkspaceMissing) => 3,
+        Some(Code::RunMissing | Code::ApprovalMissing | Code::TokenMissing | Code::ProfileMissing) => 3,
+        Some(Code::ApiMissing | Code::ContextMissing) => 3,
+        Some(Code::ApiUnauthorized | Code::ApiForbidden | Code::TokenRefused) => 4,
         Some(_) | None => 1,
     }
 }

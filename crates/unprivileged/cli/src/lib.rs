@@ -5,13 +5,16 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod client;
 mod commands;
 mod context;
 mod fs_client;
+mod remote;
 mod render;
 
 pub use bastle_control::grants::BROKER_VERB;
-pub use bastle_control::{EGRESS_VERB, SPAWNER_VERB, offer_spawner};
+pub use bastle_control::keeper::{KEEP_VERB, Keeping};
+pub use bastle_control::{EGRESS_VERB, SPAWNER_VERB, has_spawner_daemon, offer_spawner};
 
 pub use bastle_control::{StandaloneRequest, StandaloneWish, Wishes};
 pub use commands::egress::{ServeStandalone, offer_standalone};
@@ -30,7 +33,8 @@ pub fn main() -> u8 {
 }
 
 fn run(cli: Cli) -> u8 {
-    let Cli { color, command } = cli;
+    let Cli { color, host, command } = cli;
+    client::choose(host);
     let cx = context::Context::new(color);
     let format = commands::format_of(&command);
     let ended = match command {
@@ -49,15 +53,38 @@ fn run(cli: Cli) -> u8 {
         Command::Rollback(args) => commands::snapshot::rollback(&args, &cx),
         Command::Fork(args) => commands::fork::run(&args, &cx),
         Command::Export(args) => commands::export::run(&args, &cx),
+        Command::Seal(args) => commands::seal::run(&args, &cx),
         Command::Rm(args) => commands::rm::run(&args, &cx),
         Command::Prune(args) => commands::prune::run(&args, &cx),
-        Command::Ps(args) => commands::live::ps(&args, &cx),
+        Command::Ps(args) => commands::ps::run(&args, &cx),
+        Command::Logs(args) => commands::logs::run(&args, &cx),
+        Command::Attach(args) => commands::attach::run(&args, &cx),
+        Command::Stop(args) => commands::steer::stop(&args, &cx),
+        Command::Kill(args) => commands::steer::kill(&args, &cx),
+        Command::Pause(args) => commands::steer::pause(&args, &cx),
+        Command::Resume(args) => commands::steer::resume(&args, &cx),
+        Command::Wait(args) => commands::steer::wait(&args, &cx),
+        Command::Inspect(args) => commands::inspect::run(&args, &cx),
+        Command::Exec(args) => commands::exec::run(args, &cx),
+        Command::Cp(args) => commands::cp::run(&args, &cx),
+        Command::Port(args) => commands::port::run(&args, &cx),
         Command::Allow(args) => commands::live::allow(&args, &cx),
         Command::Deny(args) => commands::live::deny(&args, &cx),
         Command::Revoke(args) => commands::live::revoke(&args, &cx),
         Command::Grant(args) => commands::grant::run(&args, &cx),
         Command::Learn(args) => commands::learn::run(args, &cx),
+        Command::Daemon(args) => commands::daemon::run(&args, &cx),
+        Command::Spawn(args) => commands::spawn::run(&args, &cx),
+        Command::Batch(args) => commands::batch::run(&args, &cx),
+        Command::Top(args) => commands::top::run(&args, &cx),
+        Command::Stats(args) => commands::stats::run(&args, &cx),
+        Command::Approvals(args) => commands::approvals::run(&args, &cx),
+        Command::Token(args) => commands::token::run(&args, &cx),
+        Command::Profile(args) => commands::profile::run(&args, &cx),
+        Command::Context(args) => commands::context::run(&args, &cx),
         Command::Egress(args) => commands::egress::run(&args, &cx),
+        Command::Serve(args) => commands::serve::run(args, &cx),
+        Command::Spawner(_) => commands::spawner::run(),
         Command::Secret(args) => commands::secret::run(args, &cx),
         Command::Cache(args) => commands::cache::run(args, &cx),
         Command::Audit(args) => commands::audit::run(args, &cx),

@@ -3,6 +3,7 @@ use crate::caches::{CacheEnd, Caches};
 use crate::egress::NetTotals;
 use crate::fileops::Watch;
 use crate::grants::Grants;
+use crate::keeper::Front;
 use crate::live::Live;
 use crate::record::Record;
 use crate::relay::{Approvals, Ending, Net, Parts, Relay};
@@ -50,7 +51,7 @@ pub struct Receipt {
 }
 
 /// What beside the plan a run is carried out with.
-pub(crate) struct Means {
+pub(crate) struct Means<'a> {
     pub(crate) spawner: Spawner,
     pub(crate) attachments: Vec<u8>,
     pub(crate) net: Option<Net>,
@@ -59,12 +60,13 @@ pub(crate) struct Means {
     pub(crate) work: Work,
     pub(crate) caches: Caches,
     pub(crate) grants: Option<Grants>,
+    pub(crate) front: &'a mut Front,
 }
 
 /// Runs the plan to its end. The log is sealed whatever happens.
 pub(crate) fn execute(
     plan: &LaunchPlan,
-    means: Means,
+    means: Means<'_>,
     record: impl FnOnce() -> Result<Record, Fault>,
     voice: &mut dyn Voice,
 ) -> Result<Receipt, Fault> {
@@ -79,8 +81,9 @@ pub(crate) fn execute(
         mut work,
         caches,
         grants,
+        front,
     } = means;
-    let (events, streams, signals) = launch(plan, &spawner, &attachments)?;
+    let (events, streams, signals) = launch(plan, &spawner, &attachments, front)?;
     work.hand_signals_over();
     let mut files = Watch::begin(plan, &work);
     drop(attachments);
@@ -95,6 +98,7 @@ pub(crate) fn execute(
         approvals,
         reads: files.reads(),
         grants,
+        front,
     };
     let mut record = record()?;
     // From here on the copy counts as the agent's: whatever fails before leaves none behind.
@@ -161,6 +165,7 @@ fn launch(
     plan: &LaunchPlan,
     spawner: &Spawner,
     attachments: &[u8],
+    front: &Front,
 ) -> Result<(OwnedFd, Streams, Signals), Fault> {
     let fault = |error: std::io::Error| {
         Fault::new(Code::FenceStep, "cannot make the event socket", error.to_string())
@@ -168,7 +173,10 @@ fn launch(
     let (events, theirs) = socket::pair().map_err(fault)?;
     let (streams, ends) = Streams::open(plan.stdio)?;
     // Before anything lives that a signal could orphan.
-    let signals = Signals::register()?;
+    let signals = match front {
+        Front::Own => Signals::register()?,
+        Front::Kept(_) => Signals::register_kept()?,
+    };
     spawner.launch(plan, theirs.as_fd(), attachments, &ends)?;
     // The agent's ends are the sandbox's alone: a copy here would keep its streams open for ever.
     drop((theirs, ends));

@@ -3,13 +3,14 @@ use crate::caches::{Caches, Lending};
 use crate::egress::{Attendance, Egress, Outlet, Rules, Setup, material, reaches};
 use crate::execute::{Means, Receipt, execute};
 use crate::grants::{self, Grants, Judge};
-use crate::live::Live;
+use crate::keeper::Front;
+use crate::live::{self, Live};
 use crate::load::Loaded;
 use crate::lookup::look_up_in;
 use crate::place::Place;
 use crate::record::Record;
 use crate::relay::{Approvals, Net};
-use crate::secrets::Secrets;
+use crate::secrets::{Canary, Secrets};
 use crate::spawner::Spawner;
 use crate::voice::Voice;
 use crate::workspaces::{Making, Work, WorkFacts, WorkWish};
@@ -200,11 +201,19 @@ fn connect(
 ) -> Result<(Outlet, Vec<u8>), Fault> {
     let table = rules.table().map_err(first)?;
     let secrets = Secrets::fetch(&loaded.effective, place)?;
+    let wanted = loaded
+        .effective
+        .budgets
+        .canary
+        .as_ref()
+        .is_none_or(|canary| canary.value);
+    let canary = wanted.then(Canary::make).transpose()?;
     let mut setup = Setup {
         run,
         attendance,
         table,
         secrets,
+        canary,
         authority: None,
         kept: Vec::new(),
         faces: Faces {
@@ -213,7 +222,8 @@ fn connect(
     };
     let made = setup.configure(&egress)?;
     (setup.authority, setup.kept) = (made.authority, made.kept);
-    let material = material(setup.authority.as_deref(), setup.secrets.placeholders());
+    let decoy = setup.canary.as_ref().map(|canary| canary.file.clone());
+    let material = material(setup.authority.as_deref(), setup.secrets.placeholders(), decoy);
     let attachments = planned.with_egress(&setup.table, material)?;
     if let Network::Egress(faces) = &planned.plan.network {
         setup.faces = faces.clone();
@@ -229,6 +239,16 @@ fn first(faults: Vec<Fault>) -> Fault {
 
 /// Carries the plan out, and records it before the agent gets the word.
 pub fn run(place: &Place, ready: Ready, voice: &mut dyn Voice) -> Result<Receipt, Fault> {
+    run_behind(place, ready, voice, &mut Front::Own)
+}
+
+/// The same, with something else than the streams of this process before the agent.
+pub(crate) fn run_behind(
+    place: &Place,
+    ready: Ready,
+    voice: &mut dyn Voice,
+    front: &mut Front,
+) -> Result<Receipt, Fault> {
     let Ready {
         planned,
         facts: _,
@@ -243,10 +263,16 @@ pub fn run(place: &Place, ready: Ready, voice: &mut dyn Voice) -> Result<Receipt
     } = ready;
     let plan = planned.plan;
     // Another terminal reaches the run from its first moment.
-    let live = match &outlet {
-        Some(_) => Some(Live::open(&place.state, &plan.run)?),
-        // Without a network nothing but grants is said there, and a run can do without them.
-        None => Live::open(&place.state, &plan.run).ok(),
+    let directory = match front {
+        Front::Own => live::directory(&place.state),
+        Front::Kept(_) => live::kept_directory(&place.state),
+    };
+    let live = Live::open(&directory, &plan.run);
+    let live = match (&outlet, &*front) {
+        // Without a network nothing but grants is said there, and a run at a terminal can do without them.
+        (None, Front::Own) => live.ok(),
+        // Nobody sits at a run in the background: without its socket it could not be stopped.
+        (Some(_), Front::Own) | (_, Front::Kept(_)) => Some(live?),
     };
     let made = work.event();
     let lent = caches.begin();
@@ -259,6 +285,7 @@ pub fn run(place: &Place, ready: Ready, voice: &mut dyn Voice) -> Result<Receipt
         work,
         caches,
         grants: bastle_contract::grants::has_room(&plan).then_some(grants),
+        front,
     };
     let digest = plan_digest(&plan)?;
     let record = || {

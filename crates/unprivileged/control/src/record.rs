@@ -13,6 +13,9 @@ const MOST_PROGRAMS: u64 = 20_000;
 /// is always kept.
 const MOST_NET: u64 = 400_000;
 
+/// Programs after which it is told that there were as many.
+pub(crate) const PROGRAMS_STEP: u64 = 256;
+
 /// Whether a record can be left out when there are very many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
@@ -103,6 +106,11 @@ impl Record {
         } else {
             self.append(&AuditEvent::Exec(seen))
         }
+    }
+
+    /// Whether it is time to tell how many programs were started: once for each [`PROGRAMS_STEP`] of them.
+    pub(crate) fn programs_step(&self) -> bool {
+        self.programs > 0 && self.programs.is_multiple_of(PROGRAMS_STEP)
     }
 
     /// Something of the network, in memory: the caller flushes or syncs once for all that came together.

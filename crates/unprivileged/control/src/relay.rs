@@ -1,16 +1,24 @@
 //! The life of a run seen from here: bytes to and from the agent, events to the record and to the person.
+mod attached;
+mod channel;
 mod commands;
+mod dial;
+mod exec;
 mod grants;
 mod net;
 mod passing;
 mod questions;
+mod standing;
+mod waiting;
 mod wishes;
 
 pub(crate) use net::Net;
+use waiting::Source;
 
 use crate::egress::NetTotals;
 use crate::fileops::Reads;
 use crate::grants::{Alias, Grants};
+use crate::keeper::{Front, Then};
 use crate::live::Live;
 use crate::record::Record;
 use crate::signals::Signals;
@@ -21,9 +29,7 @@ use bastle_audit::{AuditEvent, Exit};
 use bastle_contract::{
     Code, Event, Fault, FromInit, FromSpawner, LaunchPlan, Stdio, ToInit, ToSpawner, Usage, socket,
 };
-use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::io::Errno;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// How a run ended.
@@ -57,6 +63,12 @@ pub(crate) struct Relay<'a> {
     reads: &'a mut Reads,
     /// What was granted since the start.
     grants: Option<Grants>,
+    /// Where input comes from and output goes.
+    front: &'a mut Front,
+    /// What makes the run stand still.
+    standing: standing::Standing,
+    /// Further commands, and connections to servers inside.
+    beside: exec::Beside,
     /// What the broker refused.
     refusals: u32,
     terminal: Option<RawTerminal>,
@@ -85,27 +97,11 @@ pub(crate) struct Parts<'a> {
     pub(crate) approvals: Approvals,
     pub(crate) reads: &'a mut Reads,
     pub(crate) grants: Option<Grants>,
+    pub(crate) front: &'a mut Front,
 }
 
 /// How long a question waits where a layer says so, and what follows.
 pub(crate) type Approvals = (Option<Duration>, Option<bastle_policy::OnTimeout>);
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Source {
-    Init,
-    Spawner,
-    Egress,
-    Live,
-    Reads,
-    Broker,
-    Knock,
-    Keys,
-    Output,
-    Errors,
-    Input,
-    InputSpace,
-    Signal(usize),
-}
 
 impl<'a> Relay<'a> {
     pub(crate) fn new(parts: Parts<'a>, record: &'a mut Record, voice: &'a mut dyn Voice) -> Self {
@@ -120,7 +116,13 @@ impl<'a> Relay<'a> {
             approvals,
             reads,
             grants,
+            front,
         } = parts;
+        let had_terminal = front.is_own() && wishes::has_terminal();
+        let (pending, input_ended) = match front.kept() {
+            Some(kept) => (std::mem::take(&mut kept.input), kept.then == Then::End),
+            None => (Vec::new(), false),
+        };
         let ending = Ending {
             exit: Exit::Unknown,
             fault: None,
@@ -143,14 +145,17 @@ impl<'a> Relay<'a> {
             approvals,
             reads,
             grants,
+            front,
+            standing: standing::Standing::default(),
+            beside: exec::Beside::default(),
             refusals: 0,
             terminal: None,
-            pending: Vec::new(),
+            pending,
             passed: 0,
             insisted: 0,
-            had_terminal: wishes::has_terminal(),
+            had_terminal,
             patience: None,
-            input_ended: false,
+            input_ended,
             init_open: true,
             ended: false,
             ending,
@@ -170,89 +175,18 @@ impl<'a> Relay<'a> {
             }
             self.expire_questions()?;
             self.expire_grants()?;
+            self.settle_beside();
+            self.attend()?;
+            if let Some(fault) = self.voice.trouble()
+                && self.ending.fault.is_none()
+            {
+                self.give_up(125, fault);
+            }
         }
-        self.live = None;
+        self.end_beside()?;
+        self.hand_peers_over();
         self.ending.net = self.farewell()?;
         Ok(self.ending)
-    }
-
-    fn wait(&self) -> Result<Vec<Source>, Fault> {
-        let mut waiting = Vec::with_capacity(16);
-        let mut sources = Vec::with_capacity(16);
-        let mut add = |source, fd, flags| {
-            sources.push(source);
-            waiting.push(PollFd::from_borrowed_fd(fd, flags));
-        };
-        if self.init_open {
-            add(Source::Init, self.events.as_fd(), PollFlags::IN);
-        }
-        if !self.ended {
-            add(Source::Spawner, self.spawner.socket(), PollFlags::IN);
-        }
-        if let Some(egress) = self.net.as_ref().and_then(Net::socket) {
-            add(Source::Egress, egress, PollFlags::IN);
-        }
-        if let Some(reads) = self.reads.waits_for() {
-            add(Source::Reads, reads, PollFlags::IN);
-        }
-        if let Some(grants) = &self.grants {
-            if let Some(broker) = grants.broker.socket() {
-                add(Source::Broker, broker, PollFlags::IN);
-            }
-            if let Some(listener) = grants.broker.knock() {
-                add(Source::Knock, listener, PollFlags::IN);
-            }
-        }
-        for peer in self.live.iter().flat_map(Live::waiting) {
-            add(Source::Live, peer, PollFlags::IN);
-        }
-        if let Some(output) = &self.streams.output {
-            add(Source::Output, output.as_fd(), PollFlags::IN);
-        }
-        if let Some(errors) = &self.streams.errors {
-            add(Source::Errors, errors.as_fd(), PollFlags::IN);
-        }
-        let stdin = std::io::stdin();
-        if self.asks_keyboard() {
-            add(Source::Keys, stdin.as_fd(), PollFlags::IN);
-        } else if let Some(input) = &self.streams.input {
-            // Read only what can be written: a slow agent holds its feeder back, not us.
-            if self.pending.is_empty() && !self.ended && !self.input_ended {
-                add(Source::Input, stdin.as_fd(), PollFlags::IN);
-            } else if !self.pending.is_empty() {
-                add(Source::InputSpace, input.as_fd(), PollFlags::OUT);
-            }
-        }
-        for (index, stream) in self.signals.streams().enumerate() {
-            add(Source::Signal(index), stream.as_fd(), PollFlags::IN);
-        }
-        let deadlines = [
-            self.patience,
-            self.net.as_ref().and_then(Net::deadline),
-            self.live.as_ref().and_then(Live::deadline),
-            self.grants.as_ref().and_then(Grants::deadline),
-        ];
-        let timeout = deadlines
-            .into_iter()
-            .flatten()
-            .min()
-            .map(|until| timespec(until.saturating_duration_since(Instant::now())));
-        match rustix::event::poll(&mut waiting, timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => {
-                return Err(Fault::new(
-                    Code::FenceLost,
-                    "cannot wait for the run",
-                    error.to_string(),
-                ));
-            }
-        }
-        Ok(sources
-            .into_iter()
-            .zip(&waiting)
-            .filter(|(_, fd)| !fd.revents().is_empty())
-            .map(|(source, _)| source)
-            .collect())
     }
 
     fn serve(&mut self, source: Source) -> Result<(), Fault> {
@@ -261,6 +195,10 @@ impl<'a> Relay<'a> {
             Source::Spawner => self.hear_spawner(),
             Source::Egress => self.hear_egress(),
             Source::Live => self.hear_live(),
+            Source::Beside(ready) => {
+                self.serve_beside(ready);
+                Ok(())
+            }
             Source::Reads => {
                 self.reads.take();
                 Ok(())
@@ -322,6 +260,11 @@ impl<'a> Relay<'a> {
                 Ok(())
             }
             FromInit::Event(event) => self.event(event),
+            FromInit::ExecStarted { .. }
+            | FromInit::ExecExited { .. }
+            | FromInit::ExecFailed { .. }
+            | FromInit::Dialed { .. }
+            | FromInit::NotDialed { .. } => self.hear_exec(frame, descriptors),
             FromInit::Exited { code, signal, usage } => {
                 self.ending.exit = match (code, signal) {
                     (Some(code), _) => Exit::Code(code),
@@ -355,7 +298,14 @@ impl<'a> Relay<'a> {
             return Ok(());
         }
         self.voice.proven(self.plan, &statement);
-        if let Stdio::Pty { .. } = self.plan.stdio {
+        if let Some(fault) = self.voice.trouble() {
+            self.give_up(125, fault);
+            return Ok(());
+        }
+        self.standing.begin();
+        if let Stdio::Pty { .. } = self.plan.stdio
+            && self.front.is_own()
+        {
             // Only now: until here every message is ours and needs a terminal that breaks lines.
             self.terminal = RawTerminal::enter().ok();
         }
@@ -393,6 +343,7 @@ impl<'a> Relay<'a> {
             FromSpawner::Launched { pid, cgroups, reads } => {
                 self.voice.reads(&reads);
                 self.reads.begin(pid, reads, descriptors);
+                self.voice.launched(pid);
                 self.record.launched(pid, cgroups)
             }
             FromSpawner::Refused(fault) => {
@@ -437,7 +388,14 @@ impl<'a> Relay<'a> {
                 self.record.limit(&hit)?;
                 self.voice.limit(&hit);
             }
-            Event::Exec(seen) => self.record.exec(seen)?,
+            Event::Exec(seen) => {
+                self.record.exec(seen)?;
+                if self.record.programs_step() {
+                    let more = crate::record::PROGRAMS_STEP;
+                    self.voice
+                        .happened("programs", serde_json::json!({ "more": more }));
+                }
+            }
         }
         Ok(())
     }
@@ -445,12 +403,5 @@ impl<'a> Relay<'a> {
     /// init may be gone already: then there is nobody left to tell, but what it said before is still to be read.
     fn tell_init(&mut self, frame: &ToInit) {
         drop(socket::send(&self.events, frame, &[]));
-    }
-}
-
-fn timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(duration.subsec_nanos()),
     }
 }

@@ -15,15 +15,21 @@ pub(crate) enum Wish {
     Suspend,
     /// Go on.
     Resume,
+    /// End the run in order.
+    Stop,
+    /// Read the rules again.
+    Reload,
+    /// It means nothing here.
+    Nothing,
 }
 
 /// The signals a run listens to.
 pub(crate) struct Signals(Vec<(Wish, UnixStream)>);
 
 impl Signals {
-    /// Registers them for the rest of the process's life.
+    /// Registers them for the rest of the process's life: for a run at a terminal or between pipes.
     pub(crate) fn register() -> Result<Self, Fault> {
-        let listened = [
+        Self::listen(vec![
             (SIGINT, Wish::PassOn(2)),
             (SIGTERM, Wish::PassOn(15)),
             (SIGHUP, Wish::PassOn(1)),
@@ -31,7 +37,32 @@ impl Signals {
             (SIGWINCH, Wish::Resized),
             (SIGTSTP, Wish::Suspend),
             (SIGCONT, Wish::Resume),
-        ];
+        ])
+    }
+
+    /// For a run that nobody sits at.
+    pub(crate) fn register_kept() -> Result<Self, Fault> {
+        Self::listen(vec![
+            (SIGTERM, Wish::Stop),
+            (SIGINT, Wish::Stop),
+            (SIGQUIT, Wish::Stop),
+            (SIGHUP, Wish::Reload),
+            (SIGTSTP, Wish::Nothing),
+        ])
+    }
+
+    /// For somebody who stays with a further command of a run.
+    pub(crate) fn register_beside() -> Result<Self, Fault> {
+        Self::listen(vec![
+            (SIGINT, Wish::PassOn(2)),
+            (SIGTERM, Wish::PassOn(15)),
+            (SIGHUP, Wish::PassOn(1)),
+            (SIGQUIT, Wish::PassOn(3)),
+            (SIGWINCH, Wish::Resized),
+        ])
+    }
+
+    fn listen(listened: Vec<(i32, Wish)>) -> Result<Self, Fault> {
         let register = |(signal, wish)| -> std::io::Result<(Wish, UnixStream)> {
             let (ours, theirs) = UnixStream::pair()?;
             ours.set_nonblocking(true)?;

@@ -79,6 +79,14 @@ impl Streams {
                 error.to_string(),
             )
         })?;
+        // A program that does not read its terminal must not hold us up.
+        rustix::io::ioctl_fionbio(&master, true).map_err(|error| {
+            Fault::new(
+                Code::FenceStep,
+                "cannot use the agent's terminal",
+                error.to_string(),
+            )
+        })?;
         self.input = Some(copy);
         self.output = Some(master);
         Ok(())

@@ -1,5 +1,6 @@
 //! What a front end is told while a run lives. Text in events comes from the agent: a front end shows it escaped.
 use bastle_contract::egress::{BudgetReached, NetDecision};
+use bastle_contract::runs::RunState;
 use bastle_contract::{CapabilityStatement, Denied, LaunchPlan, LimitHit, ReadSight};
 
 /// A front end of one run.
@@ -28,6 +29,22 @@ pub trait Voice {
     fn wanted(&mut self, _rule: &str, _why: &str) {}
     /// The egress process is gone.
     fn egress_lost(&mut self, _why: &str, _after: AfterLoss) {}
+    /// The sandbox exists; `pid` is its init.
+    fn launched(&mut self, _pid: u32) {}
+    /// A request was decided, whatever about it.
+    fn net_decided(&mut self, _decision: &NetDecision) {}
+    /// A question came up; it is put to the person in its turn.
+    fn asked(&mut self, _question: &Question<'_>) {}
+    /// The run stands still, or goes on.
+    fn state(&mut self, _state: RunState, _reason: Option<&str>) {}
+    /// Somebody ends the run.
+    fn stopping(&mut self, _by: &str) {}
+    /// Something else happened, by its kind.
+    fn happened(&mut self, _kind: &str, _data: serde_json::Value) {}
+    /// Why this front end cannot keep what it was told; the run is ended then.
+    fn trouble(&mut self) -> Option<bastle_contract::Fault> {
+        None
+    }
 }
 
 /// The answer to a question.
@@ -70,6 +87,8 @@ impl Reply {
 pub struct Question<'a> {
     /// By which it is answered.
     pub id: &'a str,
+    /// What exactly was asked: an answer that names another is refused.
+    pub hash: &'a str,
     /// What it is about.
     pub about: About<'a>,
     /// Whether the keyboard of this process answers it.
@@ -83,4 +102,38 @@ pub enum About<'a> {
     Request(&'a NetDecision),
     /// Going on beyond a budget.
     Budget(&'a BudgetReached),
+}
+
+impl About<'_> {
+    /// What it is about, in words. Text of the agent is in it as it came.
+    #[must_use]
+    pub fn words(&self) -> String {
+        match self {
+            Self::Request(decision) => {
+                let place = match decision.port {
+                    0 | 80 | 443 => decision.host.clone(),
+                    port => format!("{}:{port}", decision.host),
+                };
+                let path = decision.path.as_deref().unwrap_or_default();
+                match decision.operation.as_ref().or(decision.method.as_ref()) {
+                    Some(method) => format!("{method} {place}{path}"),
+                    None => format!("connect to {place}{path}"),
+                }
+            }
+            Self::Budget(reached) => format!(
+                "go on beyond a budget: {:?}, {} of {} used",
+                reached.kind, reached.used, reached.limit
+            ),
+        }
+    }
+
+    /// The same for programs.
+    #[must_use]
+    pub fn document(&self) -> serde_json::Value {
+        let value = match self {
+            Self::Request(decision) => serde_json::to_value(decision),
+            Self::Budget(reached) => serde_json::to_value(reached),
+        };
+        value.unwrap_or_default()
+    }
 }

@@ -11,13 +11,14 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use tokio::sync::Notify;
 
 /// Every kind, in the order of the meters.
-pub(crate) const KINDS: [BudgetKind; 6] = [
+pub(crate) const KINDS: [BudgetKind; 7] = [
     BudgetKind::Cost,
     BudgetKind::Tokens,
     BudgetKind::BytesOut,
     BudgetKind::BytesIn,
     BudgetKind::Requests,
     BudgetKind::Connections,
+    BudgetKind::Turns,
 ];
 
 /// Limits by kind; `None` is none.
@@ -35,6 +36,8 @@ pub(crate) struct Limits {
     pub(crate) requests: Option<u64>,
     /// Connections that were allowed.
     pub(crate) connections: Option<u64>,
+    /// Requests to models.
+    pub(crate) turns: Option<u64>,
 }
 
 /// Whether somebody can let a run go on.
@@ -60,7 +63,7 @@ pub(crate) enum Flow {
 
 /// The counters of one run.
 pub(crate) struct Budget {
-    meters: [Meter; 6],
+    meters: [Meter; 7],
     attendance: Attendance,
     report: Box<dyn Fn(BudgetReached) + Send + Sync>,
     changed: Notify,
@@ -119,9 +122,19 @@ impl Budget {
         }
     }
 
+    /// Takes back what was counted before it happened and then did not.
+    pub(crate) fn refund(&self, kind: BudgetKind, amount: u64) {
+        let used = &self.meter(kind).used;
+        let less = |used: u64| Some(used.saturating_sub(amount));
+        // The closure always gives a value.
+        used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
+            .unwrap_or_default();
+        self.changed.notify_waiters();
+    }
+
     /// What may happen now, by every counter.
     pub(crate) fn flow(&self) -> Flow {
-        let worst = self.meters.iter().map(|meter| self.flow_of(meter)).max();
+        let worst = KINDS.into_iter().map(|kind| self.flow_of(kind)).max();
         worst.unwrap_or(Flow::Go)
     }
 
@@ -130,18 +143,18 @@ impl Budget {
         let share = |kind: &BudgetKind| {
             let meter = self.meter(*kind);
             let limit = u128::from(meter.limit.load(Ordering::Relaxed).max(1));
-            u128::from(meter.used.load(Ordering::Relaxed)) * 1_000_000 / limit
+            u128::from(done(*kind, meter.used.load(Ordering::Relaxed))) * 1_000_000 / limit
         };
         let kind = KINDS.into_iter().max_by_key(share).unwrap_or(BudgetKind::Cost);
         let meter = self.meter(kind);
         BudgetReached {
             kind,
-            step: match self.flow_of(meter) {
+            step: match self.flow_of(kind) {
                 Flow::Go => BudgetStep::Warn,
                 Flow::Wait => BudgetStep::Pause,
                 Flow::Stop => BudgetStep::Stop,
             },
-            used: meter.used.load(Ordering::Relaxed),
+            used: done(kind, meter.used.load(Ordering::Relaxed)),
             limit: meter.limit.load(Ordering::Relaxed),
         }
     }
@@ -161,10 +174,11 @@ impl Budget {
 
     /// A person let the run go on.
     pub(crate) fn extend(&self) {
-        for meter in &self.meters {
+        for kind in KINDS {
+            let meter = self.meter(kind);
             let used = meter.used.load(Ordering::Relaxed);
             let limit = meter.limit.load(Ordering::Relaxed);
-            if limit == NONE || used < limit {
+            if limit == NONE || done(kind, used) < limit {
                 continue;
             }
             let fifth = (meter.original.load(Ordering::Relaxed) / 5).max(1);
@@ -189,7 +203,7 @@ impl Budget {
     }
 
     fn meter(&self, kind: BudgetKind) -> &Meter {
-        let [cost, tokens, bytes_out, bytes_in, requests, connections] = &self.meters;
+        let [cost, tokens, bytes_out, bytes_in, requests, connections, turns] = &self.meters;
         match kind {
             BudgetKind::Cost => cost,
             BudgetKind::Tokens => tokens,
@@ -197,11 +211,13 @@ impl Budget {
             BudgetKind::BytesIn => bytes_in,
             BudgetKind::Requests => requests,
             BudgetKind::Connections => connections,
+            BudgetKind::Turns => turns,
         }
     }
 
-    fn flow_of(&self, meter: &Meter) -> Flow {
-        let used = meter.used.load(Ordering::Relaxed);
+    fn flow_of(&self, kind: BudgetKind) -> Flow {
+        let meter = self.meter(kind);
+        let used = done(kind, meter.used.load(Ordering::Relaxed));
         let limit = meter.limit.load(Ordering::Relaxed);
         match step_of(used, limit, self.attendance) {
             None | Some(BudgetStep::Warn) => Flow::Go,
@@ -212,6 +228,7 @@ impl Budget {
 
     fn mark(&self, kind: BudgetKind, used: u64) {
         let meter = self.meter(kind);
+        let used = done(kind, used);
         let limit = meter.limit.load(Ordering::Relaxed);
         let Some(step) = step_of(used, limit, self.attendance) else {
             return;
@@ -234,6 +251,20 @@ impl Budget {
     }
 }
 
+/// What counts as used. A turn is counted before it is taken, so that several at once cannot pass together; the one that
+/// is asked for is not used yet, and a run may take as many as its limit says.
+fn done(kind: BudgetKind, used: u64) -> u64 {
+    match kind {
+        BudgetKind::Turns => used.saturating_sub(1),
+        BudgetKind::Cost
+        | BudgetKind::Tokens
+        | BudgetKind::BytesOut
+        | BudgetKind::BytesIn
+        | BudgetKind::Requests
+        | BudgetKind::Connections => used,
+    }
+}
+
 /// The mark that `used` has passed. A limit of 0 allows nothing.
 fn step_of(used: u64, limit: u64, attendance: Attendance) -> Option<BudgetStep> {
     if limit == NONE {
@@ -251,7 +282,7 @@ fn step_of(used: u64, limit: u64, attendance: Attendance) -> Option<BudgetStep> 
 }
 
 impl Limits {
-    fn list(self) -> [u64; 6] {
+    fn list(self) -> [u64; 7] {
         let Self {
             cost,
             tokens,
@@ -259,8 +290,9 @@ impl Limits {
             bytes_in,
             requests,
             connections,
+            turns,
         } = self;
-        [cost, tokens, bytes_out, bytes_in, requests, connections].map(|limit| limit.unwrap_or(NONE))
+        [cost, tokens, bytes_out, bytes_in, requests, connections, turns].map(|limit| limit.unwrap_or(NONE))
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! **Trust:** the destination and the first bytes come from the agent. Nothing is passed on before both agree.
 use crate::budget::Flow;
+use crate::canary::Seen;
 use crate::denial::{Asked, Denial, Grounds};
 use crate::dial::{self, Purpose, Upstream};
 use crate::hello::{self, ACCESS_DENIED, HelloError};
@@ -51,6 +52,10 @@ pub(crate) struct Admitted {
 /// Judges a connection by its name. Nothing has been looked up or dialled.
 pub(crate) async fn admit(state: &State, via: Via) -> Result<Admitted, Denial> {
     let asked = Asked::connection(&via);
+    // Before the rules: that it was tried is worth knowing even where they refuse it.
+    if state.canary.in_name(via.host.as_str()) {
+        return Err(state.deny(&asked, &Seen::Name.grounds()).await);
+    }
     let generation = state.generation();
     let (way, admission, decision) = match generation.policy.connect(&via.host, via.port) {
         ConnectVerdict::Deny(decision) => return Err(state.deny(&asked, &Grounds::from(&decision)).await),

@@ -11,6 +11,7 @@
 mod accept;
 mod broker;
 mod budget;
+mod canary;
 mod carry;
 mod denial;
 mod denials;

@@ -61,6 +61,11 @@ impl Needles {
         self.list.is_empty()
     }
 
+    /// The length of the longest.
+    pub(crate) fn longest(&self) -> usize {
+        self.list.first().map_or(0, |needle| needle.text.len())
+    }
+
     /// Whether any of them stands in `text`.
     pub(crate) fn found_in(&self, text: &[u8]) -> bool {
         (0..text.len()).any(|at| {

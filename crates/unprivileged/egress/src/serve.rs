@@ -132,6 +132,7 @@ async fn configured(link: &Link) -> io::Result<Option<(Arc<State>, Outbox)>> {
             version,
             run,
             attended,
+            canary,
         } = frame
         else {
             return Err(io::Error::other("control spoke before it configured"));
@@ -149,7 +150,10 @@ async fn configured(link: &Link) -> io::Result<Option<(Arc<State>, Outbox)>> {
         let made = documents(&descriptors)
             .and_then(|(policy, secrets, authority)| State::new(run, attendance, policy, secrets, authority));
         match made {
-            Ok(made) => return Ok(Some(made)),
+            Ok(made) => {
+                made.0.canary.arm(&canary);
+                return Ok(Some(made));
+            }
             Err(fault) => link.send(&FromEgress::Refused(fault)).await?,
         }
     }

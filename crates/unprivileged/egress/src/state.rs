@@ -2,6 +2,7 @@
 //!
 //! **Trust:** made from control's configuration. The table is replaced as a whole or not at all.
 use crate::budget::{Attendance, Budget, Limits};
+use crate::canary::Canary;
 use crate::denial::{Asked, Denial, Grounds, Pace};
 use crate::denials::Denials;
 use crate::dns::Synthetic;
@@ -52,6 +53,8 @@ pub(crate) struct State {
     pub budget: Budget,
     /// Credentials.
     pub secrets: Secrets,
+    /// The decoy credential.
+    pub canary: Canary,
     /// Commits of earlier pushes.
     pub commits: Known,
     /// The run's own certificate authority, where some rule needs to look into TLS.
@@ -107,6 +110,7 @@ impl State {
             pipes: Pipes::new(),
             budget,
             secrets: Secrets::new(secrets),
+            canary: Canary::default(),
             commits: Known::default(),
             authority,
             current: RwLock::new(Arc::new(Generation { number: 0, policy })),
@@ -236,6 +240,7 @@ fn limits_of(policy: &NetPolicy) -> Limits {
         bytes_in: budget.bytes_in,
         requests: budget.requests,
         connections: budget.connections,
+        turns: budget.turns,
     }
 }
 

@@ -135,6 +135,7 @@ impl Effective {
         lines.list("approvals.reviewers", &budgets.reviewers);
         lines.value("audit.level", budgets.audit_level.as_ref());
         lines.list("audit.redact", &budgets.redact);
+        lines.value("audit.canary", budgets.canary.as_ref());
         lines.0.join("\n")
     }
 

@@ -159,6 +159,8 @@ pub struct Budgets {
     pub audit_level: Option<Sourced<AuditLevel>>,
     /// What is blacked out.
     pub redact: Vec<Sourced<String>>,
+    /// Whether a decoy credential lies in the run's home directory; `None`: it does.
+    pub canary: Option<Sourced<bool>>,
 }
 
 /// The merged policy.

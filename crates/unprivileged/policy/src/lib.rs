@@ -27,7 +27,9 @@ mod net;
 mod netrule;
 mod pathrule;
 mod plan;
+mod preamble;
 mod presets;
+pub mod profile;
 mod query;
 mod request;
 mod score;
@@ -67,10 +69,13 @@ pub use plan::{
     EgressMaterial, FsFacts, LentCache, Needs, PathFact, PathKind, PlanLine, Planned, Rendered, TreeNeed,
     hidden_below, needs, plan, render_dry_run, writes_below,
 };
+pub use preamble::{MAX_PREAMBLE, PreambleFacts, preamble, prompt_with};
 pub use presets::{SandboxMode, default_layers, floor, names, preset, sandbox_preset};
+pub use profile::{PROFILE_SCHEMA, Profile, PromptBy};
 pub use query::{NetQuery, Query};
 pub use request::{Grant, LaunchRequest, Verdict, decide_launch};
 pub use score::{Contribution, Score, score};
 pub use selftest::{TestReport, selftest};
 pub use terms::{Operation, Operations, Terms};
+pub use text::nearest;
 pub use tiers::{DangerEntry, Tier, danger_matrix};

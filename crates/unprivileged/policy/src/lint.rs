@@ -94,7 +94,7 @@ fn waiting(effective: &Effective, findings: &mut Vec<Finding>) {
     let Budgets {
         usd: _,
         tokens: _,
-        turns,
+        turns: _,
         bytes_out: _,
         bytes_in: _,
         requests: _,
@@ -105,15 +105,8 @@ fn waiting(effective: &Effective, findings: &mut Vec<Finding>) {
         reviewers,
         audit_level,
         redact,
+        canary: _,
     } = &effective.budgets;
-    let turns = turns.as_ref().map(|s| &s.origin);
-    turns.into_iter().for_each(|origin| {
-        add(
-            "budget.turns",
-            origin,
-            "this build does not count an agent's turns",
-        )
-    });
     let asked = "this build asks whoever started the run, and denies what nobody answers";
     let approvals = [
         ("approvals.onTimeout", on_timeout.as_ref().map(|s| &s.origin)),

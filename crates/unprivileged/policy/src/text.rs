@@ -1,7 +1,8 @@
 //! Small text helpers: nearest spelling for "did you mean", and text that is safe to print.
 
 /// The candidate nearest to `word`, if near enough to be a slip of the finger.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // Long words are no slips, and the distance costs the product of the lengths.
     if word.len() > 64 {
         return None;

@@ -35,6 +35,7 @@ const GOOD: &[&str] = &[
     r#"{"version": 1, "budget": {"usd": 0.25, "onExceed": "stop"}}"#,
     r#"{"version": 1, "approvals": {"timeout": "15m", "onTimeout": "deny", "reviewers": ["@me"]}}"#,
     r#"{"version": 1, "audit": {"level": "full", "redact": ["sk-*"]}}"#,
+    r#"{"version": 1, "audit": {"canary": false}}"#,
     r#"{"version": 1, "tests": [{"can": "net GET https://a.com/x", "is": "allow"}, {"can": "read ~/.ssh/id", "is": "deny"}, {"can": "tool Read", "is": "ask"}]}"#,
     r#"{"version": 1, "fs": {}, "net": {}, "exec": {}, "tools": {}, "env": {}, "secrets": [], "git": {}, "limits": {}, "budget": {}, "tests": []}"#,
 ];
@@ -153,6 +154,7 @@ const BAD: &[&str] = &[
     r#"{"version": 1, "budget": {"usd": -1}}"#,
     r#"{"version": 1, "approvals": {"onTimeout": "allow"}}"#,
     r#"{"version": 1, "audit": {"level": "none"}}"#,
+    r#"{"version": 1, "audit": {"canary": "no"}}"#,
     r#"{"version": 1, "extends": ["default"]}"#,
     r#"{"version": 1, "extends": ["preset:Default"]}"#,
     r#"{"version": 1, "mode": "off"}"#,

@@ -63,6 +63,7 @@ fn certificates_lie_in_the_attachments_where_the_plan_says_and_a_set_variable_st
         bundle: Some(b"PEM".to_vec()),
         trust_store: Some(b"STORE".to_vec()),
         placeholders: Vec::new(),
+        decoy: None,
     };
     let policy = r#"{"version":1,"env":{"set":{"PIP_CERT":"/mine.pem"}}}"#;
     let (planned, attachments) = with(policy, material);

@@ -48,9 +48,9 @@ fn dead_wide_and_unenforceable_rules_are_found_where_they_stand() {
 #[test]
 fn what_nothing_acts_on_yet_is_said_and_not_silently_accepted() {
     let user = r#"{"version": 1, "mode": "audit",
-      "budget": {"usd": 5, "turns": 50}, "approvals": {"reviewers": ["@me"]}, "audit": {"redact": ["sk-*"]}}"#;
+      "budget": {"usd": 5}, "approvals": {"reviewers": ["@me"]}, "audit": {"redact": ["sk-*"]}}"#;
     let found = lint(&merged(&with_default(&[(User, user)])));
-    for rule in ["budget.turns", "approvals.reviewers", "audit.redact sk-*"] {
+    for rule in ["approvals.reviewers", "audit.redact sk-*"] {
         assert!(
             found
                 .iter()

@@ -2,3 +2,20 @@
 //!
 //! **Trust:** runs as the service user. Every byte of a request is untrusted; everything an agent said is shown as data.
 #![forbid(unsafe_code)]
+
+mod app;
+pub mod client;
+mod dto;
+mod errors;
+mod guard;
+mod json;
+mod metrics;
+pub mod openapi;
+mod options;
+mod outward;
+mod routes;
+mod server;
+mod webhook;
+
+pub use options::{InTheOpen, ServeOptions};
+pub use server::{Serves, serve};

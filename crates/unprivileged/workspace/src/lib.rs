@@ -6,7 +6,7 @@
 
 pub mod apply;
 pub mod audit_delta;
-mod base64;
+pub mod base64;
 pub mod beneath;
 pub mod blobs;
 mod contents;

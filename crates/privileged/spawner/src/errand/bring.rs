@@ -1,6 +1,7 @@
 //! Bringing a path of the host into a sandbox: opened by name without symlinks, cloned, restricted, covered, attached.
 use super::inside::{Skeleton, enter_mounts, enter_user, open_place};
 use super::{Rooms, fault};
+use crate::bounds::Bounds;
 use crate::idmap;
 use bastle_contract::grants::{Cover, CoverKind, GrantOrder, place_of};
 use bastle_contract::{AbsPath, Access, Fault, FromSpawner};
@@ -17,7 +18,7 @@ const STAGE: &str = "/.mask/stage";
 const EMPTY: [&str; 2] = ["/.mask/file", "/.mask/directory"];
 
 pub(super) fn bring(
-    rooms: &Rooms,
+    (rooms, bounds): (&Rooms, Option<&Bounds>),
     mounts: BorrowedFd<'_>,
     order: GrantOrder,
     judged: &OwnedFd,
@@ -28,9 +29,9 @@ pub(super) fn bring(
         Access::ReadWrite => Attributes::default(),
     };
     let (tree, kind) = if rustix::process::geteuid().is_root() {
-        let (opened, kind) = open(&path, judged)?;
+        let (opened, kind) = open(&path, order.access, judged, bounds)?;
         let tree = tree::detach(&opened, extra).map_err(|error| fault(&path, "clone", error))?;
-        idmap::show_owned(&tree, &opened, rooms.identity)?;
+        idmap::show_owned(&tree, &opened, rooms.identity, bounds)?;
         enter_user(rooms, &path)?;
         (tree, kind)
     } else {
@@ -40,7 +41,7 @@ pub(super) fn bring(
         // Private: what the host mounts below the path later must not follow it inside.
         rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
             .map_err(|error| fault(&path, "private mounts", error))?;
-        let (opened, kind) = open(&path, judged)?;
+        let (opened, kind) = open(&path, order.access, judged, bounds)?;
         let tree = tree::detach(&opened, extra).map_err(|error| fault(&path, "clone", error))?;
         (tree, kind)
     };
@@ -50,8 +51,13 @@ pub(super) fn bring(
 }
 
 /// Opens the path and makes sure that it is what was judged.
-fn open(path: &AbsPath, judged: &OwnedFd) -> Result<(OwnedFd, FileType), Fault> {
-    let opened = tree::open_exactly(path.as_path()).map_err(|error| fault(path, "open", error))?;
+fn open(
+    path: &AbsPath,
+    access: Access,
+    judged: &OwnedFd,
+    bounds: Option<&Bounds>,
+) -> Result<(OwnedFd, FileType), Fault> {
+    let opened = idmap::open(path, access, bounds).map_err(|error| fault(path, "open", error))?;
     let identity = |fd: &OwnedFd| {
         rustix::fs::fstat(fd)
             .map(|stat| (stat.st_dev, stat.st_ino, FileType::from_raw_mode(stat.st_mode)))

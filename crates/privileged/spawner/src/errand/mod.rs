@@ -11,6 +11,7 @@ mod holders;
 mod inside;
 mod take;
 
+use crate::bounds::Bounds;
 use crate::launch::Running;
 use bastle_contract::grants::GrantOrder;
 use bastle_contract::{AbsPath, Code, Fault, FromSpawner, IdMapping, socket};
@@ -71,7 +72,7 @@ impl Errand {
             Cloned::Child => {
                 drop(ours);
                 let word = settle(&theirs, (rooms, mounts), &task)
-                    .and_then(|()| carry_out(rooms, mounts.as_fd(), task))
+                    .and_then(|()| carry_out((rooms, running.bounds.as_ref()), mounts.as_fd(), task))
                     .unwrap_or_else(|fault| FromSpawner::GrantFailed { path, fault });
                 let told = socket::send(&theirs, &word, &[]);
                 bastle_sys::exec::exit(u8::from(told.is_err()))
@@ -121,9 +122,13 @@ fn settle(line: &OwnedFd, (rooms, mounts): (&Rooms, &OwnedFd), task: &Task) -> R
     Ok(())
 }
 
-fn carry_out(rooms: &Rooms, mounts: BorrowedFd<'_>, task: Task) -> Result<FromSpawner, Fault> {
+fn carry_out(
+    (rooms, bounds): (&Rooms, Option<&Bounds>),
+    mounts: BorrowedFd<'_>,
+    task: Task,
+) -> Result<FromSpawner, Fault> {
     match task {
-        Task::Bring(order, judged) => bring::bring(rooms, mounts, order, &judged),
+        Task::Bring(order, judged) => bring::bring((rooms, bounds), mounts, order, &judged),
         Task::Take(path) => take::take(rooms, mounts, path),
     }
 }

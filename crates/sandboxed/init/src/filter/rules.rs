@@ -223,19 +223,27 @@ pub(super) fn for_agent(spec: FilterSpec) -> Rules {
 }
 
 /// init's own rules: what the agent may do plus what the guard needs, without hand-over.
+///
+/// A command that is started beside the agent is a copy of init and has this filter below the agent's own. Of two
+/// filters the stricter word counts, so nothing here may be stricter than there.
 pub(super) fn for_init() -> Rules {
     let mut rules = common();
     allow_debuggers(&mut rules);
-    let also = [SYS_openat, SYS_pidfd_open, SYS_pidfd_getfd, SYS_openat2];
-    for (number, _) in NAMING.iter().chain(NAMING_HERE).chain(REMOVING).chain(WRITING) {
+    let mut also = vec![SYS_openat, SYS_pidfd_open, SYS_pidfd_getfd, SYS_openat2];
+    #[cfg(target_arch = "x86_64")]
+    also.push(SYS_open);
+    also.extend_from_slice(MOVING);
+    let named = [NAMING, NAMING_HERE, REMOVING, WRITING, EXECUTING];
+    for (number, _) in named.into_iter().flatten() {
         rules.insert(*number, plain(Action::Allow));
     }
     for number in also {
         rules.insert(number, plain(Action::Allow));
     }
-    // PID 1 starts nothing any more.
-    for (number, _) in EXECUTING {
-        rules.insert(*number, plain(Action::Fail(EPERM)));
+    // This filter has no listener: for init these answer ENOSYS. For a copy with the agent's filter on top that one's
+    // listener hears them, so that such an attempt is told as the agent's is.
+    for (number, _) in TOLD {
+        rules.insert(*number, plain(Action::HandOver));
     }
     rules
 }
@@ -381,5 +389,62 @@ fn plain(action: Action) -> Rule {
     Rule {
         cases: Vec::new(),
         otherwise: action,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fails(action: Action) -> bool {
+        matches!(action, Action::Fail(_))
+    }
+
+    #[test]
+    fn nothing_that_the_agent_may_do_is_refused_by_the_filter_that_further_commands_have_below() {
+        let init = for_init();
+        let flags = [false, true];
+        let every = flags.into_iter().flat_map(|debuggers| {
+            flags.into_iter().map(move |counting| FilterSpec {
+                debuggers,
+                counting,
+                watched: false,
+                pinned: false,
+            })
+        });
+        for spec in every {
+            for (number, agents) in for_agent(spec) {
+                let may = !fails(agents.otherwise) || agents.cases.iter().any(|case| !fails(case.action));
+                if !may {
+                    continue;
+                }
+                let Some(own) = init.get(&number) else {
+                    panic!("call {number} is refused below");
+                };
+                let stricter = own
+                    .cases
+                    .iter()
+                    .any(|case| fails(case.action) && !agents.cases.contains(case));
+                assert!(!stricter, "call {number} is refused below for some arguments");
+                assert!(
+                    !fails(own.otherwise) || fails(agents.otherwise),
+                    "call {number} is refused below"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_call_that_is_told_is_not_allowed_to_init_itself() {
+        let init = for_init();
+        for (number, name) in TOLD {
+            let rule = init.get(number).unwrap();
+            // Without a listener this is ENOSYS: refused.
+            assert_eq!(
+                (rule.otherwise, rule.cases.len()),
+                (Action::HandOver, 0),
+                "{name}"
+            );
+        }
     }
 }

@@ -18,6 +18,8 @@ pub(super) struct Waiting(Vec<Pending>);
 #[derive(Debug)]
 struct Pending {
     id: u64,
+    /// Of which the call waits: each command beside the agent has one of its own.
+    listener: Arc<OwnedFd>,
     fifo: Arc<OwnedFd>,
     thread: JoinHandle<()>,
 }
@@ -34,10 +36,11 @@ impl Waiting {
     ) -> Result<(), Errno> {
         self.0.retain(|pending| !pending.thread.is_finished());
         if self.0.len() >= MOST {
-            self.wake_abandoned(listener);
+            self.wake_abandoned();
             return Err(Errno::AGAIN);
         }
-        let listener = listener.try_clone_to_owned().map_err(|_| Errno::MFILE)?;
+        let listener = Arc::new(listener.try_clone_to_owned().map_err(|_| Errno::MFILE)?);
+        let hears = Arc::clone(&listener);
         let fifo = Arc::new(fifo);
         let target = Arc::clone(&fifo);
         let wait = move || {
@@ -48,23 +51,28 @@ impl Waiting {
                 Mode::empty(),
             );
             // Nobody is left to tell: when answering fails, the listener is gone and with it the caller.
-            drop(answer(listener.as_fd(), id, opened, close_on_exec));
+            drop(answer(hears.as_fd(), id, opened, close_on_exec));
         };
         let thread = Builder::new()
             .stack_size(STACK)
             .spawn(wait)
             .map_err(|_| Errno::AGAIN)?;
-        self.0.push(Pending { id, fifo, thread });
+        self.0.push(Pending {
+            id,
+            listener,
+            fifo,
+            thread,
+        });
         Ok(())
     }
 
     /// A caller that was killed leaves its thread behind; being its other side for a moment ends it.
-    fn wake_abandoned(&self, listener: BorrowedFd<'_>) {
+    fn wake_abandoned(&self) {
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         for pending in self
             .0
             .iter()
-            .filter(|pending| !seccomp::still_waiting(listener, pending.id))
+            .filter(|pending| !seccomp::still_waiting(pending.listener.as_fd(), pending.id))
         {
             drop(rustix::fs::openat(
                 CWD,

@@ -4,6 +4,12 @@ use bastle_contract::{Guarantee, LaunchPlan, ProbeResult};
 use std::os::fd::RawFd;
 
 pub(super) fn probe(plan: &LaunchPlan, own: RawFd, results: &mut Vec<ProbeResult>) {
+    stray(own, results);
+    environment(plan, results);
+}
+
+/// Looks for descriptors besides the standard streams and `own`.
+pub(super) fn stray(own: RawFd, results: &mut Vec<ProbeResult>) {
     let open: Vec<RawFd> = std::fs::read_dir("/proc/self/fd")
         .map(|entries| {
             entries
@@ -31,7 +37,9 @@ pub(super) fn probe(plan: &LaunchPlan, own: RawFd, results: &mut Vec<ProbeResult
         )
         .judge(observed, &control),
     );
+}
 
+fn environment(plan: &LaunchPlan, results: &mut Vec<ProbeResult>) {
     let environment = crate::agent::environment(plan);
     let stray: Vec<&String> = environment
         .iter()

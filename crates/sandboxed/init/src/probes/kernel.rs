@@ -8,16 +8,21 @@ use std::os::fd::AsFd;
 
 pub(super) fn probe(_plan: &LaunchPlan, baseline: &Baseline, results: &mut Vec<ProbeResult>) {
     capabilities(baseline, results);
+    no_new_privs(results);
+    filter(baseline, results);
+    namespaces(results);
+    leader(results);
+    terminal_input(results);
+}
+
+pub(super) fn no_new_privs(results: &mut Vec<ProbeResult>) {
     let set = rustix::thread::no_new_privs()
         .map_or_else(|errno| errno.to_string(), |set| u8::from(set).to_string());
     let control = Control::new("the flag can be read", rustix::thread::no_new_privs().is_ok());
     results.push(Probe::new(Guarantee::NoNewPrivs, "read no_new_privs", "1").judge(set, &control));
-    filter(baseline, results);
-    namespaces(results);
-    session(results);
 }
 
-fn capabilities(baseline: &Baseline, results: &mut Vec<ProbeResult>) {
+pub(super) fn capabilities(baseline: &Baseline, results: &mut Vec<ProbeResult>) {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let sets: Vec<&str> = status.lines().filter(|line| line.starts_with("Cap")).collect();
     let held: Vec<&&str> = sets
@@ -134,7 +139,7 @@ fn namespaces(results: &mut Vec<ProbeResult>) {
     );
 }
 
-fn session(results: &mut Vec<ProbeResult>) {
+pub(super) fn leader(results: &mut Vec<ProbeResult>) {
     let own = i64::from(rustix::process::getpid().as_raw_nonzero().get());
     let leader = probe::session();
     let control = Control::new("the session can be read", leader.is_ok());
@@ -151,6 +156,9 @@ fn session(results: &mut Vec<ProbeResult>) {
         )
         .judge(observed, &control),
     );
+}
+
+fn terminal_input(results: &mut Vec<ProbeResult>) {
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     // A request that is let through answers ENOTTY on a file that is no terminal.
     let passes = null

@@ -2,6 +2,7 @@
 //! that becomes the agent, or for what mounts and namespaces alone hold by init, which has the same ones and the same
 //! Landlock domain. What was not proven is not claimed.
 mod baseline;
+mod command;
 mod descriptors;
 mod egress;
 mod files;
@@ -14,6 +15,7 @@ use rustix::io::Errno;
 use std::os::fd::RawFd;
 
 pub(crate) use baseline::Baseline;
+pub(crate) use command::of_command;
 
 /// Probes of what init and the agent's process have in common: mounts, namespaces and Landlock. Init runs them while the other
 /// one puts its filter on.

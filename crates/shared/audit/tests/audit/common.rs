@@ -4,9 +4,9 @@ use bastle_contract::egress::{
     BudgetKind, BudgetReached, BudgetStep, Face, NetClosed, NetDecision, NetVerdict,
 };
 use bastle_contract::{
-    Argv, BackendKind, CapabilityStatement, ChangeSight, ChangeSort, Code, DenialKind, Denied, Digest,
-    ExecSeen, Fault, FileChange, FileSeen, FileState, FileUse, FilesTold, Guarantee, IdMapping, LimitHit,
-    LimitKind, ProbeResult, ReadSight, RunId, Usage, Verdict, Waiver,
+    AbsPath, Argv, BackendKind, CapabilityStatement, ChangeSight, ChangeSort, Code, DenialKind, Denied,
+    Digest, ExecSeen, Fault, FileChange, FileSeen, FileState, FileUse, FilesTold, Guarantee, IdMapping,
+    LimitHit, LimitKind, ProbeResult, ReadSight, RunId, Usage, Verdict, Waiver,
 };
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -169,6 +169,24 @@ fn files(events: &mut Vec<AuditEvent>) {
             recovered: true,
         }));
     }
+    beside(events);
+}
+
+/// Further commands in the run, caches, and what changed on the host afterwards.
+fn beside(events: &mut Vec<AuditEvent>) {
+    events.push(AuditEvent::ExecRequested {
+        id: 1,
+        by: "socket".into(),
+        argv: Argv::try_from(vec!["sh".to_owned(), "-c".to_owned(), "\u{1b}[2J".to_owned()]).unwrap(),
+        env: vec!["TERM".into()],
+        cwd: Some(AbsPath::try_from("/w".to_owned()).unwrap()),
+        tty: true,
+    });
+    events.push(AuditEvent::ExecEnded {
+        id: 1,
+        exit: Exit::Signal(9),
+        reason: Some("the run ended".into()),
+    });
     events.push(AuditEvent::CacheLent {
         cache: "cargo".into(),
         files: 9,

@@ -1,8 +1,8 @@
-//! `bastle allow`, `deny`, `revoke`, `ps` and `policy reload`: talking to a run that lives.
+//! `bastle allow`, `deny`, `revoke` and `policy reload`: talking to a run that lives.
 use super::grant;
 use super::source::state_dir;
 use crate::context::{Context, Ended, Failed, Format};
-use crate::render::{Paint, Table, bytes, clean};
+use crate::render::clean;
 use bastle_contract::{Code, Fault, RunId};
 use bastle_control::live::{self, Command, Scope};
 use serde_json::{Value, json};
@@ -47,14 +47,6 @@ pub(crate) struct DenyArgs {
     pub(crate) json: bool,
 }
 
-/// Arguments of `ps`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct PsArgs {
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 impl AllowArgs {
     fn format(&self) -> Format {
         if self.json { Format::Json } else { Format::Human }
@@ -75,7 +67,16 @@ pub(crate) fn allow(args: &AllowArgs, cx: &Context) -> Ended {
         (false, true) => Scope::Session,
         (false, false) => usual_scope(&args.run, &target)?,
     };
-    say(&args.run, &Command::Allow { target, scope }, args.format(), cx)
+    say(
+        &args.run,
+        &Command::Allow {
+            target,
+            scope,
+            hash: None,
+        },
+        args.format(),
+        cx,
+    )
 }
 
 /// A question is about one request; a rule, or a denial that is over, is about the rest of the run.
@@ -92,7 +93,12 @@ fn usual_scope(run: &str, id: &str) -> Result<Scope, Failed> {
 /// Refuses.
 pub(crate) fn deny(args: &DenyArgs, cx: &Context) -> Ended {
     let target = target(&args.target)?;
-    say(&args.run, &Command::Deny { target }, args.format(), cx)
+    say(
+        &args.run,
+        &Command::Deny { target, hash: None },
+        args.format(),
+        cx,
+    )
 }
 
 /// Takes a rule or a path back.
@@ -180,7 +186,7 @@ fn told(run: &RunId, result: &Value) -> String {
 }
 
 /// The living run that a person means.
-fn find(state: &Path, name: &str) -> Result<RunId, Fault> {
+pub(super) fn find(state: &Path, name: &str) -> Result<RunId, Fault> {
     let living = live::living(state);
     if let Some(exact) = living.iter().find(|run| run.as_str() == name) {
         return Ok(exact.clone());
@@ -202,46 +208,4 @@ fn find(state: &Path, name: &str) -> Result<RunId, Fault> {
         )
         .help("bastle ps")),
     }
-}
-
-/// Lists living runs.
-pub(crate) fn ps(args: &PsArgs, cx: &Context) -> Ended {
-    let state = state_dir()?;
-    let statuses: Vec<Value> = live::living(&state)
-        .iter()
-        .filter_map(|run| live::ask(&state, run, &Command::Status {}).ok())
-        .collect();
-    if args.json {
-        cx.print_json(&json!({ "schema": "bastle.ps/v1", "runs": statuses }))?;
-        return Ok(0);
-    }
-    let mut table = Table::new(&[
-        "NAME", "REQUESTS", "DENIED", "OUT", "IN", "GRANTS", "NEEDS", "COMMAND",
-    ]);
-    for status in &statuses {
-        let number = |key: &str| status["net"][key].as_u64().unwrap_or(0);
-        let words = |value: &Value| -> String {
-            let words = value.as_array().into_iter().flatten().filter_map(Value::as_str);
-            words.collect::<Vec<_>>().join(" ")
-        };
-        table.row([
-            (status["run"].as_str().unwrap_or_default(), Paint::Bold),
-            (&number("requests").to_string(), Paint::Plain),
-            (&number("denied").to_string(), Paint::Plain),
-            (&bytes(number("bytes_out")), Paint::Plain),
-            (&bytes(number("bytes_in")), Paint::Plain),
-            (
-                &status["grants"].as_array().map_or(0, Vec::len).to_string(),
-                Paint::Plain,
-            ),
-            (&words(&status["questions"]), Paint::Warn),
-            (&words(&status["argv"]), Paint::Plain),
-        ]);
-    }
-    if table.is_empty() {
-        cx.note("no run lives");
-        return Ok(0);
-    }
-    cx.print(&table.render(cx.out))?;
-    Ok(0)
 }

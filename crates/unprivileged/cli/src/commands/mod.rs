@@ -1,28 +1,42 @@
 //! The verbs. Each reads its arguments, asks the library crates and returns an exit code.
 pub(crate) mod apply;
+pub(crate) mod approvals;
 pub(crate) mod ask;
+pub(crate) mod attach;
 pub(crate) mod audit;
 mod audit_files;
+pub(crate) mod batch;
 pub(crate) mod bench;
 pub(crate) mod bench_spawner;
 pub(crate) mod cache;
 pub(crate) mod can_i;
 pub(crate) mod completions;
+pub(crate) mod context;
+pub(crate) mod cp;
+pub(crate) mod daemon;
 pub(crate) mod demo;
+mod detach;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod egress;
+pub(crate) mod exec;
 pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod fork;
 pub(crate) mod grant;
 pub(crate) mod host;
+pub(crate) mod inspect;
+mod kept;
 pub(crate) mod learn;
 pub(crate) mod live;
+pub(crate) mod logs;
 pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod policy;
+pub(crate) mod port;
+pub(crate) mod profile;
 pub(crate) mod prune;
+pub(crate) mod ps;
 pub(crate) mod review;
 pub(crate) mod rm;
 pub(crate) mod run;
@@ -30,9 +44,17 @@ pub(crate) mod run_args;
 mod run_copying;
 pub(crate) mod run_voice;
 pub(crate) mod runs;
+pub(crate) mod seal;
 pub(crate) mod secret;
+pub(crate) mod serve;
 pub(crate) mod snapshot;
 pub(crate) mod source;
+pub(crate) mod spawn;
+pub(crate) mod spawner;
+pub(crate) mod stats;
+pub(crate) mod steer;
+pub(crate) mod token;
+pub(crate) mod top;
 pub(crate) mod version;
 pub(crate) mod why;
 
@@ -52,6 +74,14 @@ pub(crate) fn format_of(command: &Command) -> Format {
         Command::Deny(args) | Command::Revoke(args) => args.json,
         Command::Grant(args) => args.json,
         Command::Ps(args) => args.json,
+        Command::Logs(args) => args.json,
+        Command::Stop(args) => args.json,
+        Command::Kill(args) => args.json,
+        Command::Pause(args) | Command::Resume(args) => args.json,
+        Command::Wait(args) => args.json,
+        Command::Inspect(args) => args.json,
+        Command::Cp(args) => args.json,
+        Command::Port(args) => args.json,
         Command::Secret(args) => args.json(),
         Command::Cache(args) => args.json(),
         Command::Ls(args) => args.json,
@@ -62,14 +92,32 @@ pub(crate) fn format_of(command: &Command) -> Format {
         Command::Rollback(args) => args.json,
         Command::Fork(args) => args.json,
         Command::Export(args) => args.json,
+        Command::Seal(args) => args.json,
         Command::Rm(args) => args.json,
         Command::Prune(args) => args.json,
         Command::Learn(args) => args.json(),
+        Command::Daemon(args) => args.json(),
+        Command::Spawn(args) => args.json,
+        Command::Batch(args) => args.json(),
+        Command::Top(args) => args.json,
+        Command::Stats(args) => args.json,
+        Command::Approvals(args) => args.json(),
+        Command::Token(args) => args.json(),
+        Command::Profile(args) => args.json(),
+        Command::Context(args) => args.json(),
         // The first three report by themselves; the others have no JSON.
-        Command::Run(_) | Command::Demo(_) | Command::Doctor(_) | Command::Egress(_) => false,
-        Command::Completions(_) | Command::Man(_) | Command::BenchPolicy(_) | Command::BenchSpawner(_) => {
-            false
-        }
+        Command::Run(_)
+        | Command::Exec(_)
+        | Command::Demo(_)
+        | Command::Doctor(_)
+        | Command::Egress(_)
+        | Command::Serve(_) => false,
+        Command::Attach(_)
+        | Command::Completions(_)
+        | Command::Man(_)
+        | Command::BenchPolicy(_)
+        | Command::BenchSpawner(_)
+        | Command::Spawner(_) => false,
     };
     if json { Format::Json } else { Format::Human }
 }

@@ -1,11 +1,13 @@
-//! `bastle rm`: a run's copy goes, unless work would be lost.
+//! `bastle rm`: a run's copy and what is kept of a run in the background go, unless work would be lost.
+use super::kept::{self, Found};
 use super::review;
 use crate::context::{Context, Ended};
 use bastle_contract::{Code, Digest, Fault};
 use bastle_control::review as control;
 use bastle_control::review::library::path::visible;
+use bastle_control::{keeper, runs::RunDir};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Arguments of `rm`.
 #[derive(Debug, clap::Args)]
@@ -37,9 +39,24 @@ pub(crate) fn run(args: &RmArgs, cx: &Context) -> Ended {
         .transpose()
         .map_err(|error| Fault::new(Code::UsageArgument, "unusable digest", error.to_string()))?;
     let at = review::whereabouts()?;
-    let space = review::open(&at, Some(&args.run), cx)?;
-    let run = space.run().clone();
-    let paths = control::remove(&at.state, space, discard.as_ref())?;
+    let kept = in_background(&at.state, &args.run)?;
+    let name = kept.as_ref().map_or(args.run.as_str(), |dir| dir.name().as_str());
+    let (run, mut paths) = match control::open(&at, Some(name)) {
+        Ok(opened) => {
+            review::tell(&opened.notes, cx);
+            let run = opened.space.run().clone();
+            (run, control::remove(&at.state, opened.space, discard.as_ref())?)
+        }
+        // A run that worked in the project itself has no copy: only its own files go.
+        Err(fault) => match &kept {
+            Some(dir) if fault.code == Code::WorkspaceMissing => (dir.name().clone(), Vec::new()),
+            Some(_) | None => return Err(fault.into()),
+        },
+    };
+    if let Some(dir) = kept {
+        paths.push(dir.path().to_path_buf());
+        dir.remove()?;
+    }
     if args.json {
         cx.print_json(&json!({ "schema": "bastle.rm/v1", "run": run, "paths": shown_all(&paths) }))?;
         return Ok(0);
@@ -53,6 +70,27 @@ pub(crate) fn run(args: &RmArgs, cx: &Context) -> Ended {
         paths.len()
     ));
     Ok(0)
+}
+
+/// The run in the background that is meant, if it is one. One that has not ended is refused.
+fn in_background(state: &Path, name: &str) -> Result<Option<RunDir>, Fault> {
+    // The last run of a project is found by its copy.
+    let Ok(Found::Kept(dir)) = kept::find(state, name) else {
+        return Ok(None);
+    };
+    if name == "@last" {
+        return Ok(None);
+    }
+    let file = keeper::settle(&dir)?;
+    if file.state.is_final() {
+        return Ok(Some(dir));
+    }
+    Err(Fault::new(
+        Code::WorkspaceBusy,
+        format!("run {} has not ended", dir.name()),
+        format!("it is {}", file.state),
+    )
+    .help(format!("bastle stop {}", dir.name())))
 }
 
 /// Every path, escaped.

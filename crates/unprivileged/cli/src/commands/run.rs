@@ -7,13 +7,15 @@ use crate::context::{Context, Format};
 use crate::render::clean;
 use bastle_contract::{Code, ExitCode, Fault, HostFacts, LaunchPlan, RunId};
 use bastle_control::workspaces::{self, Making, Which, WorkEnd, WorkFacts, WorkWish};
-use bastle_control::{Egress, Helpers, Launch, Loaded, Place, Receipt, Rules, Spawner, learn, review};
+use bastle_control::{
+    Egress, Helpers, Launch, Loaded, Place, Receipt, Rules, Sources, Spawner, learn, review,
+};
 use bastle_policy::Planned;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Runs the command; the exit code is the agent's own or one of [`ExitCode`].
 pub(crate) fn run(args: RunArgs, cx: &Context) -> u8 {
@@ -40,6 +42,9 @@ pub(super) struct Prepared {
 fn attempt(args: &RunArgs, cx: &Context) -> Result<u8, Vec<Fault>> {
     let one = |fault| vec![fault];
     not_nested().map_err(one)?;
+    if args.detach && !args.dry_run_policy {
+        return super::detach::run(args, cx);
+    }
     let backend = args.chosen_backend().map_err(one)?;
     // The agent's output must not mix with the JSON object, whichever backend runs it.
     let out = if args.json && !args.dry_run_policy {
@@ -65,15 +70,8 @@ fn attempt(args: &RunArgs, cx: &Context) -> Result<u8, Vec<Fault>> {
 
 fn prepare(args: &RunArgs) -> Result<Prepared, Vec<Fault>> {
     let one = |fault| vec![fault];
-    let (place, from) = place(args).map_err(one)?;
-    let here = std::env::current_dir().map_err(|error| {
-        one(Fault::new(
-            Code::WorkspaceInvalid,
-            "the current directory cannot be used",
-            error.to_string(),
-        ))
-    })?;
-    let sources = args.sources(&here, &place.home)?;
+    let (place, from) = from_whom(args).map_err(one)?;
+    let (_, sources) = sources_here(args, &place)?;
     let mut loaded = bastle_control::load(&place, &sources)?;
     let rules = Rules::new(&place, &sources, &mut loaded).map_err(one)?;
     let stdio = args.stdio().map_err(one)?;
@@ -95,8 +93,21 @@ fn prepare(args: &RunArgs) -> Result<Prepared, Vec<Fault>> {
     })
 }
 
+/// The current directory, and what the flags say about policy when they are read there.
+pub(super) fn sources_here(args: &RunArgs, place: &Place) -> Result<(PathBuf, Sources), Vec<Fault>> {
+    let here = std::env::current_dir().map_err(|error| {
+        vec![Fault::new(
+            Code::WorkspaceInvalid,
+            "the current directory cannot be used",
+            error.to_string(),
+        )]
+    })?;
+    let sources = args.sources(&here, &place.home)?;
+    Ok((here, sources))
+}
+
 /// Where the run happens, and whose tree it begins with: that run's project is this run's.
-fn place(args: &RunArgs) -> Result<(Place, Option<(RunId, Which)>), Fault> {
+pub(super) fn from_whom(args: &RunArgs) -> Result<(Place, Option<(RunId, Which)>), Fault> {
     let Some((name, which)) = args.origin()? else {
         return Place::find(args.workspace_dir.as_deref()).map(|place| (place, None));
     };

@@ -6,6 +6,8 @@
 mod network;
 mod variables;
 
+pub(crate) use variables::variable;
+
 use bastle_contract::{AbsPath, Argv, Code, Fault, LimitKind, RunId, Stdio, Waiver};
 use bastle_control::workspaces::{self, Which, WorkMode};
 use bastle_control::{AFTERWARDS, Sources, review};
@@ -26,6 +28,7 @@ Examples:
   bastle run --allow-net example.com -- curl https://example.com/
   bastle run --secret GH_TOKEN=store:gh@api.github.com -- gh pr list
   bastle run --dry-run-policy -- claude      show the plan, execute nothing
+  bastle run -d --tag task=login -- claude -p 'fix the login test'
 
 Exit codes: the command's own; 124 timeout; 125 bastle failed (also wrong use and bad policy);
 126 cannot be executed; 127 not found; 128+N killed by signal N; 77 denials with --fail-on-deny;
@@ -118,7 +121,22 @@ pub(crate) struct RunArgs {
     /// Name of the run
     #[arg(long, value_name = "NAME", env = "BASTLE_NAME", help_heading = "Run")]
     pub(crate) name: Option<String>,
-    /// Accepted for habit: standard input is always connected
+    /// Run in the background: prints the name and returns when the agent works
+    #[arg(short, long, env = "BASTLE_DETACH", value_parser = FalseyValueParser::new(), help_heading = "Run")]
+    pub(crate) detach: bool,
+    /// Label of a run in the background (repeatable)
+    #[arg(
+        long,
+        value_name = "KEY=VALUE",
+        env = "BASTLE_TAG",
+        requires = "detach",
+        help_heading = "Run"
+    )]
+    pub(crate) tag: Vec<String>,
+    /// Questions of a run in the background wait for `bastle allow`; else they are answered with no
+    #[arg(long, env = "BASTLE_ATTENDED", value_parser = FalseyValueParser::new(), requires = "detach", help_heading = "Run")]
+    pub(crate) attended: bool,
+    /// With -d its input stays open for `bastle attach`; else standard input is always connected
     #[arg(short, long, env = "BASTLE_INTERACTIVE", value_parser = FalseyValueParser::new(), help_heading = "Run")]
     pub(crate) interactive: bool,
     /// Give the agent a terminal of its own (default when input and output are one)
@@ -272,7 +290,7 @@ impl RunArgs {
     }
 
     /// The flags as a policy document, or `None` when they say nothing.
-    fn document(&self, here: &Path, home: &AbsPath) -> Result<Option<String>, Fault> {
+    pub(super) fn document(&self, here: &Path, home: &AbsPath) -> Result<Option<String>, Fault> {
         let mut fs = Map::new();
         // The path itself and, where it is a symlink, the place it leads to: one without the other is a dead end.
         let existing = |paths: &[PathBuf]| -> Result<Vec<Value>, Fault> {

@@ -129,7 +129,7 @@ fn home() -> Result<PathBuf, Fault> {
     Ok(std::fs::canonicalize(&home).unwrap_or(home))
 }
 
-fn raw_home() -> Result<PathBuf, Fault> {
+pub(crate) fn raw_home() -> Result<PathBuf, Fault> {
     let home = std::env::var_os("HOME")
         .map(PathBuf::from)
         .filter(|home| home.is_absolute());

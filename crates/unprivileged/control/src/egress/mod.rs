@@ -15,7 +15,7 @@ pub use totals::NetTotals;
 pub(crate) use process::Ready;
 pub(crate) use trust::material;
 
-use crate::secrets::Secrets;
+use crate::secrets::{Canary, Secrets};
 use bastle_contract::egress::Faces;
 use bastle_contract::{Fault, RunId};
 use bastle_policy::NetPolicy;
@@ -39,6 +39,7 @@ pub(crate) struct Setup {
     pub(crate) attendance: Attendance,
     pub(crate) table: NetPolicy,
     pub(crate) secrets: Secrets,
+    pub(crate) canary: Option<Canary>,
     pub(crate) authority: Option<String>,
     pub(crate) kept: Vec<OwnedFd>,
     pub(crate) faces: Faces,
@@ -59,6 +60,7 @@ impl Setup {
             self.attendance,
             &self.table,
             self.secrets.values(),
+            self.canary.as_ref(),
             &self.kept,
         )
     }

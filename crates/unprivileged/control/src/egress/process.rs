@@ -1,6 +1,7 @@
 //! The egress process as a child of this one, over a socket pair. It is fenced before it reads a byte of the agent;
 //! secrets and rules reach it in sealed memory.
 use super::Attendance;
+use crate::secrets::Canary;
 use bastle_contract::egress::{Faces, FromEgress, MAX_EGRESS_DOCUMENT, SecretValue, ToEgress};
 use bastle_contract::{Code, Fault, RunId, WIRE_VERSION, seal, socket};
 use bastle_policy::NetPolicy;
@@ -62,6 +63,7 @@ impl Egress {
         attendance: Attendance,
         table: &NetPolicy,
         secrets: &[SecretValue],
+        canary: Option<&Canary>,
         kept: &[OwnedFd],
     ) -> Result<Ready, Fault> {
         match self.receive()? {
@@ -81,6 +83,7 @@ impl Egress {
             version: WIRE_VERSION,
             run: run.clone(),
             attended: attendance != Attendance::Nobody,
+            canary: canary.map(|canary| canary.values.clone()).unwrap_or_default(),
         };
         self.send_with(&frame, &descriptors)?;
         match self.receive()? {

@@ -30,6 +30,8 @@ pub struct NetTotals {
     pub tokens: u64,
     /// Cost in millionths of a dollar, as far as prices are known.
     pub cost_micro_usd: u64,
+    /// Requests that a model answered.
+    pub turns: u64,
     /// Uses of each secret's name.
     pub secrets: BTreeSet<String>,
     /// How often the egress process was lost.
@@ -67,6 +69,7 @@ impl NetTotals {
         self.bytes_out = self.bytes_out.saturating_add(closed.bytes_out);
         self.bytes_in = self.bytes_in.saturating_add(closed.bytes_in);
         if let Some(model) = &closed.model {
+            self.turns = self.turns.saturating_add(1);
             let used = [model.input, model.output, model.cache_read, model.cache_write];
             self.tokens = used.into_iter().fold(self.tokens, u64::saturating_add);
             self.cost_micro_usd = self
@@ -85,6 +88,7 @@ impl NetTotals {
             bytes_in: left(budget.bytes_in, self.bytes_in),
             requests: left(budget.requests, self.requests),
             connections: left(budget.connections, self.requests),
+            turns: left(budget.turns, self.turns),
             on_exceed: budget.on_exceed,
         }
     }

@@ -23,13 +23,18 @@ const STORE_PASSWORD: &str = "changeit";
 
 /// What the sandbox gets. Without an authority of the run nothing is needed, unless bastle itself was told where the
 /// host's certificates are: clients inside then need to be told too.
-pub(crate) fn material(authority: Option<&str>, placeholders: Vec<(EnvName, String)>) -> EgressMaterial {
+pub(crate) fn material(
+    authority: Option<&str>,
+    placeholders: Vec<(EnvName, String)>,
+    decoy: Option<String>,
+) -> EgressMaterial {
     let named = std::env::var_os("SSL_CERT_FILE");
     if authority.is_none() && named.is_none() {
         return EgressMaterial {
             bundle: None,
             trust_store: None,
             placeholders,
+            decoy,
         };
     }
     let host = named
@@ -48,6 +53,7 @@ pub(crate) fn material(authority: Option<&str>, placeholders: Vec<(EnvName, Stri
         bundle: Some(bundle.into_bytes()),
         trust_store: Some(store),
         placeholders,
+        decoy,
     }
 }
 

@@ -1,19 +1,20 @@
 //! The run's end of its socket. Never waits for a peer: what is not whole yet is looked at again later.
-use super::words::{Command, MOST_LINE};
+use super::peer::{Heard, Held, Listened, Peer};
+use bastle_contract::stream::StreamKind;
 use bastle_contract::{Code, Fault, RunId};
+use rustix::event::PollFlags;
+use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use serde_json::Value;
-use std::io::{ErrorKind, Read, Write};
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Peers at once; a person has one.
-const MOST_PEERS: usize = 8;
-/// How long a peer may take for its line.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Peers at once: those who watch, those who are attached, and every further command has one.
+const MOST_PEERS: usize = 96;
 
 /// The listening socket and its peers. Removed when dropped.
 pub(crate) struct Live {
@@ -21,21 +22,20 @@ pub(crate) struct Live {
     listener: UnixListener,
     peers: Vec<Peer>,
     next: u64,
-}
-
-struct Peer {
-    number: u64,
-    stream: UnixStream,
-    heard: Vec<u8>,
-    until: Instant,
-    /// Its command is being carried out; the answer comes later.
-    waits: bool,
+    /// What came together with something else.
+    early: Vec<(u64, Heard)>,
 }
 
 impl Live {
     /// Makes the socket of a run, and removes what dead runs left.
-    pub(crate) fn open(state: &Path, run: &RunId) -> Result<Self, Fault> {
-        let directory = super::directory(state);
+    pub(crate) fn open(directory: &Path, run: &RunId) -> Result<Self, Fault> {
+        if super::RESERVED.contains(&run.as_str()) {
+            let why = "the daemon's and the spawner's own sockets are called so";
+            return Err(
+                Fault::new(Code::UsageArgument, format!("a run cannot be called {run}"), why)
+                    .help("--name OTHER"),
+            );
+        }
         let path = directory.join(super::name(run));
         let fault = |error: std::io::Error| {
             Fault::new(
@@ -45,13 +45,13 @@ impl Live {
             )
             .help("set XDG_RUNTIME_DIR to a directory of your own")
         };
-        let mut listener = bind(&directory, run);
+        let mut listener = bind(directory, run);
         // A run that ended in this moment took the empty directory with it.
         if listener
             .as_ref()
             .is_err_and(|error| error.kind() == ErrorKind::NotFound)
         {
-            listener = bind(&directory, run);
+            listener = bind(directory, run);
         }
         let listener = listener.map_err(fault)?;
         Ok(Self {
@@ -59,53 +59,52 @@ impl Live {
             listener,
             peers: Vec::new(),
             next: 0,
+            early: Vec::new(),
         })
     }
 
-    /// For waiting: the listener, then every peer whose line is not whole.
-    pub(crate) fn waiting(&self) -> impl Iterator<Item = rustix::fd::BorrowedFd<'_>> {
-        let talking = self.peers.iter().filter(|peer| !peer.waits);
-        std::iter::once(self.listener.as_fd()).chain(talking.map(|peer| peer.stream.as_fd()))
+    /// For waiting: the listener, every peer whose line is not whole, and every stream.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
+        std::iter::once((self.listener.as_fd(), PollFlags::IN))
+            .chain(self.peers.iter().filter_map(Peer::waits_for))
     }
 
-    /// When somebody's time is over.
+    /// When somebody's time is over; now, where something was heard already.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.peers
-            .iter()
-            .filter(|peer| !peer.waits)
-            .map(|peer| peer.until)
-            .min()
+        if !self.early.is_empty() {
+            return Some(Instant::now());
+        }
+        self.peers.iter().filter_map(Peer::deadline).min()
     }
 
-    /// Takes what has come; gives back whole commands, each with the number of its peer.
-    pub(crate) fn hear(&mut self) -> Vec<(u64, Command)> {
+    /// Whether there is something to hear although nothing comes.
+    pub(crate) fn is_due(&self) -> bool {
+        self.deadline().is_some_and(|until| Instant::now() >= until)
+    }
+
+    /// Takes what has come: whole commands and frames, each with the number of its peer. What waits for a peer that
+    /// reads again is sent.
+    pub(crate) fn hear(&mut self) -> Vec<(u64, Heard)> {
         self.accept();
-        let mut commands = Vec::new();
-        let now = Instant::now();
-        let mut kept = Vec::new();
-        for mut peer in std::mem::take(&mut self.peers) {
-            if peer.waits {
-                kept.push(peer);
-                continue;
-            }
-            match peer.listen() {
-                Heard::Nothing if now < peer.until => kept.push(peer),
-                Heard::Nothing | Heard::Gone => {}
-                Heard::Line(line) => match Command::parse(&line) {
-                    Ok(command) => {
-                        peer.waits = true;
-                        commands.push((peer.number, command));
-                        kept.push(peer);
+        let mut told = std::mem::take(&mut self.early);
+        self.peers.retain_mut(|peer| {
+            let streaming = peer.is_streaming();
+            match peer.listen(&mut told) {
+                Listened::Stays => !peer.is_done(),
+                Listened::Refused(why) => {
+                    let fault = Fault::new(Code::UsageArgument, "the command is not understood", why);
+                    peer.say(&refusal(&[fault]));
+                    false
+                }
+                Listened::Gone => {
+                    if streaming {
+                        told.push((peer.number, Heard::Gone));
                     }
-                    Err(why) => {
-                        let fault = Fault::new(Code::UsageArgument, "the command is not understood", why);
-                        say(&mut peer.stream, &refusal(&[fault]));
-                    }
-                },
+                    false
+                }
             }
-        }
-        self.peers = kept;
-        commands
+        });
+        told
     }
 
     /// Answers a peer and lets it go.
@@ -118,7 +117,59 @@ impl Live {
             Ok(value) => serde_json::json!({ "ok": true, "result": value }),
             Err(faults) => refusal(faults),
         };
-        say(&mut peer.stream, &value);
+        peer.say(&value);
+    }
+
+    /// Answers a peer whose command was a streaming one: it stays, and both sides speak frames. What it sends comes
+    /// from [`Self::hear`]; the last frame to it is `Ended`, after which it is let go. `false`: it is gone.
+    pub(crate) fn begin(&mut self, number: u64, result: &Value) -> bool {
+        let answer = serde_json::json!({ "ok": true, "result": result });
+        let mut early = std::mem::take(&mut self.early);
+        let begun = self
+            .peer(number)
+            .is_some_and(|peer| peer.begin(&answer, &mut early));
+        self.early = early;
+        if !begun {
+            self.peers.retain(|peer| peer.number != number);
+        }
+        begun
+    }
+
+    /// Queues a frame to a peer with a stream; `false` where it is gone or has not read enough: nothing of the frame
+    /// is sent then. Ask [`Self::room`] before reading what is to be sent.
+    pub(crate) fn send(&mut self, number: u64, kind: StreamKind, payload: &[u8]) -> bool {
+        let Some(peer) = self.peer(number) else {
+            return false;
+        };
+        let queued = peer.queue(kind, payload);
+        if peer.is_done() {
+            self.peers.retain(|peer| peer.number != number);
+        }
+        queued
+    }
+
+    /// Bytes of payload that can be queued to a peer now.
+    pub(crate) fn room(&self, number: u64) -> usize {
+        let peer = self.peers.iter().find(|peer| peer.number == number);
+        peer.map_or(0, Peer::room)
+    }
+
+    /// Takes nothing more from a peer with a stream, or again: for whoever cannot use what it sends yet.
+    pub(crate) fn hold(&mut self, number: u64, held: Held) {
+        if let Some(peer) = self.peer(number) {
+            peer.hold(held);
+        }
+    }
+
+    /// Takes a peer with a stream out: whoever has it feeds it from now on.
+    pub(crate) fn release(&mut self, number: u64) -> Option<Peer> {
+        let at = self.peers.iter().position(|peer| peer.number == number)?;
+        Some(self.peers.swap_remove(at))
+    }
+
+    /// A peer by its number.
+    pub(crate) fn peer(&mut self, number: u64) -> Option<&mut Peer> {
+        self.peers.iter_mut().find(|peer| peer.number == number)
     }
 
     fn accept(&mut self) {
@@ -128,13 +179,7 @@ impl Live {
                 continue;
             }
             self.next += 1;
-            self.peers.push(Peer {
-                number: self.next,
-                stream,
-                heard: Vec::new(),
-                until: Instant::now() + PATIENCE,
-                waits: false,
-            });
+            self.peers.push(Peer::new(self.next, stream));
         }
     }
 }
@@ -162,34 +207,6 @@ fn bind(directory: &Path, run: &RunId) -> std::io::Result<UnixListener> {
     Ok(listener)
 }
 
-enum Heard {
-    Nothing,
-    Gone,
-    Line(Vec<u8>),
-}
-
-impl Peer {
-    fn listen(&mut self) -> Heard {
-        let mut buffer = [0; 4096];
-        loop {
-            match self.stream.read(&mut buffer) {
-                Ok(0) => return Heard::Gone,
-                Ok(count) => self.heard.extend_from_slice(&buffer[..count]),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Heard::Nothing,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(_) => return Heard::Gone,
-            }
-            if let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') {
-                self.heard.truncate(end);
-                return Heard::Line(std::mem::take(&mut self.heard));
-            }
-            if self.heard.len() > MOST_LINE {
-                return Heard::Gone;
-            }
-        }
-    }
-}
-
 /// Whether the peer is the same user, or root.
 fn is_own(stream: &UnixStream) -> bool {
     rustix::net::sockopt::socket_peercred(stream)
@@ -198,11 +215,6 @@ fn is_own(stream: &UnixStream) -> bool {
 
 fn refusal(faults: &[Fault]) -> Value {
     serde_json::json!({ "ok": false, "faults": faults })
-}
-
-/// One line. A peer that does not read it does not want it.
-fn say(stream: &mut UnixStream, value: &Value) {
-    drop(stream.write_all(format!("{value}\n").as_bytes()));
 }
 
 /// Removes sockets that nobody listens to any more.
@@ -227,22 +239,47 @@ pub(super) fn is_dead(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::words::Command;
     use super::*;
+    use bastle_contract::stream::{StreamReader, frames};
+    use std::io::{Read, Write};
 
     fn live() -> (tempfile::TempDir, Live) {
         let dir = tempfile::tempdir().unwrap();
-        let run = RunId::try_from("calm-otter".to_owned()).unwrap();
         let path = dir.path().join("calm-otter.sock");
         let listener = UnixListener::bind(&path).unwrap();
         listener.set_nonblocking(true).unwrap();
-        assert_eq!(run.as_str(), "calm-otter");
         let live = Live {
             path,
             listener,
             peers: Vec::new(),
             next: 0,
+            early: Vec::new(),
         };
         (dir, live)
+    }
+
+    /// Waits until something can be done, and hears.
+    fn turn(live: &mut Live) -> Vec<(u64, Heard)> {
+        let mut waiting: Vec<_> = live
+            .waiting()
+            .map(|(fd, flags)| rustix::event::PollFd::from_borrowed_fd(fd, flags))
+            .collect();
+        let moment = rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: 20_000_000,
+        };
+        rustix::event::poll(&mut waiting, Some(&moment)).unwrap();
+        drop(waiting);
+        live.hear()
+    }
+
+    fn commands(told: Vec<(u64, Heard)>) -> Vec<(u64, Command)> {
+        let command = |(number, heard)| match heard {
+            Heard::Command(command) => Some((number, command)),
+            Heard::Frame(_) | Heard::Gone => None,
+        };
+        told.into_iter().filter_map(command).collect()
     }
 
     #[test]
@@ -254,23 +291,14 @@ mod tests {
         nonsense.write_all(b"GET / HTTP/1.1\r\n").unwrap();
         good.write_all(b"{\"op\":\"status\"}\n").unwrap();
         let writer = std::thread::spawn(move || drop(flood.write_all(&[b'x'; 200_000])));
-        let mut commands = Vec::new();
+        let mut heard = Vec::new();
         // Until the flood was turned away: only then its writer ends.
-        while !writer.is_finished() || commands.is_empty() {
-            let mut waiting: Vec<_> = live
-                .waiting()
-                .map(|fd| rustix::event::PollFd::from_borrowed_fd(fd, rustix::event::PollFlags::IN))
-                .collect();
-            let moment = rustix::event::Timespec {
-                tv_sec: 0,
-                tv_nsec: 20_000_000,
-            };
-            rustix::event::poll(&mut waiting, Some(&moment)).unwrap();
-            commands.extend(live.hear());
+        while !writer.is_finished() || heard.is_empty() {
+            heard.extend(commands(turn(&mut live)));
         }
         writer.join().unwrap();
-        let [(number, Command::Status {})] = commands.as_slice() else {
-            panic!("{commands:?}");
+        let [(number, Command::Status {})] = heard.as_slice() else {
+            panic!("{heard:?}");
         };
         live.answer(*number, &Ok(Value::from(1)));
         let mut text = String::new();
@@ -283,12 +311,87 @@ mod tests {
     }
 
     #[test]
-    fn more_peers_than_a_person_has_are_turned_away() {
+    fn more_peers_than_are_served_at_once_are_turned_away() {
         let (_dir, mut live) = live();
-        let peers: Vec<_> = (0..20)
+        let peers: Vec<_> = (0..MOST_PEERS + 12)
             .map(|_| UnixStream::connect(&live.path).unwrap())
             .collect();
         assert!(live.hear().is_empty());
-        assert_eq!((peers.len(), live.peers.len()), (20, MOST_PEERS));
+        assert_eq!((peers.len(), live.peers.len()), (MOST_PEERS + 12, MOST_PEERS));
+    }
+
+    /// A peer whose command became a stream.
+    fn streaming(live: &mut Live, line: &[u8]) -> (u64, UnixStream) {
+        let mut peer = UnixStream::connect(&live.path).unwrap();
+        peer.write_all(line).unwrap();
+        let mut heard = Vec::new();
+        while heard.is_empty() {
+            heard.extend(commands(turn(live)));
+        }
+        let (number, _) = heard.remove(0);
+        assert!(live.begin(number, &Value::Null));
+        (number, peer)
+    }
+
+    #[test]
+    fn a_peer_that_does_not_read_is_held_to_a_bound_and_gets_every_byte_when_it_reads_again() {
+        let (_dir, mut live) = live();
+        let (number, mut peer) = streaming(&mut live, b"{\"op\":\"watch\",\"since\":0}\n");
+        let mut sent = 0_usize;
+        while live.send(number, StreamKind::Output, &[7; 4096]) {
+            sent += 4096;
+            assert!(sent < 64 << 20, "nothing bounds what is queued");
+        }
+        assert!(live.room(number) < 4096);
+        let reader = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            peer.read_to_end(&mut bytes).map(|_| bytes)
+        });
+        while !live.send(number, StreamKind::Ended, b"{}") {
+            turn(&mut live);
+        }
+        while !live.peers.is_empty() {
+            turn(&mut live);
+        }
+        let bytes = reader.join().unwrap().unwrap();
+        let line = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+        let mut frames = StreamReader::default();
+        frames.push(&bytes[line..]);
+        let (mut got, mut ended) = (0, false);
+        while let Some(frame) = frames.next_frame().unwrap() {
+            got += if frame.kind == StreamKind::Output {
+                frame.payload.len()
+            } else {
+                0
+            };
+            ended = frame.kind == StreamKind::Ended;
+        }
+        assert_eq!((got, ended), (sent, true));
+    }
+
+    #[test]
+    fn frames_sent_with_the_command_are_not_lost_and_bytes_that_are_none_end_the_peer() {
+        let (_dir, mut live) = live();
+        let mut line = b"{\"op\":\"watch\",\"since\":0}\n".to_vec();
+        line.extend(frames(StreamKind::Input, b"first"));
+        let (number, mut peer) = streaming(&mut live, &line);
+        let mut heard = Vec::new();
+        while heard.is_empty() {
+            heard.extend(turn(&mut live));
+        }
+        let [(from, Heard::Frame(frame))] = heard.as_slice() else {
+            panic!("{heard:?}");
+        };
+        assert_eq!((*from, frame.payload.as_slice()), (number, &b"first"[..]));
+        // Held back, it is not read; again listened to, it is.
+        live.hold(number, Held::Back);
+        peer.write_all(&frames(StreamKind::Input, b"second")).unwrap();
+        assert!(turn(&mut live).is_empty());
+        live.hold(number, Held::No);
+        assert_eq!(turn(&mut live).len(), 1);
+        peer.write_all(&[99, 0, 0, 0, 0]).unwrap();
+        let told = turn(&mut live);
+        assert!(matches!(told.as_slice(), [(_, Heard::Gone)]), "{told:?}");
+        assert!(live.peers.is_empty());
     }
 }

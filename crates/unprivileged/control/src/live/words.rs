@@ -1,11 +1,16 @@
 //! What can be said to a living run.
 use bastle_contract::grants::GrantWay;
-use bastle_contract::{AbsPath, Access};
+use bastle_contract::runs::TtySize;
+use bastle_contract::{AbsPath, Access, Argv, EnvName};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Longest line in either direction.
-pub(crate) const MOST_LINE: usize = 16 * 1024;
+/// Longest line: a command line of 128 KiB with every byte escaped is longer than what anybody executes.
+pub(crate) const MOST_LINE: usize = 256 * 1024;
+/// Longest time between being asked to end and being ended: an hour.
+const MOST_GRACE: u64 = 3600 * 1000;
+/// Most variables of one further command.
+const MOST_VARIABLES: usize = 256;
 /// Longest rule or id.
 const MOST_TARGET: usize = 2048;
 /// Longest time of a grant: thirty days.
@@ -35,11 +40,17 @@ pub enum Command {
         /// How long.
         #[serde(default)]
         scope: Scope,
+        /// What was asked, as it was shown: an answer to another question is refused.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hash: Option<String>,
     },
     /// Refuse a rule's hosts, or what an id stands for.
     Deny {
         /// A rule or an id.
         target: String,
+        /// As for `allow`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hash: Option<String>,
     },
     /// Take a rule back that was allowed or refused while the run lived.
     Revoke {
@@ -65,6 +76,51 @@ pub enum Command {
     },
     /// What the run does.
     Status {},
+    /// Show what it prints, from a place in its output on; then both sides speak frames.
+    Attach {
+        /// Where to begin, as a record's place told; 0: with the first byte; without: only what comes.
+        #[serde(default)]
+        since: Option<u64>,
+        /// Whether what is sent goes to its input.
+        #[serde(default)]
+        input: bool,
+    },
+    /// Tell what happens, from an event on; then frames.
+    Watch {
+        /// The last number that is known already.
+        #[serde(default)]
+        since: u64,
+    },
+    /// Start a further command beside the agent, in the same fence; then both sides speak frames.
+    Exec {
+        /// What to run.
+        argv: Argv,
+        /// Variables beside those of the agent.
+        #[serde(default)]
+        env: Vec<(EnvName, String)>,
+        /// Where; else where the agent started.
+        #[serde(default)]
+        cwd: Option<AbsPath>,
+        /// A terminal of its own.
+        #[serde(default)]
+        tty: Option<TtySize>,
+    },
+    /// Connect to a port inside; then both sides speak frames.
+    Dial {
+        /// The port.
+        port: u16,
+    },
+    /// Ask the agent to end; after the grace everything is killed.
+    Stop {
+        /// How long it may take, in milliseconds.
+        grace_ms: u64,
+    },
+    /// End everything now.
+    Kill {},
+    /// Make everything stand still.
+    Pause {},
+    /// Let it go on.
+    Resume {},
 }
 
 /// A grant that a person wishes for.
@@ -81,7 +137,7 @@ impl Command {
     pub(crate) fn parse(line: &[u8]) -> Result<Self, String> {
         let command: Self = serde_json::from_slice(line).map_err(|error| error.to_string())?;
         match &command {
-            Self::Allow { target, .. } | Self::Deny { target } | Self::Revoke { target }
+            Self::Allow { target, .. } | Self::Deny { target, .. } | Self::Revoke { target }
                 if target.len() > MOST_TARGET || target.chars().any(char::is_control) =>
             {
                 Err(format!(
@@ -100,8 +156,33 @@ impl Command {
                     "a path that is granted has at most {MOST_TARGET} bytes and no control characters"
                 ))
             }
+            Self::Allow { hash: Some(hash), .. } | Self::Deny { hash: Some(hash), .. }
+                if hash.is_empty()
+                    || hash.len() > 64
+                    || !hash.bytes().all(|byte| byte.is_ascii_hexdigit()) =>
+            {
+                Err("a hash has at most 64 hexadecimal digits".to_owned())
+            }
+            Self::Stop { grace_ms } if *grace_ms > MOST_GRACE => {
+                Err(format!("a grace has at most {MOST_GRACE} milliseconds"))
+            }
+            Self::Exec { env, .. } if env.len() > MOST_VARIABLES => Err(format!(
+                "a command has at most {MOST_VARIABLES} variables of its own"
+            )),
+            Self::Exec { env, .. } if env.iter().any(|(_, value)| value.contains('\0')) => {
+                Err("the value of a variable has no NUL byte".to_owned())
+            }
+            Self::Dial { port: 0 } => Err("a port is 1 to 65535".to_owned()),
             Self::Grant { .. }
             | Self::Withdraw { .. }
+            | Self::Attach { .. }
+            | Self::Watch { .. }
+            | Self::Exec { .. }
+            | Self::Dial { .. }
+            | Self::Stop { .. }
+            | Self::Kill {}
+            | Self::Pause {}
+            | Self::Resume {}
             | Self::Allow { .. }
             | Self::Deny { .. }
             | Self::Revoke { .. }
@@ -121,7 +202,17 @@ mod tests {
         for bad in [
             "",
             "{}",
-            r#"{"op":"kill"}"#,
+            r#"{"op":"end"}"#,
+            r#"{"op":"stop"}"#,
+            r#"{"op":"stop","grace_ms":99999999999}"#,
+            r#"{"op":"attach","since":-1}"#,
+            r#"{"op":"attach","since":0,"input":"yes"}"#,
+            r#"{"op":"exec","argv":[]}"#,
+            r#"{"op":"exec","argv":["a"],"env":[["A=B","x"]]}"#,
+            r#"{"op":"exec","argv":["a"],"cwd":"x"}"#,
+            r#"{"op":"dial","port":0}"#,
+            r#"{"op":"allow","target":"q_1","hash":"zz"}"#,
+            r#"{"op":"deny","target":"q_1","hash":""}"#,
             r#"{"op":"reload","x":1}"#,
             r#"{"op":"allow"}"#,
             r#"{"op":"deny","target":"a\nb"}"#,
@@ -138,6 +229,7 @@ mod tests {
         let allow = Command::Allow {
             target: "a.example".into(),
             scope: Scope::Session,
+            hash: None,
         };
         assert_eq!(
             Command::parse(br#"{"op":"allow","target":"a.example"}"#).unwrap(),

@@ -3,7 +3,8 @@ use super::Relay;
 use super::net::{Change, Once};
 use crate::egress::{Rules, table_digest};
 use crate::grants::Grants;
-use crate::live::{Command, GrantWish, Scope};
+use crate::keeper::Hands;
+use crate::live::{Command, GrantWish, Heard, Scope};
 use crate::voice::Reply;
 use bastle_audit::AuditEvent;
 use bastle_contract::egress::{Face, NetDecision};
@@ -15,14 +16,27 @@ use std::time::Duration;
 impl Relay<'_> {
     /// Takes what came over the run's socket.
     pub(super) fn hear_live(&mut self) -> Result<(), Fault> {
-        let commands = self
+        let told = self
             .live
             .as_mut()
             .map(crate::live::Live::hear)
             .unwrap_or_default();
-        for (peer, command) in commands {
-            if let Some(answer) = self.carry_out(peer, command)? {
-                self.reply(peer, &answer);
+        for (peer, heard) in told {
+            match heard {
+                Heard::Command(command) => {
+                    if let Some(answer) = self.carry_out(peer, command)? {
+                        self.reply(peer, &answer);
+                    }
+                }
+                Heard::Frame(frame) => {
+                    if !self.typed(peer, &frame)? {
+                        self.exec_frame(peer, &frame);
+                    }
+                }
+                Heard::Gone => {
+                    self.left(peer);
+                    self.exec_gone(peer);
+                }
             }
         }
         Ok(())
@@ -54,9 +68,32 @@ impl Relay<'_> {
             ),
             Command::Withdraw { path } => self.withdraw(Some(peer), &path, "revoked"),
             Command::Reload {} => self.change(Some(peer), "reload".to_owned(), Rules::reread),
-            Command::Allow { target, scope } => {
-                if self.answer_by_id(&target, Reply::Yes, scope)? {
-                    return Ok(Some(Ok(json!({ "answered": target }))));
+            Command::Attach { since, input } => {
+                let hands = if input { Hands::Type } else { Hands::Rest };
+                Ok(self.attach(peer, since, hands))
+            }
+            Command::Watch { since } => Ok(self.watch(peer, since)),
+            Command::Exec { argv, env, cwd, tty } => self.exec(peer, argv, env, cwd, tty),
+            Command::Dial { port } => self.dial(peer, port),
+            Command::Stop { grace_ms } => {
+                self.stop(Duration::from_millis(grace_ms), "person");
+                self.stand()?;
+                Ok(Some(Ok(
+                    json!({ "stopping": self.plan.run, "grace_ms": grace_ms }),
+                )))
+            }
+            Command::Kill {} => {
+                self.stop(Duration::ZERO, "person");
+                Ok(Some(Ok(json!({ "killing": self.plan.run }))))
+            }
+            Command::Pause {} => self.pause().map(Some),
+            Command::Resume {} => self.go_on().map(Some),
+            Command::Allow { target, scope, hash } => {
+                match self.answer_by_id(&target, hash.as_deref(), (Reply::Yes, scope))? {
+                    Ok(true) => return Ok(Some(Ok(json!({ "answered": target })))),
+                    Ok(false) if hash.is_some() => return Ok(Some(Err(vec![no_question(&target)]))),
+                    Ok(false) => {}
+                    Err(fault) => return Ok(Some(Err(vec![fault]))),
                 }
                 let rule = match self.rule_for(&target) {
                     Ok(rule) => rule,
@@ -74,9 +111,12 @@ impl Relay<'_> {
                 let text = rule.text;
                 self.change(Some(peer), format!("allow {text}"), |rules| rules.grant(&text))
             }
-            Command::Deny { target } => {
-                if self.answer_by_id(&target, Reply::No, Scope::Once)? {
-                    return Ok(Some(Ok(json!({ "answered": target }))));
+            Command::Deny { target, hash } => {
+                match self.answer_by_id(&target, hash.as_deref(), (Reply::No, Scope::Once))? {
+                    Ok(true) => return Ok(Some(Ok(json!({ "answered": target })))),
+                    Ok(false) if hash.is_some() => return Ok(Some(Err(vec![no_question(&target)]))),
+                    Ok(false) => {}
+                    Err(fault) => return Ok(Some(Err(vec![fault]))),
                 }
                 match self.rule_for(&target) {
                     Ok(rule) => {
@@ -242,21 +282,42 @@ impl Relay<'_> {
 
     fn status(&self) -> Value {
         let grants = self.grants.as_ref().map(Grants::status).unwrap_or_default();
-        let Some(net) = &self.net else {
-            return json!({ "run": self.plan.run, "argv": self.plan.argv, "net": null, "grants": grants });
-        };
-        let (allow, deny) = net.rules.added();
-        let questions: Vec<&str> = net.questions.iter().map(|asked| asked.id.as_str()).collect();
-        json!({
+        let (state, reason) = self.standing_state();
+        let mut status = json!({
             "run": self.plan.run,
             "argv": self.plan.argv,
-            "net": net.totals,
-            "questions": questions,
-            "allowed": allow,
-            "denied": deny,
+            "state": state,
+            "reason": reason,
+            "denials": self.record.denials,
+            "net": null,
             "grants": grants,
-        })
+        });
+        if let Some(net) = &self.net {
+            let (allow, deny) = net.rules.added();
+            let questions: Vec<&str> = net.questions.iter().map(|asked| asked.id.as_str()).collect();
+            let asks: Vec<Value> = net
+                .questions
+                .iter()
+                .map(super::questions::Asked::document)
+                .collect();
+            status["net"] = json!(net.totals);
+            status["questions"] = json!(questions);
+            status["asks"] = json!(asks);
+            status["allowed"] = json!(allow);
+            status["denied"] = json!(deny);
+        }
+        status
     }
+}
+
+/// An answer to a question that nobody asks any more.
+fn no_question(id: &str) -> Fault {
+    Fault::new(
+        Code::UsageArgument,
+        format!("nobody asks {id:?} any more"),
+        "it was answered, or its time is over",
+    )
+    .help("bastle ps")
 }
 
 struct Meant {

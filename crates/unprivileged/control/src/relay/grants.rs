@@ -58,6 +58,8 @@ impl Relay<'_> {
             seconds: lasts.map(|lasts| lasts.as_secs()),
         })?;
         grants.hold(path.clone(), access, way, lasts);
+        self.voice
+            .happened("grant", json!({ "path": path, "access": access, "way": way }));
         match way {
             GrantWay::Broker => Ok(Some(Ok(json!({ "granted": self.shown(&path) })))),
             GrantWay::Mount => {
@@ -114,6 +116,8 @@ impl Relay<'_> {
     }
 
     fn over(&mut self, path: &AbsPath, way: GrantWay, why: &str) -> Result<(), Fault> {
+        self.voice
+            .happened("grant", json!({ "path": path, "way": way, "over": why }));
         self.record.durable(&AuditEvent::GrantEnded {
             path: path.clone(),
             way,

@@ -7,9 +7,12 @@ use crate::egress::{Egress, NetTotals, Outlet, Rules, Setup};
 use crate::record::Keep;
 use crate::voice::AfterLoss;
 use bastle_audit::AuditEvent;
-use bastle_contract::egress::{BudgetStep, CANARY_NAME, FromEgress, NetDecision, NetVerdict, ToEgress};
+use bastle_contract::egress::{
+    BudgetStep, CANARY_NAME, CANARY_REASON, FromEgress, NetDecision, NetVerdict, ToEgress,
+};
 use bastle_contract::{Code, ExitCode, Fault, Network};
 use bastle_policy::NetPolicy;
+use serde_json::json;
 use std::collections::VecDeque;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -22,6 +25,8 @@ const MOST_AT_ONCE: usize = 256;
 const MOST_RECENT: usize = 256;
 /// How long egress must be silent at the end of a run before it is told: ends of connections come in bursts.
 const SILENCE: Duration = Duration::from_millis(20);
+/// Bytes out after which it is told again how many there were.
+const TRAFFIC_STEP: u64 = 16 * 1024 * 1024;
 /// Rules the agent asked for that are told.
 const MOST_WANTED: u32 = 20;
 
@@ -187,7 +192,13 @@ impl Relay<'_> {
                 self.record
                     .net(&AuditEvent::NetClosed(closed.clone()), Keep::WhileFew)?;
                 if let Some(net) = &mut self.net {
+                    let before = net.totals.bytes_out / TRAFFIC_STEP;
                     net.totals.closed(&closed);
+                    let totals = &net.totals;
+                    if totals.bytes_out / TRAFFIC_STEP > before {
+                        let data = json!({ "bytes_out": totals.bytes_out, "bytes_in": totals.bytes_in });
+                        self.voice.happened("traffic", data);
+                    }
                 }
                 self.once_over(closed.seq);
                 Ok(None)
@@ -227,6 +238,15 @@ impl Relay<'_> {
             return Ok(held);
         };
         net.totals.decided(&decision);
+        if decision.code == Some(Code::NetCanary) {
+            let place = decision.reason.strip_prefix(CANARY_REASON).unwrap_or("a request");
+            let data = json!({
+                "severity": "high", "where": place, "id": decision.id, "method": decision.method,
+                "host": decision.host, "port": decision.port, "count": decision.count,
+            });
+            self.voice.happened("canary", data);
+        }
+        self.voice.net_decided(&decision);
         match decision.verdict {
             NetVerdict::Denied => {
                 // A server that does not answer was not refused by anybody here.

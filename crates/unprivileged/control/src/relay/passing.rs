@@ -1,8 +1,12 @@
 //! Bytes between the agent's streams and ours: passed on up to the limit of output, never looked at.
 use super::Relay;
+use crate::keeper::Front;
+use crate::runs::MOST_OUTPUT;
 use crate::streams::{take, write_all};
+use bastle_contract::stream::StreamKind;
 use bastle_contract::{Code, Event, Fault, LimitHit, LimitKind, Stdio};
 use rustix::io::Errno;
+use serde_json::json;
 use std::os::fd::AsFd;
 
 /// ^D: what a terminal takes for the end of input at the start of a line.
@@ -11,8 +15,7 @@ const END_OF_INPUT: u8 = 4;
 impl Relay<'_> {
     pub(super) fn output(&mut self) -> Result<(), Fault> {
         let taken = take(&mut self.streams.output);
-        let stdout = std::io::stdout();
-        if !self.pass(taken, stdout.as_fd())? {
+        if !self.pass(taken, StreamKind::Output)? {
             self.streams.output = None;
         }
         Ok(())
@@ -20,15 +23,14 @@ impl Relay<'_> {
 
     pub(super) fn errors(&mut self) -> Result<(), Fault> {
         let taken = take(&mut self.streams.errors);
-        let stderr = std::io::stderr();
-        if !self.pass(taken, stderr.as_fd())? {
+        if !self.pass(taken, StreamKind::Errors)? {
             self.streams.errors = None;
         }
         Ok(())
     }
 
     /// Passes bytes on up to the output limit; the rest is counted and discarded. `false`: nobody reads any more.
-    fn pass(&mut self, bytes: Vec<u8>, to: std::os::fd::BorrowedFd<'_>) -> Result<bool, Fault> {
+    fn pass(&mut self, bytes: Vec<u8>, kind: StreamKind) -> Result<bool, Fault> {
         let limit = self
             .plan
             .limit(LimitKind::Output)
@@ -47,8 +49,32 @@ impl Relay<'_> {
             }
             self.ending.discarded += rest.len() as u64;
         }
-        write_all(to, kept)
-            .map_err(|error| Fault::new(Code::FenceLost, "cannot pass output on", error.to_string()))
+        match &mut *self.front {
+            Front::Own => {
+                let written = match kind {
+                    StreamKind::Errors => write_all(std::io::stderr().as_fd(), kept),
+                    _ => write_all(std::io::stdout().as_fd(), kept),
+                };
+                written
+                    .map_err(|error| Fault::new(Code::FenceLost, "cannot pass output on", error.to_string()))
+            }
+            Front::Kept(keeping) => {
+                let before = keeping.log.dropped();
+                keeping.log.append(kind, kept).map_err(|error| {
+                    Fault::new(
+                        Code::StateDir,
+                        "cannot keep what the run prints",
+                        error.to_string(),
+                    )
+                    .help("free disk space, or set XDG_STATE_HOME to a writable directory")
+                })?;
+                if before == 0 && keeping.log.dropped() > 0 {
+                    let text = format!("output beyond {MOST_OUTPUT} bytes is not kept, the run goes on");
+                    self.voice.happened("note", json!({ "text": text }));
+                }
+                Ok(true)
+            }
+        }
     }
 
     pub(super) fn input(&mut self) -> Result<(), Fault> {

@@ -5,8 +5,8 @@ use crate::live::Scope;
 use crate::record::Keep;
 use crate::voice::{About, Question, Reply};
 use bastle_audit::AuditEvent;
-use bastle_contract::Fault;
 use bastle_contract::egress::{BudgetReached, NetDecision, NetVerdict, ToEgress};
+use bastle_contract::{Code, Fault};
 use bastle_policy::OnTimeout;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,7 @@ const INTERRUPT: u8 = 3;
 /// An open question.
 pub(crate) struct Asked {
     pub(super) id: String,
+    pub(super) hash: String,
     pub(super) until: Option<Instant>,
     what: What,
 }
@@ -54,7 +55,13 @@ impl From<&NetDecision> for Subject {
 }
 
 impl Asked {
-    fn about(&self) -> About<'_> {
+    /// What is shown of it elsewhere.
+    pub(super) fn document(&self) -> serde_json::Value {
+        let about = self.about();
+        serde_json::json!({ "id": self.id, "hash": self.hash, "text": about.words(), "about": about.document() })
+    }
+
+    pub(super) fn about(&self) -> About<'_> {
         match &self.what {
             What::Request { decision, .. } => About::Request(decision),
             What::Budget(reached) => About::Budget(reached),
@@ -125,13 +132,28 @@ impl Relay<'_> {
             (_, Some(OnTimeout::Pause)) => None,
             (timeout, _) => Some(Instant::now() + timeout.unwrap_or(PATIENCE)),
         };
+        let run = &self.plan.run;
         let Some(net) = &mut self.net else {
             return Ok(());
         };
-        net.questions.push_back(Asked { id, until, what });
-        if net.questions.len() == 1 {
-            self.freeze();
-            self.record.durable(&AuditEvent::Paused)?;
+        let mut asked = Asked {
+            id,
+            hash: String::new(),
+            until,
+            what,
+        };
+        let text = format!("{run}\n{}\n{}", asked.id, asked.about().document());
+        asked.hash = blake3::hash(text.as_bytes()).to_hex().to_string();
+        self.voice.asked(&Question {
+            id: &asked.id,
+            hash: &asked.hash,
+            about: asked.about(),
+            keyboard: false,
+        });
+        net.questions.push_back(asked);
+        let first = net.questions.len() == 1;
+        self.stand()?;
+        if first {
             self.pose();
         }
         Ok(())
@@ -147,6 +169,7 @@ impl Relay<'_> {
             }
             self.voice.question(&Question {
                 id: &asked.id,
+                hash: &asked.hash,
                 about: asked.about(),
                 keyboard: net.setup.attendance == Attendance::Keyboard,
             });
@@ -201,19 +224,37 @@ impl Relay<'_> {
         Ok(())
     }
 
-    /// Answers a question by its id; `false` where none has it.
-    pub(super) fn answer_by_id(&mut self, id: &str, reply: Reply, scope: Scope) -> Result<bool, Fault> {
+    /// Answers a question by its id; `false` where none has it. An answer to what was asked under the same id before
+    /// is refused.
+    pub(super) fn answer_by_id(
+        &mut self,
+        id: &str,
+        hash: Option<&str>,
+        reply: (Reply, Scope),
+    ) -> Result<Result<bool, Fault>, Fault> {
         let Some(net) = &mut self.net else {
-            return Ok(false);
+            return Ok(Ok(false));
         };
         let Some(at) = net.questions.iter().position(|asked| asked.id == id) else {
-            return Ok(false);
+            return Ok(Ok(false));
         };
+        let stale = net
+            .questions
+            .get(at)
+            .is_some_and(|asked| hash.is_some_and(|hash| hash != asked.hash));
+        if stale {
+            return Ok(Err(Fault::new(
+                Code::UsageArgument,
+                format!("the question {id} is not the one that was answered"),
+                "its hash is another: what is asked now is not what was shown",
+            )
+            .help(format!("bastle approvals ls, or bastle ps: {}", self.plan.run))));
+        }
         if let Some(asked) = net.questions.remove(at) {
-            self.settle(asked, reply, scope, "person")?;
+            self.settle(asked, reply.0, reply.1, "person")?;
             self.next_question(at)?;
         }
-        Ok(true)
+        Ok(Ok(true))
     }
 
     fn answer_oldest(&mut self, reply: Reply, scope: Scope, by: &str) -> Result<(), Fault> {
@@ -263,8 +304,7 @@ impl Relay<'_> {
     /// The next question, or the run goes on. `answered` is the place of the one that was: only the oldest was told.
     fn next_question(&mut self, answered: usize) -> Result<(), Fault> {
         if self.net.as_ref().is_some_and(|net| net.questions.is_empty()) {
-            self.thaw();
-            self.record.durable(&AuditEvent::Resumed)?;
+            self.stand()?;
         } else if answered == 0 {
             self.pose();
         }
@@ -276,13 +316,14 @@ impl Relay<'_> {
         let Some(net) = &mut self.net else {
             return Ok(());
         };
-        let open = !net.questions.is_empty();
+        for asked in &net.questions {
+            match asked.what {
+                What::Request { .. } => self.voice.answered(&asked.id, Reply::No, "lost"),
+                What::Budget(_) => {}
+            }
+        }
         net.questions
             .retain(|asked| matches!(asked.what, What::Budget(_)));
-        if open && net.questions.is_empty() {
-            self.thaw();
-            self.record.durable(&AuditEvent::Resumed)?;
-        }
-        Ok(())
+        self.stand()
     }
 }

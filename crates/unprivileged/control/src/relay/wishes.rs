@@ -2,7 +2,6 @@
 use super::Relay;
 use crate::signals::Wish;
 use crate::streams::RawTerminal;
-use bastle_audit::AuditEvent;
 use bastle_contract::{Code, Fault, Stdio, ToInit, ToSpawner};
 use std::time::{Duration, Instant};
 
@@ -41,21 +40,27 @@ impl Relay<'_> {
             }),
             Wish::Suspend => self.suspend(),
             Wish::Resume => self.resume(),
+            Wish::Stop => {
+                self.stop(GRACE, "signal");
+                self.stand()
+            }
+            Wish::Reload if self.net.is_some() => self.reload(),
+            Wish::Reload | Wish::Nothing => Ok(()),
         }
     }
 
     /// Freezes the tree, then this process; what continues it thaws the tree.
     fn suspend(&mut self) -> Result<(), Fault> {
-        self.freeze();
-        self.record.durable(&AuditEvent::Paused)?;
+        self.standing.suspended = true;
+        self.stand()?;
         self.terminal = None;
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)
             .map_err(|error| Fault::new(Code::FenceLost, "cannot suspend", error.to_string()))
     }
 
     fn resume(&mut self) -> Result<(), Fault> {
-        self.thaw();
-        self.record.durable(&AuditEvent::Resumed)?;
+        self.standing.suspended = false;
+        self.stand()?;
         if let Stdio::Pty { .. } = self.plan.stdio {
             self.terminal = RawTerminal::enter().ok();
         }

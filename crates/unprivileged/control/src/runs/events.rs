@@ -85,7 +85,7 @@ pub fn read_events(path: &Path, since: u64, most: usize) -> std::io::Result<Vec<
 }
 
 /// One whole line; `None` at the end, or where the rest is none.
-fn line(reader: &mut impl BufRead) -> std::io::Result<Option<(RunEvent, u64)>> {
+pub(super) fn line(reader: &mut impl BufRead) -> std::io::Result<Option<(RunEvent, u64)>> {
     let mut bytes = Vec::new();
     let limit = u64::try_from(MAX_EVENT).unwrap_or(u64::MAX);
     let count = reader.take(limit).read_until(b'\n', &mut bytes)?;

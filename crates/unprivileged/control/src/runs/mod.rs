@@ -12,9 +12,15 @@
 mod events;
 mod files;
 mod output;
+mod tail;
+mod waiter;
 
 pub use events::{EventLog, read_events};
 pub use output::{MOST_OUTPUT, OutputLog, OutputReader, OutputRecord};
+pub use tail::EventReader;
+pub use waiter::Waiter;
+
+pub(crate) use events::now_ms;
 
 use bastle_contract::runs::{LaunchSpec, MAX_SPEC, RunFile, RunState};
 use bastle_contract::{Code, Fault, RunId, Usage};

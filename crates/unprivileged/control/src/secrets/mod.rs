@@ -2,11 +2,13 @@
 //!
 //! **Trust:** references stand in trusted layers only. Values live here and in egress, are wiped when dropped, and
 //! have no textual form: nothing in this module can print one.
+mod canary;
 mod helper;
 mod phantom;
 mod reference;
 mod store;
 
+pub(crate) use canary::Canary;
 pub(crate) use helper::printed;
 pub use store::{Store, Stored};
 

@@ -101,3 +101,49 @@ async fn whoever_waits_goes_on_only_after_an_extension() {
     budget.extend();
     assert_eq!(waiting.await.unwrap(), Flow::Go);
 }
+
+#[test]
+fn a_run_may_take_as_many_turns_as_its_limit_says_and_not_one_more() {
+    let told = Told::default();
+    let sink = Arc::clone(&told);
+    let limits = Limits {
+        turns: Some(5),
+        ..Limits::default()
+    };
+    let budget = Budget::new(limits, Attendance::Unattended, move |reached| {
+        sink.lock()
+            .unwrap()
+            .push((reached.kind, reached.step, reached.used));
+    });
+    let flows: Vec<Flow> = (0..5).map(|_| budget.spend(BudgetKind::Turns, 1)).collect();
+    assert_eq!(flows, [Flow::Go; 5]);
+    assert_eq!(
+        budget.flow(),
+        Flow::Go,
+        "other requests go on after the last turn"
+    );
+    assert_eq!(budget.spend(BudgetKind::Turns, 1), Flow::Stop);
+    let kind = BudgetKind::Turns;
+    let expected = [(kind, BudgetStep::Warn, 4), (kind, BudgetStep::Stop, 5)];
+    assert_eq!(*told.lock().unwrap(), expected);
+}
+
+#[test]
+fn a_turn_that_came_to_nothing_is_given_back_and_no_more_than_that() {
+    let limits = Limits {
+        turns: Some(1),
+        ..Limits::default()
+    };
+    let budget = Budget::new(limits, Attendance::Attended, |_| {});
+    for _ in 0..10 {
+        assert_eq!(budget.spend(BudgetKind::Turns, 1), Flow::Go);
+        budget.refund(BudgetKind::Turns, 1);
+    }
+    budget.refund(BudgetKind::Turns, u64::MAX);
+    assert_eq!(budget.spend(BudgetKind::Turns, 1), Flow::Go);
+    assert_eq!(budget.spend(BudgetKind::Turns, 1), Flow::Wait);
+    budget.extend();
+    assert_eq!(budget.flow(), Flow::Go);
+    assert_eq!(budget.spend(BudgetKind::Turns, 1), Flow::Go);
+    assert_eq!(budget.spend(BudgetKind::Turns, 1), Flow::Wait);
+}

@@ -3,6 +3,7 @@
 //! **Trust:** reads the agent's packets, one at a time; every name is judged, nothing is forwarded.
 use super::packet::{Asking, Kind, Reply, answer, complaint, parse_query};
 use crate::accept::Handshake;
+use crate::canary::Seen;
 use crate::denial::{Asked, Grounds};
 use crate::limits::{HEAD_DEADLINE, MAX_QUERY, MAX_TCP_QUERIES};
 use crate::state::State;
@@ -77,6 +78,11 @@ async fn reply_to(state: &State, packet: &[u8]) -> Option<Vec<u8>> {
 }
 
 async fn judge(state: &State, asking: &Asking) -> Vec<u8> {
+    if state.canary.in_name(&asking.name) {
+        let asked = Asked::raw(Face::Dns, &asking.name, 0);
+        let denial = state.deny(&asked, &Seen::Name.grounds()).await;
+        return answer(asking, &Reply::Denied(&denial.line()));
+    }
     // Service labels belong to the host behind them; they are never answered with anything but "nothing of this type".
     let mut name = asking.name.as_str();
     while let Some((_, rest)) = name.split_once('.').filter(|(label, _)| label.starts_with('_')) {

@@ -4,6 +4,7 @@
 use super::ledger::Ledger;
 use super::pool::Return;
 use crate::budget::Flow;
+use crate::canary::Watch;
 use crate::scrub::{Needles, Scrubber};
 use crate::state::State;
 use bastle_contract::egress::BudgetKind;
@@ -123,6 +124,8 @@ pub(super) struct Tally {
 pub(super) enum Stopped {
     TooLarge,
     Phantom,
+    /// The decoy credential.
+    Canary,
     Budget,
     /// The client did not finish it, or not as it announced.
     Cut,
@@ -135,6 +138,7 @@ pub(super) struct Sent {
     pub(super) length: Option<u64>,
     pub(super) most: Option<u64>,
     pub(super) scan: Option<Scrubber>,
+    pub(super) watch: Option<Watch>,
     pub(super) tally: Arc<Tally>,
     pub(super) state: Arc<State>,
 }
@@ -159,6 +163,9 @@ impl Sent {
                     "the body holds the placeholder of a secret for another host",
                 );
             }
+        }
+        if self.watch.as_mut().is_some_and(|watch| watch.feed(&bytes)) {
+            return stop(Stopped::Canary, "the body holds the decoy credential");
         }
         match self.state.budget.spend(BudgetKind::BytesOut, amount) {
             Flow::Go | Flow::Wait => Ok(Frame::data(bytes)),

@@ -3,6 +3,7 @@
 //! **Trust:** takes only a [`Passed`]. Credentials are put in after the decision, and taken out of whatever comes
 //! back; the request is written anew from its parsed form by the HTTP library.
 use super::body::{AnyBody, Received, Sent, Stopped, Tally, scrub_headers};
+use super::decoy;
 use super::dress::{STRAY, dressed, no_stray_phantom};
 use super::headers::{put_upgrade, single, strip_hop};
 use super::judge::{Inbound, Passed, judge};
@@ -11,6 +12,7 @@ use super::operation::Begun;
 use super::pool::{Line, Return, SendError};
 use super::reply::{Reply, denied, denied_as};
 use super::{Scheme, Session, Site};
+use crate::canary::{Seen, Watch};
 use crate::dial::Refused;
 use crate::scrub::{Needles, Scrubber};
 use crate::state::{Generation, Terms};
@@ -82,6 +84,7 @@ pub(super) async fn answer(session: &Arc<Session>, site: &Site, inbound: Inbound
 struct Ready {
     headers: HeaderMap,
     scan: Option<Scrubber>,
+    watch: Option<Watch>,
     secret: Option<String>,
     needles: Arc<Needles>,
 }
@@ -96,6 +99,7 @@ async fn send(
     let Ready {
         headers,
         scan,
+        watch,
         secret,
         needles,
     } = prepare(session, site, &inbound, &passed, &mut body).await?;
@@ -113,6 +117,7 @@ async fn send(
         generation,
         decision,
         websocket,
+        turn,
         ..
     } = passed;
     let tally = Arc::new(Tally::default());
@@ -127,6 +132,7 @@ async fn send(
         rest: body.rest,
         most: decision.max_body,
         scan,
+        watch,
         tally: Arc::clone(&tally),
         state: Arc::clone(&session.state),
     };
@@ -144,6 +150,7 @@ async fn send(
     };
     ledger.answered(response.status().as_u16());
     if is_model_path(&inbound.path) && response.status().is_success() {
+        turn.answered();
         let kind = response
             .headers()
             .get(CONTENT_TYPE)
@@ -176,6 +183,7 @@ async fn prepare(
         .filter(|_| protected)
         .collect();
     let scan = no_stray_phantom(&secrets.now(), &uses, inbound, body).await?;
+    let watch = decoy::not_in_body(&session.state.canary, inbound, body).await?;
     let mut headers = inbound.headers.clone();
     strip_hop(&mut headers);
     headers.remove(CONTENT_LENGTH);
@@ -192,6 +200,7 @@ async fn prepare(
     Ok(Ready {
         headers,
         scan,
+        watch,
         secret,
         needles,
     })
@@ -312,6 +321,7 @@ fn ended(tally: &Tally, why: &str) -> Failed {
         Some(Stopped::TooLarge) => {
             Failed::new(Code::NetLimit, "the body is larger than the rule allows").status(413)
         }
+        Some(Stopped::Canary) => Failed::new(Code::NetCanary, Seen::Body.reason()),
         Some(Stopped::Phantom) => Failed::new(Code::NetSecret, STRAY),
         Some(Stopped::Budget) => Failed::new(Code::NetBudget, "a budget of the run is used up"),
         Some(Stopped::Cut) => Failed::new(

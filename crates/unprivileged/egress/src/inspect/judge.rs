@@ -1,10 +1,12 @@
 //! From a parsed request to a decision: its shape, its names, what it asks for, the rules, the budget.
 //!
 //! **Trust:** everything judged here comes from the agent. A [`Passed`] is made only by [`judge`].
+use super::decoy;
 use super::headers::{Upgrade, names_fit, upgrade};
 use super::operation::{self, Begun};
 use super::push;
 use super::reply::{Reply, denied, denied_as};
+use super::turn::Turn;
 use super::{Session, Site};
 use crate::budget::Flow;
 use crate::denial::{Asked, Grounds};
@@ -42,6 +44,8 @@ pub(super) struct Passed {
     /// For a push, each reference and what allows it.
     pub(super) references: Vec<(Asked, Decision)>,
     pub(super) websocket: bool,
+    /// For a model's path, the turn it is.
+    pub(super) turn: Turn,
 }
 
 /// Judges one request. The refusal is ready to be sent.
@@ -57,6 +61,11 @@ pub(super) async fn judge(
     if let Err((code, status, reason)) = shape(site, inbound) {
         let denial = state.refuse(&asked, code, reason).await;
         return Err(Box::new(denied_as(&denial, status)));
+    }
+    // Before the rules: that it was tried is worth knowing even where they refuse it.
+    if let Some(seen) = decoy::in_head(&state.canary, site, inbound) {
+        let denial = state.deny(&asked, &seen.grounds()).await;
+        return Err(Box::new(denied(&denial)));
     }
     let generation = state.generation();
     let policy = &generation.policy;
@@ -89,6 +98,7 @@ pub(super) async fn judge(
         }
         Some(git::Call::Fetch | git::Call::PushRefs { .. }) | None => Vec::new(),
     };
+    let turn = Turn::begin(state, inbound);
     if state.budget.flow() != Flow::Go && state.budget.clear().await != Flow::Go {
         let worst = state.budget.worst();
         let reason = format!(
@@ -104,6 +114,7 @@ pub(super) async fn judge(
         decision,
         references,
         websocket,
+        turn,
     })
 }
 

@@ -4,6 +4,7 @@
 //! **Trust:** reads the agent's requests and the servers' responses and trusts neither. Nothing is sent before policy
 //! allowed this request and, where it has an effect, before the decision is on disk.
 mod body;
+mod decoy;
 mod dress;
 mod forward;
 mod h1;
@@ -17,6 +18,7 @@ mod push;
 mod reply;
 #[cfg(test)]
 mod tests;
+mod turn;
 mod websocket;
 
 pub(crate) use h1::{Next, inspect_plain};

@@ -65,6 +65,7 @@ fn configure_badly_then_well(control: &OwnedFd, first: &NetPolicy) {
         version: WIRE_VERSION,
         run: run(),
         attended: false,
+        canary: Vec::new(),
     };
     // Not sealed, not a table, one document too few: nothing is in force yet, and egress waits on.
     send(control, &configure, &[&document(&json(first)), &sealed("[]")]);
@@ -164,6 +165,7 @@ fn a_frame_out_of_turn_or_of_another_version_ends_egress() {
         version: WIRE_VERSION + 1,
         run: run(),
         attended: false,
+        canary: Vec::new(),
     };
     for frame in [ToEgress::Extend, configure] {
         let (control, theirs) = socket::pair().unwrap();

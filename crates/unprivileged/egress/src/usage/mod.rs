@@ -21,9 +21,16 @@ const BYTES_PER_TOKEN: u64 = 4;
 /// Whether `path` is one at which models answer. Only there is a missing usage field worth an estimate.
 pub(crate) fn is_model_path(path: &str) -> bool {
     let path = path.trim_end_matches('/');
-    ["/messages", "/chat/completions", "/completions", "/responses"]
-        .iter()
-        .any(|end| path.ends_with(end))
+    [
+        "/messages",
+        "/chat/completions",
+        "/completions",
+        "/responses",
+        ":generateContent",
+        ":streamGenerateContent",
+    ]
+    .iter()
+    .any(|end| path.ends_with(end))
 }
 
 /// Reads a response body as it passes.

@@ -1,7 +1,7 @@
 //! One policy document: what a file says, with the place of every rule, before any layer is merged.
 mod network;
 mod print;
-mod read;
+pub(crate) mod read;
 mod sections;
 mod values;
 
@@ -319,6 +319,8 @@ pub struct AuditSection {
     pub level: Option<At<AuditLevel>>,
     /// What is blacked out.
     pub redact: Vec<At<String>>,
+    /// Whether a decoy credential lies in the run's home directory.
+    pub canary: Option<At<bool>>,
 }
 
 /// One expectation: what is asked, and the decision it must get.

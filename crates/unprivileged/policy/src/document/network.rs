@@ -53,7 +53,7 @@ impl Reader<'_> {
         net
     }
 
-    fn flag(&mut self, node: &Node) -> Option<At<bool>> {
+    pub(super) fn flag(&mut self, node: &Node) -> Option<At<bool>> {
         match node.value {
             Value::Bool(flag) => Some(self.at(node.span, flag)),
             Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {

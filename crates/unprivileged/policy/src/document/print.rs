@@ -277,6 +277,11 @@ impl Document {
             self.audit.level.as_ref().map(|at| json!(at.value)),
         );
         put(&mut audit, "redact", list(&self.audit.redact, Clone::clone));
+        put(
+            &mut audit,
+            "canary",
+            self.audit.canary.as_ref().map(|at| json!(at.value)),
+        );
         filled(audit)
     }
 }

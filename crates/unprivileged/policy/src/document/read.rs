@@ -13,21 +13,21 @@ use std::collections::HashSet;
 const MAX_BYTES: usize = 64 * 1024;
 
 /// Longest list.
-pub(super) const MAX_ITEMS: usize = 512;
+pub(crate) const MAX_ITEMS: usize = 512;
 
 /// Longest string, in characters.
 const MAX_TEXT: usize = 1024;
 
 /// Who wrote the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Author {
+pub(crate) enum Author {
     /// Anybody.
     Person,
     /// Part of bastle.
     Bastle,
 }
 
-pub(super) fn document(name: &str, bytes: &[u8], author: Author) -> Result<Document, Vec<Diagnostic>> {
+pub(crate) fn document(name: &str, bytes: &[u8], author: Author) -> Result<Document, Vec<Diagnostic>> {
     let text = checked_text(name, bytes).map_err(|d| vec![d])?;
     let source = Source::new(name, text);
     let root = read_json(&source).map_err(|d| vec![d])?;
@@ -45,7 +45,7 @@ pub(super) fn document(name: &str, bytes: &[u8], author: Author) -> Result<Docum
     }
 }
 
-fn checked_text<'b>(name: &str, bytes: &'b [u8]) -> Result<&'b str, Diagnostic> {
+pub(crate) fn checked_text<'b>(name: &str, bytes: &'b [u8]) -> Result<&'b str, Diagnostic> {
     let nowhere = Source::new(name, "");
     let fault = |message: String| nowhere.diagnostic(Code::PolicySyntax, Span::default(), message);
     if bytes.len() > MAX_BYTES {
@@ -71,14 +71,14 @@ fn checked_text<'b>(name: &str, bytes: &'b [u8]) -> Result<&'b str, Diagnostic> 
 }
 
 /// Reads one document and collects what is wrong with it.
-pub(super) struct Reader<'s> {
-    pub(super) source: &'s Source<'s>,
-    pub(super) faults: Vec<Diagnostic>,
-    pub(super) notes: Vec<Diagnostic>,
+pub(crate) struct Reader<'s> {
+    pub(crate) source: &'s Source<'s>,
+    pub(crate) faults: Vec<Diagnostic>,
+    pub(crate) notes: Vec<Diagnostic>,
 }
 
 impl Reader<'_> {
-    pub(super) fn fault(&mut self, span: Span, message: impl Into<String>) {
+    pub(crate) fn fault(&mut self, span: Span, message: impl Into<String>) {
         // A file that is wrong everywhere is told about in one screen.
         if self.faults.len() < 50 {
             self.faults
@@ -86,7 +86,7 @@ impl Reader<'_> {
         }
     }
 
-    pub(super) fn fault_with_help(&mut self, span: Span, message: String, help: Option<String>) {
+    pub(crate) fn fault_with_help(&mut self, span: Span, message: String, help: Option<String>) {
         let known = self.faults.len();
         self.fault(span, message);
         if let (Some(last), Some(help)) = (self.faults.get_mut(known), help) {
@@ -94,12 +94,12 @@ impl Reader<'_> {
         }
     }
 
-    pub(super) fn at<T>(&self, span: Span, value: T) -> At<T> {
+    pub(crate) fn at<T>(&self, span: Span, value: T) -> At<T> {
         let (line, column) = self.source.place(span.start);
         At { value, line, column }
     }
 
-    pub(super) fn wrong(&mut self, node: &Node, expected: &str) {
+    pub(crate) fn wrong(&mut self, node: &Node, expected: &str) {
         self.fault(
             node.span,
             format!("expected {expected}, found {}", node.value.kind()),
@@ -107,7 +107,7 @@ impl Reader<'_> {
     }
 
     /// The members of an object whose keys are all in `known`.
-    pub(super) fn members<'n>(&mut self, node: &'n Node, known: &[&str]) -> &'n [Member] {
+    pub(crate) fn members<'n>(&mut self, node: &'n Node, known: &[&str]) -> &'n [Member] {
         let Value::Object(members) = &node.value else {
             self.wrong(node, "an object");
             return &[];
@@ -125,7 +125,7 @@ impl Reader<'_> {
         members
     }
 
-    pub(super) fn text<'n>(&mut self, node: &'n Node) -> Option<&'n str> {
+    pub(crate) fn text<'n>(&mut self, node: &'n Node) -> Option<&'n str> {
         match &node.value {
             Value::String(text) if text.is_empty() => {
                 self.fault(node.span, "an empty string says nothing here");
@@ -143,7 +143,7 @@ impl Reader<'_> {
         }
     }
 
-    pub(super) fn items<'n>(&mut self, node: &'n Node, most: usize) -> &'n [Node] {
+    pub(crate) fn items<'n>(&mut self, node: &'n Node, most: usize) -> &'n [Node] {
         match &node.value {
             Value::Array(items) if items.len() > most => {
                 self.fault(
@@ -161,7 +161,7 @@ impl Reader<'_> {
     }
 
     /// A list of distinct strings, each taken by `take`; entries that say the same are kept once.
-    pub(super) fn list<T: PartialEq>(
+    pub(crate) fn list<T: PartialEq>(
         &mut self,
         node: &Node,
         mut take: impl FnMut(&mut Self, &Node, &str) -> Option<T>,
@@ -184,7 +184,7 @@ impl Reader<'_> {
         taken
     }
 
-    pub(super) fn choice<T: Copy>(&mut self, node: &Node, choices: &[(&str, T)]) -> Option<At<T>> {
+    pub(crate) fn choice<T: Copy>(&mut self, node: &Node, choices: &[(&str, T)]) -> Option<At<T>> {
         let text = self.text(node)?;
         if let Some((_, value)) = choices.iter().find(|(name, _)| *name == text) {
             return Some(self.at(node.span, *value));
@@ -199,7 +199,7 @@ impl Reader<'_> {
         None
     }
 
-    pub(super) fn number(&mut self, node: &Node) -> Option<f64> {
+    pub(crate) fn number(&mut self, node: &Node) -> Option<f64> {
         match node.value {
             Value::Number(number) => Some(number),
             Value::Null | Value::Bool(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
@@ -209,7 +209,7 @@ impl Reader<'_> {
         }
     }
 
-    pub(super) fn whole(&mut self, node: &Node) -> Option<At<u64>> {
+    pub(crate) fn whole(&mut self, node: &Node) -> Option<At<u64>> {
         let number = self.number(node)?;
         // 2^53: beyond it two different numbers are read as one.
         if number.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&number) {
@@ -225,7 +225,7 @@ impl Reader<'_> {
         None
     }
 
-    pub(super) fn root(&mut self, node: &Node, author: Author) -> Document {
+    pub(crate) fn root(&mut self, node: &Node, author: Author) -> Document {
         const KNOWN: &[&str] = &[
             "$schema",
             "version",
@@ -275,7 +275,7 @@ impl Reader<'_> {
         document
     }
 
-    pub(super) fn section(&mut self, document: &mut Document, key: &str, value: &Node) {
+    pub(crate) fn section(&mut self, document: &mut Document, key: &str, value: &Node) {
         match key {
             "$schema" => match &value.value {
                 Value::String(text) => document.schema = Some(text.clone()),

@@ -115,7 +115,7 @@ impl Reader<'_> {
         })
     }
 
-    pub(super) fn commands(
+    pub(crate) fn commands(
         &mut self,
         node: &Node,
         check: fn(&str, List) -> Result<(), crate::commands::RuleFault>,
@@ -152,7 +152,7 @@ impl Reader<'_> {
         lists
     }
 
-    pub(super) fn env_name(&mut self, span: Span, text: &str) -> Option<EnvName> {
+    pub(crate) fn env_name(&mut self, span: Span, text: &str) -> Option<EnvName> {
         match EnvName::try_from(text.to_owned()) {
             Ok(name) => Some(name),
             Err(why) => {

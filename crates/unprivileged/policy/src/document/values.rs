@@ -119,7 +119,7 @@ impl Reader<'_> {
         git
     }
 
-    pub(super) fn unit(
+    pub(crate) fn unit(
         &mut self,
         node: &Node,
         read: fn(&str) -> Option<u64>,
@@ -232,7 +232,7 @@ impl Reader<'_> {
 
     pub(super) fn audit(&mut self, node: &Node) -> AuditSection {
         let mut audit = AuditSection::default();
-        for Member { key, value, .. } in self.members(node, &["level", "redact"]) {
+        for Member { key, value, .. } in self.members(node, &["level", "redact", "canary"]) {
             match key.as_str() {
                 "level" => {
                     audit.level = self.choice(
@@ -241,6 +241,7 @@ impl Reader<'_> {
                     );
                 }
                 "redact" => audit.redact = self.strings(value),
+                "canary" => audit.canary = self.flag(value),
                 _ => {}
             }
         }

@@ -324,6 +324,7 @@ fn budget(budgets: &Budgets) -> NetBudget {
         bytes_in: number(&budgets.bytes_in),
         requests: number(&budgets.requests),
         connections: number(&budgets.connections),
+        turns: number(&budgets.turns),
         on_exceed: budgets.on_exceed.as_ref().map(|value| value.value),
     }
 }

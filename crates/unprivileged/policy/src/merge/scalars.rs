@@ -87,6 +87,10 @@ impl Merger<'_> {
             reviewers: texts(|d| &d.approvals.reviewers, true),
             audit_level: self.strictest(None, |d| d.audit.level.clone(), |a, b| b.cmp(a)),
             redact: texts(|d| &d.audit.redact, false),
+            // A project that could switch it off would be the first to have a reason.
+            canary: self
+                .strictest(None, |d| d.audit.canary.clone(), |a, b| b.cmp(a))
+                .filter(|canary| canary.value || canary.origin.layer.is_trusted()),
         }
     }
 

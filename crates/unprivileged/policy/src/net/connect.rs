@@ -205,7 +205,7 @@ impl NetPolicy {
     }
 
     fn counts_models(&self) -> bool {
-        self.budget.cost_micro_usd.is_some() || self.budget.tokens.is_some()
+        self.budget.cost_micro_usd.is_some() || self.budget.tokens.is_some() || self.budget.turns.is_some()
     }
 }
 

@@ -83,6 +83,8 @@ pub struct NetBudget {
     pub requests: Option<u64>,
     /// Connections.
     pub connections: Option<u64>,
+    /// Requests that a model answers.
+    pub turns: Option<u64>,
     /// What follows when one is used up; `None`: pause where somebody can answer.
     pub on_exceed: Option<OnExceed>,
 }

@@ -17,6 +17,9 @@ const TRUST_STORE: &str = "/run/bastle/trust.jks";
 /// The password that every Java installation has for its trust store; it protects nothing.
 const STORE_PASSWORD: &str = "changeit";
 
+/// Where the decoy credential lies.
+const DECOY: &str = "/home/agent/.aws/credentials";
+
 /// Variables that name a file of trusted certificates, one for each toolchain that does not ask the system.
 const BUNDLE_VARIABLES: &[&str] = &[
     "SSL_CERT_FILE",
@@ -43,6 +46,8 @@ pub struct EgressMaterial {
     pub trust_store: Option<Vec<u8>>,
     /// Variables that hold a placeholder for a secret.
     pub placeholders: Vec<(EnvName, String)>,
+    /// A file with a decoy credential.
+    pub decoy: Option<String>,
 }
 
 impl Planned {
@@ -62,6 +67,7 @@ impl Planned {
             bundle,
             trust_store,
             placeholders,
+            decoy,
         } = material;
         self.proxies();
         let attachments = self.certificates(bundle.as_deref(), trust_store.as_deref())?;
@@ -78,6 +84,9 @@ impl Planned {
             });
             self.plan.env.push((name, placeholder));
         }
+        if let Some(decoy) = decoy {
+            self.decoy(decoy)?;
+        }
         self.plan.env.sort();
         self.plan.check().map_err(|error| {
             Fault::new(
@@ -87,6 +96,38 @@ impl Planned {
             )
         })?;
         Ok(attachments)
+    }
+
+    /// Puts the decoy where thieves look. A person who shows something of her own there keeps it.
+    fn decoy(&mut self, contents: String) -> Result<(), Fault> {
+        let at = AbsPath::new(DECOY).map_err(|error| {
+            Fault::new(Code::FenceStep, "a built-in path is malformed", error.to_string())
+        })?;
+        let scratch = |mount: &Mount| matches!(mount.kind, MountKind::Scratch { .. });
+        let taken = |mount: &Mount| mount.at.is_within(&at) || (at.is_within(&mount.at) && !scratch(mount));
+        let directory = at.parent();
+        let shown = |mount: &Mount| directory.as_ref().is_some_and(|own| mount.at.is_within(own));
+        let home = self
+            .plan
+            .mounts
+            .iter()
+            .any(|mount| scratch(mount) && at.is_within(&mount.at));
+        if !home || self.plan.mounts.iter().any(|mount| taken(mount) || shown(mount)) {
+            return Ok(());
+        }
+        self.plan.mounts.push(Mount {
+            at,
+            kind: MountKind::File { contents },
+        });
+        self.listing.push(PlanLine {
+            section: "audit.canary".to_owned(),
+            rule: DECOY.to_owned(),
+            origin: built_in(),
+            mechanism: Mechanism::Proxy,
+            probe: None,
+            note: "a decoy credential; a request that carries it is refused and told".to_owned(),
+        });
+        Ok(())
     }
 
     /// Sets a variable that the policy and the command line left alone.

@@ -64,7 +64,7 @@ fn env_lines(path: &Path) -> Result<String, Fault> {
 }
 
 /// `NAME=VALUE`, or `NAME` for the value it has here.
-fn variable(text: &str) -> Result<(EnvName, String), String> {
+pub(crate) fn variable(text: &str) -> Result<(EnvName, String), String> {
     let (name, value) = match text.split_once('=') {
         Some((name, value)) => (name, Some(value.to_owned())),
         None => (text, None),

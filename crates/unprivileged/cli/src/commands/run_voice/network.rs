@@ -188,6 +188,7 @@ fn spent(reached: &BudgetReached) -> String {
         BudgetKind::BytesIn => format!("{} of {} in", bytes(*used), bytes(*limit)),
         BudgetKind::Requests => format!("{used} of {limit} requests"),
         BudgetKind::Connections => format!("{used} of {limit} connections"),
+        BudgetKind::Turns => format!("{used} of {limit} turns"),
     }
 }
 

@@ -1,0 +1,449 @@
+//! The Agent Client Protocol, version 1, from the client's end: opencode, Gemini and many more.
+use crate::driver::{
+    AgentDriver, AgentUsage, Answer, DriverError, Heard, Permission, Said, Session, Steering, ToolState,
+    TurnEnd, bounded,
+};
+use crate::lines::{Line, Lines};
+use crate::reading::{self, count, id, text};
+use crate::rpc::{Dialect, Message, Rpc};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Permission requests that wait at once; more are refused.
+const MOST_REQUESTS: usize = 64;
+
+/// How a working agent is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    /// Not at all.
+    No,
+    /// By another prompt.
+    Prompt,
+    /// By the extension `_session/steering`.
+    Extension,
+}
+
+/// The conversation with it.
+#[derive(Debug)]
+pub struct Acp {
+    lines: Lines,
+    rpc: Rpc,
+    cwd: String,
+    session: Option<String>,
+    agent: Option<String>,
+    reach: Reach,
+    /// Prompts that were not answered yet: more than one when it was steered by another.
+    prompts: u32,
+    held: Option<String>,
+    waiting: BTreeMap<String, (Value, Vec<Choice>)>,
+    last_words: String,
+    usage: AgentUsage,
+}
+
+/// One answer that a request offers.
+#[derive(Debug)]
+struct Choice {
+    id: String,
+    kind: String,
+}
+
+impl Default for Acp {
+    fn default() -> Self {
+        Self::new(Reach::No)
+    }
+}
+
+impl Acp {
+    /// An agent that takes a second prompt into the turn that works.
+    #[must_use]
+    pub fn prompts_steer() -> Self {
+        Self::new(Reach::Prompt)
+    }
+
+    fn new(reach: Reach) -> Self {
+        Self {
+            lines: Lines::default(),
+            rpc: Rpc::new(Dialect::Versioned),
+            cwd: String::new(),
+            session: None,
+            agent: None,
+            reach,
+            prompts: 0,
+            held: None,
+            waiting: BTreeMap::new(),
+            last_words: String::new(),
+            usage: AgentUsage::default(),
+        }
+    }
+
+    fn hear(&mut self, value: &Value, heard: &mut Heard) {
+        match self.rpc.read(value) {
+            Message::Answered { asked, result } => self.answered(asked, result, heard),
+            Message::Told { method, params } if method == "session/update" => self.update(&params, heard),
+            Message::Told { .. } => {}
+            Message::Request { id, method, params } if method == "session/request_permission" => {
+                self.request(id, &params, heard);
+            }
+            // Files and terminals of ours are not offered: what it does, it does inside.
+            Message::Request { id, .. } => heard.reply.extend(self.rpc.refuse(&id)),
+            Message::Odd => heard.said.push(reading::noise(value.to_string().as_bytes())),
+        }
+    }
+
+    fn answered(&mut self, asked: &'static str, result: Result<Value, String>, heard: &mut Heard) {
+        let result = match result {
+            Ok(result) => result,
+            Err(why) => {
+                let text = format!("{asked}: {why}");
+                match asked {
+                    "session/prompt" => self.turn_ended(TurnEnd::Failed, heard),
+                    "_session/steering" => heard.said.push(Said::Steered {
+                        how: Steering::Failed,
+                    }),
+                    _ => {}
+                }
+                heard.said.push(Said::Trouble { text });
+                return;
+            }
+        };
+        match asked {
+            "initialize" => {
+                self.agent = text(&result, "/agentInfo/name");
+                if result.pointer("/_meta/steering/supported") == Some(&Value::Bool(true)) {
+                    self.reach = Reach::Extension;
+                }
+                let params = json!({ "cwd": self.cwd, "mcpServers": [] });
+                heard.reply.extend(self.rpc.ask("session/new", &params));
+            }
+            "session/new" => {
+                self.session = id(&result, "/sessionId");
+                heard.said.push(Said::Ready {
+                    session: self.session.clone(),
+                    agent: self.agent.clone(),
+                });
+                if let Some(words) = self.held.take() {
+                    heard.reply.extend(self.ask(&words));
+                }
+            }
+            "session/prompt" => {
+                let how = match text(&result, "/stopReason").as_deref() {
+                    Some("end_turn") => TurnEnd::Done,
+                    Some("cancelled") => TurnEnd::Interrupted,
+                    Some("max_tokens" | "max_turn_requests") => TurnEnd::Limit,
+                    Some("refusal") => TurnEnd::Refused,
+                    Some(_) | None => TurnEnd::Failed,
+                };
+                self.turn_ended(how, heard);
+            }
+            "_session/steering" => {
+                let how = match text(&result, "/outcome").as_deref() {
+                    Some("injected") => Steering::Injected,
+                    Some("startedNewTurn") => Steering::NewTurn,
+                    Some(_) | None => Steering::Failed,
+                };
+                heard.said.push(Said::Steered { how });
+            }
+            _ => {}
+        }
+    }
+
+    /// A prompt was answered; the turn is over with the last of them.
+    fn turn_ended(&mut self, how: TurnEnd, heard: &mut Heard) {
+        self.prompts = self.prompts.saturating_sub(1);
+        if self.prompts > 0 {
+            return;
+        }
+        let withdrawn = std::mem::take(&mut self.waiting);
+        heard
+            .said
+            .extend(withdrawn.into_keys().map(|id| Said::Withdrawn { id }));
+        let words = std::mem::take(&mut self.last_words);
+        heard.said.push(Said::TurnEnded {
+            how,
+            text: (!words.is_empty()).then_some(words),
+        });
+    }
+
+    fn update(&mut self, params: &Value, heard: &mut Heard) {
+        let Some(update) = params.get("update") else {
+            return;
+        };
+        match update.get("sessionUpdate").and_then(Value::as_str) {
+            Some("agent_message_chunk") => {
+                if let Some(words) = text(update, "/content/text") {
+                    if self.last_words.len() + words.len() <= 64 * 1024 {
+                        self.last_words.push_str(&words);
+                    }
+                    heard.said.push(Said::Text { text: words });
+                }
+            }
+            Some("agent_thought_chunk") => {
+                heard
+                    .said
+                    .extend(text(update, "/content/text").map(|text| Said::Thought { text }));
+            }
+            Some("tool_call") => {
+                self.usage.turns += 1;
+                self.last_words.clear();
+                heard.said.push(tool(update));
+            }
+            Some("tool_call_update") => heard.said.push(tool(update)),
+            Some("usage_update") => {
+                self.usage.input_tokens = count(update, "/used");
+                self.usage.cost_usd = update.pointer("/cost/amount").and_then(Value::as_f64);
+                heard.said.push(Said::Usage(self.usage.clone()));
+            }
+            Some(_) | None => {}
+        }
+    }
+
+    fn request(&mut self, asked: Value, params: &Value, heard: &mut Heard) {
+        let options = params.get("options").and_then(Value::as_array);
+        let choices: Vec<Choice> = options
+            .into_iter()
+            .flatten()
+            .take(16)
+            .filter_map(|option| {
+                Some(Choice {
+                    id: id(option, "/optionId")?,
+                    kind: id(option, "/kind")?,
+                })
+            })
+            .collect();
+        if self.waiting.len() >= MOST_REQUESTS || choices.is_empty() {
+            heard.reply.extend(self.rpc.answer(&asked, &cancelled()));
+            return;
+        }
+        let name = asked.as_str().map_or_else(|| asked.to_string(), str::to_owned);
+        heard.said.push(Said::Permission(Permission {
+            id: name.clone(),
+            tool: id(params, "/toolCall/kind").unwrap_or_else(|| "tool".to_owned()),
+            title: text(params, "/toolCall/title").unwrap_or_default(),
+            input: reading::bounded(params.pointer("/toolCall/rawInput")),
+        }));
+        self.waiting.insert(name, (asked, choices));
+    }
+
+    fn ask(&mut self, words: &str) -> Vec<u8> {
+        self.prompts += 1;
+        self.rpc.ask("session/prompt", &self.words(words))
+    }
+
+    fn words(&self, words: &str) -> Value {
+        json!({ "sessionId": self.session, "prompt": [{ "type": "text", "text": words }] })
+    }
+}
+
+fn cancelled() -> Value {
+    json!({ "outcome": { "outcome": "cancelled" } })
+}
+
+fn tool(update: &Value) -> Said {
+    Said::Tool {
+        id: id(update, "/toolCallId").unwrap_or_default(),
+        name: text(update, "/title").unwrap_or_default(),
+        state: match text(update, "/status").as_deref() {
+            Some("in_progress") => ToolState::Running,
+            Some("completed") => ToolState::Completed,
+            Some("failed") => ToolState::Failed,
+            Some(_) | None => ToolState::Pending,
+        },
+        input: reading::bounded(update.get("rawInput")),
+    }
+}
+
+impl AgentDriver for Acp {
+    fn start(&mut self, session: &Session) -> Vec<u8> {
+        self.cwd.clone_from(&session.cwd);
+        let params = json!({ "protocolVersion": 1,
+            "clientCapabilities": { "fs": { "readTextFile": false, "writeTextFile": false }, "terminal": false },
+            "clientInfo": { "name": "bastle", "version": env!("CARGO_PKG_VERSION") } });
+        self.rpc.ask("initialize", &params)
+    }
+
+    fn prompt(&mut self, words: &str) -> Result<Vec<u8>, DriverError> {
+        let words = bounded(words)?;
+        if self.prompts > 0 || self.held.is_some() {
+            return Err(DriverError::Busy);
+        }
+        if self.session.is_none() {
+            self.held = Some(words.to_owned());
+            return Ok(Vec::new());
+        }
+        Ok(self.ask(words))
+    }
+
+    fn steer(&mut self, words: &str) -> Result<Vec<u8>, DriverError> {
+        let words = bounded(words)?;
+        if self.prompts == 0 {
+            return Err(DriverError::Idle);
+        }
+        match self.reach {
+            Reach::No => Err(DriverError::Unsupported("steered while it works")),
+            Reach::Prompt => Ok(self.ask(words)),
+            Reach::Extension => Ok(self.rpc.ask("_session/steering", &self.words(words))),
+        }
+    }
+
+    fn interrupt(&mut self) -> Result<Vec<u8>, DriverError> {
+        if self.prompts == 0 {
+            return Err(DriverError::Idle);
+        }
+        let mut bytes = self
+            .rpc
+            .tell("session/cancel", &json!({ "sessionId": self.session }));
+        for (_, (asked, _)) in std::mem::take(&mut self.waiting) {
+            bytes.extend(self.rpc.answer(&asked, &cancelled()));
+        }
+        Ok(bytes)
+    }
+
+    fn answer_permission(&mut self, id: &str, answer: &Answer) -> Result<Vec<u8>, DriverError> {
+        let (asked, choices) = self.waiting.remove(id).ok_or(DriverError::Unknown)?;
+        let kinds: &[&str] = match answer {
+            Answer::Once => &["allow_once"],
+            Answer::Session => &["allow_always", "allow_once"],
+            Answer::No(_) => &["reject_once", "reject_always"],
+        };
+        let choice = kinds
+            .iter()
+            .find_map(|kind| choices.iter().find(|choice| choice.kind == *kind));
+        // An agent that offers no way to say this once gets no answer that says more.
+        let result = choice.map_or_else(
+            cancelled,
+            |choice| json!({ "outcome": { "outcome": "selected", "optionId": choice.id } }),
+        );
+        Ok(self.rpc.answer(&asked, &result))
+    }
+
+    fn take(&mut self, bytes: &[u8]) -> Heard {
+        let mut heard = Heard::default();
+        for line in self.lines.take(bytes) {
+            match line {
+                Line::Dropped(length) => heard.said.push(reading::dropped(length)),
+                Line::Whole(line) if line.iter().all(u8::is_ascii_whitespace) => {}
+                Line::Whole(line) => match serde_json::from_slice::<Value>(&line) {
+                    Ok(value) if value.is_object() => self.hear(&value, &mut heard),
+                    Ok(_) | Err(_) => heard.said.push(reading::noise(&line)),
+                },
+            }
+        }
+        heard
+    }
+
+    fn usage(&self) -> AgentUsage {
+        self.usage.clone()
+    }
+
+    fn is_working(&self) -> bool {
+        self.prompts > 0
+    }
+
+    fn close(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ready(mut acp: Acp, initialized: Value) -> Acp {
+        acp.start(&Session {
+            cwd: "/w".into(),
+            model: None,
+        });
+        acp.take(&reading::line(
+            &json!({ "jsonrpc": "2.0", "id": 0, "result": initialized }),
+        ));
+        let heard = acp.take(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"sessionId\":\"s\"}}\n");
+        assert!(matches!(heard.said.as_slice(), [Said::Ready { .. }]), "{heard:?}");
+        acp
+    }
+
+    fn asks(options: Value) -> Vec<u8> {
+        reading::line(
+            &json!({ "jsonrpc": "2.0", "id": 5, "method": "session/request_permission",
+            "params": { "sessionId": "s", "toolCall": { "title": "rm", "kind": "execute" }, "options": options } }),
+        )
+    }
+
+    #[test]
+    fn files_and_terminals_of_the_host_are_not_served_to_an_agent_that_asks_for_them() {
+        let mut acp = ready(Acp::default(), json!({}));
+        for method in [
+            "fs/read_text_file",
+            "fs/write_text_file",
+            "terminal/create",
+            "elicitation/create",
+        ] {
+            let asked =
+                json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": { "path": "/etc/passwd" } });
+            let heard = acp.take(&reading::line(&asked));
+            assert!(
+                String::from_utf8(heard.reply).unwrap().contains("-32601"),
+                "{method}"
+            );
+            assert!(heard.said.is_empty());
+        }
+    }
+
+    #[test]
+    fn an_answer_for_once_is_never_turned_into_one_for_ever() {
+        let mut acp = ready(Acp::default(), json!({}));
+        acp.take(&asks(json!([{ "optionId": "always", "kind": "allow_always" }])));
+        let answer = acp.answer_permission("5", &Answer::Once).unwrap();
+        assert!(String::from_utf8(answer).unwrap().contains("cancelled"));
+        acp.take(&asks(
+            json!([{ "optionId": "a", "kind": "allow_once" }, { "optionId": "n", "kind": "reject_once" }]),
+        ));
+        let answer = acp.answer_permission("5", &Answer::No(String::new())).unwrap();
+        assert!(String::from_utf8(answer).unwrap().contains("\"optionId\":\"n\""));
+        assert_eq!(
+            acp.answer_permission("5", &Answer::Once),
+            Err(DriverError::Unknown)
+        );
+    }
+
+    #[test]
+    fn interrupting_answers_every_open_request_and_the_turn_ends_as_interrupted() {
+        let mut acp = ready(Acp::default(), json!({}));
+        assert_eq!(acp.interrupt(), Err(DriverError::Idle));
+        acp.prompt("go").unwrap();
+        assert_eq!(
+            acp.steer("x"),
+            Err(DriverError::Unsupported("steered while it works"))
+        );
+        acp.take(&asks(json!([{ "optionId": "a", "kind": "allow_once" }])));
+        let bytes = String::from_utf8(acp.interrupt().unwrap()).unwrap();
+        assert!(
+            bytes.contains("session/cancel") && bytes.contains("cancelled"),
+            "{bytes}"
+        );
+        let heard = acp.take(b"{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"stopReason\":\"cancelled\"}}\n");
+        let how = TurnEnd::Interrupted;
+        assert_eq!(heard.said, [Said::TurnEnded { how, text: None }]);
+    }
+
+    #[test]
+    fn an_agent_is_steered_the_way_it_offers_and_the_turn_ends_with_the_last_answer() {
+        let mut acp = ready(Acp::prompts_steer(), json!({}));
+        acp.prompt("go").unwrap();
+        let steer = String::from_utf8(acp.steer("rather").unwrap()).unwrap();
+        assert!(steer.contains("session/prompt"), "{steer}");
+        let done = |id: u32| reading::line(&json!({ "id": id, "result": { "stopReason": "end_turn" } }));
+        assert_eq!(acp.take(&done(2)).said, []);
+        assert!(acp.is_working());
+        assert_eq!(acp.take(&done(3)).said.len(), 1);
+        let mut acp = ready(
+            Acp::default(),
+            json!({ "_meta": { "steering": { "supported": true } } }),
+        );
+        acp.prompt("go").unwrap();
+        assert!(
+            String::from_utf8(acp.steer("x").unwrap())
+                .unwrap()
+                .contains("_session/steering")
+        );
+    }
+}

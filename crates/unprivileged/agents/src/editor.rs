@@ -1,0 +1,379 @@
+//! The Agent Client Protocol from the agent's end: an editor speaks to it, and a fenced agent behind it does the work.
+//!
+//! **Trust:** the editor is its user's. The agent is not: what it says reaches the editor as text and tool calls only,
+//! and no request of it for a file or a terminal of the host is passed on.
+use crate::driver::{AgentDriver, Answer, DriverError, Heard, Permission, Said, Session, ToolState, TurnEnd};
+use crate::lines::{Line, Lines};
+use crate::reading::{self, id, text};
+use crate::rpc::{Dialect, Message, Rpc};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The one conversation of this process.
+const SESSION: &str = "bastle";
+/// Tool calls whose beginning was told; older ones are told anew, which an editor understands.
+const MOST_TOOLS: usize = 4096;
+/// Questions to the editor that wait at once.
+const MOST_QUESTIONS: usize = 64;
+
+/// What has to be written where, and what the person answered.
+#[derive(Debug, Default, PartialEq)]
+pub struct Flow {
+    /// To the editor.
+    pub editor: Vec<u8>,
+    /// To the agent.
+    pub agent: Vec<u8>,
+    /// Answers to questions that were put by [`Editor::ask`].
+    pub answers: Vec<(String, Answer)>,
+}
+
+/// Who asked what the editor shows.
+#[derive(Debug)]
+enum Asker {
+    /// The agent's own permission layer.
+    Agent(String),
+    /// bastle.
+    Fence(String),
+}
+
+/// Between an editor and a driven agent.
+pub struct Editor {
+    lines: Lines,
+    rpc: Rpc,
+    driver: Box<dyn AgentDriver>,
+    /// The project: the directory an editor may ask for.
+    cwd: String,
+    open: bool,
+    /// Prompts of the editor that wait for the end of the turn.
+    prompts: Vec<Value>,
+    tools: BTreeSet<String>,
+    questions: BTreeMap<String, Asker>,
+    asked: u64,
+}
+
+impl Editor {
+    /// An agent that works in `cwd`, and what is written to it first.
+    #[must_use]
+    pub fn new(mut driver: Box<dyn AgentDriver>, session: &Session) -> (Self, Vec<u8>) {
+        let first = driver.start(session);
+        let editor = Self {
+            lines: Lines::default(),
+            rpc: Rpc::new(Dialect::Versioned),
+            driver,
+            cwd: session.cwd.clone(),
+            open: false,
+            prompts: Vec::new(),
+            tools: BTreeSet::new(),
+            questions: BTreeMap::new(),
+            asked: 0,
+        };
+        (editor, first)
+    }
+
+    /// What the agent behind it used.
+    #[must_use]
+    pub fn driver(&self) -> &dyn AgentDriver {
+        &*self.driver
+    }
+
+    /// Takes what the editor wrote.
+    pub fn from_editor(&mut self, bytes: &[u8]) -> Flow {
+        let mut flow = Flow::default();
+        for line in self.lines.take(bytes) {
+            let Line::Whole(line) = line else { continue };
+            if line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            match serde_json::from_slice::<Value>(&line) {
+                Ok(value) if value.is_object() => self.hear(&value, &mut flow),
+                Ok(_) | Err(_) => {
+                    flow.editor
+                        .extend(error(&Value::Null, -32700, "not a JSON object on one line"))
+                }
+            }
+        }
+        flow
+    }
+
+    /// Takes what the agent printed.
+    pub fn from_agent(&mut self, bytes: &[u8]) -> Flow {
+        let Heard { said, reply } = self.driver.take(bytes);
+        let mut flow = Flow {
+            agent: reply,
+            ..Flow::default()
+        };
+        for said in said {
+            self.tell(said, &mut flow);
+        }
+        flow
+    }
+
+    /// Puts a question of the fence to the person; the answer comes with a later [`Flow`]. `None`: too many wait, or
+    /// nobody opened a conversation.
+    pub fn ask(&mut self, question: &str, title: &str, input: &Value) -> Option<Vec<u8>> {
+        let asker = Asker::Fence(question.to_owned());
+        self.put(asker, title, "other", input)
+    }
+
+    /// The agent is gone: whatever waits is answered.
+    pub fn agent_gone(&mut self) -> Vec<u8> {
+        let waiting = std::mem::take(&mut self.prompts);
+        waiting
+            .iter()
+            .flat_map(|asked| error(asked, -32603, "the agent ended; bastle logs tells more"))
+            .collect()
+    }
+
+    fn hear(&mut self, value: &Value, flow: &mut Flow) {
+        match self.rpc.read_named(value) {
+            Message::Request { id, method, params } => self.request(&id, &method, &params, flow),
+            Message::Told { method, params } if method == "session/cancel" && is_ours(&params) => {
+                if let Ok(bytes) = self.driver.interrupt() {
+                    flow.agent.extend(bytes);
+                }
+            }
+            Message::Told { .. } | Message::Answered { .. } => {}
+            Message::Odd => self.answered(value, flow),
+        }
+    }
+
+    fn request(&mut self, asked: &Value, method: &str, params: &Value, flow: &mut Flow) {
+        match method {
+            "initialize" => flow.editor.extend(self.rpc.answer(asked, &hello())),
+            "authenticate" => flow.editor.extend(self.rpc.answer(asked, &json!({}))),
+            "session/new" => flow.editor.extend(self.begin(asked, params)),
+            "session/prompt" | "_session/steering" if !self.open || !is_ours(params) => {
+                flow.editor
+                    .extend(error(asked, -32602, "no such session: call session/new first"));
+            }
+            "session/prompt" => self.prompt(asked, params, flow),
+            "_session/steering" => {
+                let outcome = match self.driver.steer(&words(params)) {
+                    Ok(bytes) => {
+                        flow.agent.extend(bytes);
+                        "injected"
+                    }
+                    Err(DriverError::Idle) => "promptRequired",
+                    Err(_) => "failed",
+                };
+                flow.editor
+                    .extend(self.rpc.answer(asked, &json!({ "outcome": outcome })));
+            }
+            _ => flow.editor.extend(self.rpc.refuse(asked)),
+        }
+    }
+
+    /// One conversation, in the project that is fenced.
+    fn begin(&mut self, asked: &Value, params: &Value) -> Vec<u8> {
+        let wanted = text(params, "/cwd").unwrap_or_default();
+        if self.open {
+            return error(
+                asked,
+                -32603,
+                "one conversation each: start another bastle acp for another",
+            );
+        }
+        let within = wanted == self.cwd
+            || wanted
+                .strip_prefix(&self.cwd)
+                .is_some_and(|rest| rest.starts_with('/'));
+        if !within || wanted.split('/').any(|part| part == "..") {
+            let why = format!("{wanted} is not within the fenced project {}", self.cwd);
+            return error(asked, -32602, &why);
+        }
+        self.open = true;
+        self.rpc.answer(asked, &json!({ "sessionId": SESSION }))
+    }
+
+    fn prompt(&mut self, asked: &Value, params: &Value, flow: &mut Flow) {
+        let words = words(params);
+        let sent = match self.driver.prompt(&words) {
+            // An editor that asks while the agent works means it for now.
+            Err(DriverError::Busy) => self.driver.steer(&words),
+            other => other,
+        };
+        match sent {
+            Ok(bytes) => {
+                flow.agent.extend(bytes);
+                self.prompts.push(asked.clone());
+            }
+            Err(why) => flow.editor.extend(error(asked, -32602, &why.to_string())),
+        }
+    }
+
+    /// The editor answered a request of ours.
+    fn answered(&mut self, value: &Value, flow: &mut Flow) {
+        let Some(asker) = id(value, "/id").and_then(|name| self.questions.remove(&name)) else {
+            return;
+        };
+        let answer = match text(value, "/result/outcome/optionId").as_deref() {
+            Some("once") => Answer::Once,
+            Some("session") => Answer::Session,
+            Some(_) | None => Answer::No("refused by the person at the editor".to_owned()),
+        };
+        match asker {
+            Asker::Fence(question) => flow.answers.push((question, answer)),
+            Asker::Agent(request) => {
+                if let Ok(bytes) = self.driver.answer_permission(&request, &answer) {
+                    flow.agent.extend(bytes);
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, said: Said, flow: &mut Flow) {
+        match said {
+            Said::Text { text } => flow.editor.extend(self.chunk("agent_message_chunk", &text)),
+            Said::Thought { text } | Said::Trouble { text } => {
+                flow.editor.extend(self.chunk("agent_thought_chunk", &text));
+            }
+            Said::Tool {
+                id,
+                name,
+                state,
+                input,
+            } => flow.editor.extend(self.tool(&id, &name, state, &input)),
+            Said::Permission(Permission {
+                id,
+                tool,
+                title,
+                input,
+            }) => {
+                let asker = Asker::Agent(id.clone());
+                match self.put(asker, &title, kind_of(&tool), &input) {
+                    Some(bytes) => flow.editor.extend(bytes),
+                    None => {
+                        let no = Answer::No("nobody can be asked".to_owned());
+                        flow.agent
+                            .extend(self.driver.answer_permission(&id, &no).unwrap_or_default());
+                    }
+                }
+            }
+            Said::Withdrawn { id } => {
+                self.questions
+                    .retain(|_, asker| !matches!(asker, Asker::Agent(request) if *request == id));
+            }
+            Said::TurnEnded { how, .. } => {
+                let reason = match how {
+                    TurnEnd::Done | TurnEnd::Failed => "end_turn",
+                    TurnEnd::Interrupted => "cancelled",
+                    TurnEnd::Limit => "max_turn_requests",
+                    TurnEnd::Refused => "refusal",
+                };
+                for asked in std::mem::take(&mut self.prompts) {
+                    flow.editor
+                        .extend(self.rpc.answer(&asked, &json!({ "stopReason": reason })));
+                }
+            }
+            Said::Ready { .. }
+            | Said::TurnBegan
+            | Said::Steered { .. }
+            | Said::Usage(_)
+            | Said::Noise { .. } => {}
+        }
+    }
+
+    fn tool(&mut self, id: &str, name: &str, state: ToolState, input: &Value) -> Vec<u8> {
+        if self.tools.len() >= MOST_TOOLS {
+            self.tools.clear();
+        }
+        let status = match state {
+            ToolState::Pending => "pending",
+            ToolState::Running => "in_progress",
+            ToolState::Completed => "completed",
+            ToolState::Failed => "failed",
+        };
+        let mut update = json!({ "toolCallId": id, "status": status });
+        if self.tools.insert(id.to_owned()) {
+            update["sessionUpdate"] = json!("tool_call");
+            update["title"] = json!(name);
+            update["kind"] = json!(kind_of(name));
+        } else {
+            update["sessionUpdate"] = json!("tool_call_update");
+        }
+        if !input.is_null() {
+            update["rawInput"] = input.clone();
+        }
+        self.update(&update)
+    }
+
+    fn chunk(&self, kind: &str, text: &str) -> Vec<u8> {
+        self.update(&json!({ "sessionUpdate": kind, "content": { "type": "text", "text": text } }))
+    }
+
+    fn update(&self, update: &Value) -> Vec<u8> {
+        if !self.open {
+            return Vec::new();
+        }
+        self.rpc.tell(
+            "session/update",
+            &json!({ "sessionId": SESSION, "update": update }),
+        )
+    }
+
+    fn put(&mut self, asker: Asker, title: &str, kind: &str, input: &Value) -> Option<Vec<u8>> {
+        if !self.open || self.questions.len() >= MOST_QUESTIONS {
+            return None;
+        }
+        self.asked += 1;
+        let name = format!("bastle-{}", self.asked);
+        let options = json!([
+            { "optionId": "once", "name": "Allow once", "kind": "allow_once" },
+            { "optionId": "session", "name": "Allow for this run", "kind": "allow_always" },
+            { "optionId": "no", "name": "Deny", "kind": "reject_once" },
+        ]);
+        let call = json!({ "toolCallId": name, "title": title, "kind": kind, "status": "pending", "rawInput": input });
+        let request = json!({ "jsonrpc": "2.0", "id": name, "method": "session/request_permission",
+            "params": { "sessionId": SESSION, "toolCall": call, "options": options } });
+        self.questions.insert(name, asker);
+        Some(reading::line(&request))
+    }
+}
+
+fn hello() -> Value {
+    json!({ "protocolVersion": 1,
+        "agentCapabilities": { "loadSession": false,
+            "promptCapabilities": { "image": false, "audio": false, "embeddedContext": true },
+            "mcpCapabilities": { "http": false, "sse": false } },
+        "agentInfo": { "name": "bastle", "title": "bastle", "version": env!("CARGO_PKG_VERSION") },
+        "authMethods": [], "_meta": { "steering": { "supported": true } } })
+}
+
+fn is_ours(params: &Value) -> bool {
+    params.get("sessionId").and_then(Value::as_str) == Some(SESSION)
+}
+
+/// The text of a prompt: text as it is, files that came along under their names, links as links.
+fn words(params: &Value) -> String {
+    let blocks = params.get("prompt").and_then(Value::as_array);
+    let mut parts = Vec::new();
+    for block in blocks.into_iter().flatten() {
+        match block.get("type").and_then(Value::as_str) {
+            Some("text") => parts.extend(block.get("text").and_then(Value::as_str).map(str::to_owned)),
+            Some("resource_link") => parts.extend(text(block, "/uri").map(|uri| format!("<{uri}>"))),
+            Some("resource") => {
+                let uri = text(block, "/resource/uri").unwrap_or_default();
+                let whole = block.pointer("/resource/text").and_then(Value::as_str);
+                parts.extend(whole.map(|whole| format!("<{uri}>:\n{whole}")));
+            }
+            Some(_) | None => {}
+        }
+    }
+    parts.join("\n")
+}
+
+/// The protocol's word for a kind of tool.
+fn kind_of(tool: &str) -> &'static str {
+    match tool {
+        "Bash" | "bash" | "shell" | "command" | "commandExecution" | "execute" => "execute",
+        "Read" | "read" => "read",
+        "Edit" | "Write" | "MultiEdit" | "edit" | "fileChange" | "file change" => "edit",
+        "Grep" | "Glob" | "search" => "search",
+        "WebFetch" | "fetch" => "fetch",
+        _ => "other",
+    }
+}
+
+fn error(asked: &Value, code: i32, why: &str) -> Vec<u8> {
+    reading::line(&json!({ "jsonrpc": "2.0", "id": asked, "error": { "code": code, "message": why } }))
+}

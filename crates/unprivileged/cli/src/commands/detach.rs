@@ -1,0 +1,236 @@
+//! `bastle run -d`: the flags become a request on disk, a keeper is started for it, and this process goes.
+use super::run::{from_whom, sources_here};
+use super::run_args::{Backend, RunArgs, usage};
+use crate::context::{Context, Format};
+use crate::render::now_ms;
+use bastle_contract::runs::{Attended, LaunchSpec, RawSpec, RunFile, RunState, Tags, TtySize};
+use bastle_contract::{AbsPath, Code, ExitCode, Fault, Stdio};
+use bastle_control::runs::{RunDir, read_events};
+use bastle_control::{Place, keeper};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::time::Duration;
+
+/// How long building may take before its start is no longer waited for.
+const PATIENCE: Duration = Duration::from_secs(10 * 60);
+/// Last words of a keeper that are shown.
+const MOST_WORDS: u64 = 2000;
+
+/// Starts the run in the background. The exit code: 0 when the agent works, else as `run` has it.
+pub(super) fn run(args: &RunArgs, cx: &Context) -> Result<u8, Vec<Fault>> {
+    let one = |fault| vec![fault];
+    can_travel(args).map_err(one)?;
+    let (place, spec) = request(args)?;
+    let dir = RunDir::create(&place.state, &spec, now_ms()).map_err(one)?;
+    let file = match keeper::start(&place.state, &dir, PATIENCE) {
+        Ok(file) => file,
+        Err(fault) => {
+            // Nobody was promised it yet.
+            drop(dir.remove());
+            return Err(one(fault));
+        }
+    };
+    match file.state {
+        RunState::Refused => {
+            let faults = faults(&dir, &file);
+            drop(dir.remove());
+            Err(faults)
+        }
+        RunState::Failed if file.reason.as_deref() == Some("lost") => Err(one(lost(&dir))),
+        RunState::Queued => {
+            let fault = lost(&dir);
+            drop(dir.remove());
+            Err(one(fault))
+        }
+        _ => started(args, &dir, &file, cx),
+    }
+}
+
+fn started(args: &RunArgs, dir: &RunDir, file: &RunFile, cx: &Context) -> Result<u8, Vec<Fault>> {
+    let name = dir.name();
+    let printed = if args.json {
+        cx.print_json(&json!({
+            "schema": "bastle.started/v1",
+            "run": name,
+            "state": file.state,
+            "keeper": file.keeper,
+            "directory": dir.path(),
+        }))
+    } else {
+        cx.print(&format!("{name}\n"))
+    };
+    if let Err(failed) = printed {
+        return Ok(failed.exit(ExitCode::Failed as u8).tell(cx, Format::Human));
+    }
+    if !args.quiet && !args.json {
+        cx.note(&format!("  bastle logs -f {name}    what it prints"));
+        cx.note(&format!(
+            "  bastle attach {name}     type into it; ctrl-] d leaves it running"
+        ));
+        cx.note(&format!("  bastle stop {name}       end it"));
+    }
+    Ok(0)
+}
+
+/// What a run in the background cannot have is refused by name.
+fn can_travel(args: &RunArgs) -> Result<(), Fault> {
+    let refused = |flag: &str, why: &str| usage(format!("{flag} cannot be used with -d"), why);
+    if args.chosen_backend()? == Backend::Host {
+        return Err(refused(
+            "--backend host",
+            "nobody would see what runs without a fence",
+        ));
+    }
+    if args.net.learn.is_some() {
+        return Err(refused(
+            "--learn",
+            "its rules are written when run ends, and run ends at once",
+        )
+        .help("bastle run --learn=FILE -- CMD, without -d"));
+    }
+    if args.fail_on_deny {
+        return Err(
+            refused("--fail-on-deny", "the exit code of run -d is not the agent's")
+                .help("bastle wait RUN, and the denials of bastle inspect RUN --json"),
+        );
+    }
+    Ok(())
+}
+
+/// The flags as a request.
+fn request(args: &RunArgs) -> Result<(Place, LaunchSpec), Vec<Fault>> {
+    let one = |fault| vec![fault];
+    let (place, from) = from_whom(args).map_err(one)?;
+    let (here, sources) = sources_here(args, &place)?;
+    // Read here too, so that a mistake is told as `run` tells it.
+    bastle_control::load(&place, &sources)?;
+    args.waivers().map_err(one)?;
+    let policy = args
+        .document(&here, &place.home)
+        .map_err(one)?
+        .map(|text| serde_json::from_str(&text))
+        .transpose()
+        .map_err(|error| one(usage("unusable flags", error.to_string())))?;
+    let files = args
+        .policy
+        .iter()
+        .map(|file| real(file))
+        .collect::<Result<_, _>>()
+        .map_err(one)?;
+    let spec = RawSpec {
+        name: args.run_id().map_err(one)?,
+        argv: args.argv().map_err(one)?,
+        workspace: place.workspace.clone(),
+        cwd: Some(place.cwd.clone()),
+        mode: args.workspace.clone(),
+        branch: args.branch.clone(),
+        from: from.map(
+            |(run, _)| match args.from.as_deref().and_then(|text| text.rsplit_once('@')) {
+                Some((named, snapshot)) if !named.is_empty() => format!("{run}@{snapshot}"),
+                Some(_) | None => run.to_string(),
+            },
+        ),
+        preset: sources.preset.clone(),
+        policy_files: files,
+        policy,
+        net: args.net.net.clone(),
+        expand: args.allow_user_expansion,
+        unprotect: sources.unprotect.clone(),
+        waive: args.limits.waive.clone(),
+        no_debuggers: args.no_debuggers,
+        env: args.variables().map_err(one)?,
+        tty: terminal(args).map_err(one)?,
+        open_input: args.interactive,
+        profile: None,
+        input: None,
+        tags: tags(&args.tag).map_err(one)?,
+        batch: None,
+        parent: None,
+        attended: if args.attended || args.net.ask {
+            Attended::Elsewhere
+        } else {
+            Attended::Nobody
+        },
+    };
+    let spec = LaunchSpec::new(spec)
+        .map_err(|error| one(usage("the run cannot be asked for", error.to_string())))?;
+    Ok((place, spec))
+}
+
+/// A terminal only where it was asked for: nobody sits at this run.
+fn terminal(args: &RunArgs) -> Result<Option<TtySize>, Fault> {
+    if !args.tty {
+        return Ok(None);
+    }
+    Ok(match args.stdio()? {
+        Stdio::Pty { rows, cols } => Some(TtySize {
+            rows: rows.min(1000),
+            cols: cols.min(1000),
+        }),
+        Stdio::Pipes => None,
+    })
+}
+
+/// `key=value` each.
+pub(super) fn tags(texts: &[String]) -> Result<Tags, Fault> {
+    let mut tags = BTreeMap::new();
+    for text in texts {
+        let (key, value) = text.split_once('=').ok_or_else(|| {
+            usage(
+                format!("--tag {text:?} is not understood"),
+                "a label is KEY=VALUE",
+            )
+            .help("--tag task=login")
+        })?;
+        tags.insert(key.to_owned(), value.to_owned());
+    }
+    Tags::try_from(tags).map_err(|error| usage("--tag cannot be used", error.to_string()))
+}
+
+fn real(file: &std::path::Path) -> Result<AbsPath, Fault> {
+    let unusable = |why: String| {
+        Fault::new(
+            Code::PolicyUnreadable,
+            format!("cannot read {}", file.display()),
+            why,
+        )
+    };
+    let real = std::fs::canonicalize(file).map_err(|error| unusable(error.to_string()))?;
+    AbsPath::from_path(&real).map_err(|error| unusable(error.to_string()))
+}
+
+/// Why it was refused: everything that was said about it.
+fn faults(dir: &RunDir, file: &RunFile) -> Vec<Fault> {
+    let mut faults: Vec<Fault> = file.fault.iter().cloned().collect();
+    let events = read_events(&dir.events_path(), 0, 1000).unwrap_or_default();
+    faults.extend(
+        events
+            .iter()
+            .filter_map(|event| serde_json::from_value(event.data.get("fault")?.clone()).ok()),
+    );
+    if faults.is_empty() {
+        faults.push(lost(dir));
+    }
+    faults
+}
+
+/// The keeper is gone without a word in the files.
+fn lost(dir: &RunDir) -> Fault {
+    let mut words = String::new();
+    if let Ok(file) = std::fs::File::open(dir.path().join("keeper.log")) {
+        // What cannot be read was not said.
+        drop(file.take(MOST_WORDS).read_to_string(&mut words));
+    }
+    let why = if words.is_empty() {
+        "it was killed".to_owned()
+    } else {
+        words.trim().to_owned()
+    };
+    Fault::new(
+        Code::FenceLost,
+        format!("the keeper of the run {} is gone", dir.name()),
+        why,
+    )
+    .help("bastle doctor")
+}

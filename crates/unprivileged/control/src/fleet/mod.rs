@@ -1,0 +1,357 @@
+//! Many runs under one roof: the registry, the queue, batches, write scopes, questions, tokens, profiles, events.
+//!
+//! Runs inside `bastle serve`, as its user. It starts one keeper per run and never stands between a keeper and its
+//! sandbox: when the daemon goes, runs live on, and the next daemon finds them again.
+//! **Trust:** its state directory is its own; what events carry comes from agents and is data.
+mod access;
+mod acting;
+mod adopt;
+mod alarm;
+mod approvals;
+mod children;
+mod errands;
+mod follow;
+mod hooks;
+mod housekeeping;
+mod ingest;
+mod inner;
+mod keepers;
+mod planning;
+mod profiles;
+mod queue;
+mod reading;
+mod removing;
+mod rows;
+mod scopes;
+mod spawning;
+mod tail;
+mod talk;
+#[cfg(test)]
+mod tests;
+mod tokens;
+mod types;
+mod words;
+
+pub use access::{
+    Approval, ApprovalQuery, ApprovalState, Caller, ProfileRecord, Role, Token, TokenWish, Verb, Verdict,
+};
+pub use types::{
+    Acted, BatchRecord, BatchReport, DEFAULT_TIMEOUT, DEFAULT_TURNS, EventFilter, FleetOptions, Health,
+    MAX_BATCH, MetricsSnapshot, OnConflict, Page, RunQuery, RunRecord, RunRequest, SpawnRequest, Spawned,
+    Stats, StatsRow, StopHow, StoredEvent, Which,
+};
+
+use crate::live::Scope;
+use crate::runs::{OutputReader, RunDir};
+use bastle_contract::{Code, Fault, RunId};
+use inner::Inner;
+use serde_json::{Value, json};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use words::{allow, now_ms};
+
+/// The fleet. Clones are the same one.
+#[derive(Clone)]
+pub struct Fleet {
+    inner: Arc<Inner>,
+    threads: Arc<Threads>,
+}
+
+/// Ends the threads when the last clone goes.
+struct Threads {
+    inner: Arc<Inner>,
+    running: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Threads {
+    fn stop(&self) {
+        let running = match self.running.lock() {
+            Ok(mut running) => std::mem::take(&mut *running),
+            Err(_) => return,
+        };
+        if running.is_empty() {
+            return;
+        }
+        self.inner.begin_closing();
+        for thread in running {
+            // One that panicked has ended as well.
+            drop(thread.join());
+        }
+        let closed = self
+            .inner
+            .store
+            .write(|db| rows::own_event(db, None, "daemon", &json!({"state": "stopped"}), now_ms()));
+        if let Err(fault) = closed {
+            self.inner.trouble(&fault.to_string());
+        }
+        self.inner.closed();
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Fleet {
+    /// Takes the state directory for itself, finds runs again, and begins to work.
+    pub fn open(options: FleetOptions) -> Result<Self, Fault> {
+        let inner = Arc::new(Inner::open(options)?);
+        let failed = |error: std::io::Error| {
+            Fault::new(Code::StateDir, "the daemon cannot follow runs", error.to_string())
+                .help("sysctl fs.inotify.max_user_instances")
+        };
+        inner
+            .store
+            .write(|db| rows::own_event(db, None, "daemon", &json!({"state": "started"}), now_ms()))?;
+        tokens::make_local(&inner)?;
+        let alarm = alarm::Alarm::new(&inner)?;
+        let mut follower = follow::Follower::new(Arc::clone(&inner), alarm).map_err(failed)?;
+        adopt::recover(&inner, &mut follower)?;
+        let (for_queue, for_errands) = (Arc::clone(&inner), Arc::clone(&inner));
+        let started = [
+            named("follower", move || follower.work()),
+            named("queue", move || queue::work(&for_queue)),
+            named("errands", move || errands::work(&for_errands)),
+        ];
+        let threads = Arc::new(Threads {
+            inner: Arc::clone(&inner),
+            running: Mutex::new(Vec::new()),
+        });
+        for thread in started {
+            let thread = thread.map_err(failed)?;
+            if let Ok(mut running) = threads.running.lock() {
+                running.push(thread);
+            }
+        }
+        inner.wake_queue();
+        inner.errand();
+        Ok(Self { inner, threads })
+    }
+
+    /// Stops working; what was begun is finished at the next start. Runs live on.
+    pub fn close(self) {
+        self.threads.stop();
+    }
+
+    /// The state directory.
+    #[must_use]
+    pub fn state(&self) -> &Path {
+        &self.inner.options.state
+    }
+
+    /// The file with the token of the local command line.
+    #[must_use]
+    pub fn token_file(&self) -> PathBuf {
+        tokens::local_file(&self.inner)
+    }
+
+    /// Starts one or many runs: all of them, or none unless the request says otherwise.
+    pub fn spawn(&self, caller: &Caller, request: SpawnRequest) -> Result<BatchReport, Vec<Fault>> {
+        spawning::spawn(&self.inner, caller, &request)
+    }
+
+    /// The full name for a name or a unique beginning of it.
+    pub fn resolve(&self, text: &str) -> Result<RunId, Fault> {
+        self.inner.store.read(|db| acting::resolve(db, text))
+    }
+
+    /// One run.
+    pub fn run(&self, name: &RunId) -> Result<RunRecord, Fault> {
+        let found = self.inner.store.read(|db| rows::one(db, name))?;
+        Ok(rows::with_file(self.state(), found))
+    }
+
+    /// Runs by name, a page at a time.
+    pub fn runs(&self, query: &RunQuery) -> Result<Page<RunRecord>, Fault> {
+        reading::runs(&self.inner, query)
+    }
+
+    /// What was asked for.
+    pub fn spec(&self, name: &RunId) -> Result<bastle_contract::runs::LaunchSpec, Fault> {
+        self.inner.store.read(|db| rows::spec(db, name))
+    }
+
+    /// Ends runs.
+    pub fn stop(&self, caller: &Caller, which: &Which, how: StopHow) -> Result<Vec<Acted>, Fault> {
+        acting::stop(&self.inner, caller, which, how)
+    }
+
+    /// Makes a run stand still.
+    pub fn pause(&self, caller: &Caller, name: &RunId) -> Result<(), Fault> {
+        acting::freeze(&self.inner, caller, name, "pause")
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self, caller: &Caller, name: &RunId) -> Result<(), Fault> {
+        acting::freeze(&self.inner, caller, name, "resume")
+    }
+
+    /// Removes a run that ended, with its copy. `discard` is the digest of work that may be lost.
+    pub fn remove(&self, caller: &Caller, name: &RunId, discard: Option<String>) -> Result<(), Fault> {
+        removing::remove(&self.inner, caller, name, discard)
+    }
+
+    /// A connection to the run's own socket.
+    pub fn live(&self, name: &RunId) -> Result<UnixStream, Fault> {
+        talk::connect(self.state(), name)
+    }
+
+    /// Says one thing to the run's own socket and gives its answer.
+    pub fn ask(&self, name: &RunId, command: &Value) -> Result<Value, Fault> {
+        talk::ask(self.state(), name, command)
+    }
+
+    /// What it printed.
+    pub fn output(&self, name: &RunId) -> Result<OutputReader, Fault> {
+        RunDir::open(self.state(), name)?.printed()
+    }
+
+    /// Events after number `since`, at most `most`.
+    pub fn events(&self, since: u64, filter: &EventFilter, most: usize) -> Result<Vec<StoredEvent>, Fault> {
+        reading::events(&self.inner, since, filter, most)
+    }
+
+    /// Number of the newest event.
+    pub fn newest_event(&self) -> Result<u64, Fault> {
+        self.inner.store.read(reading::newest)
+    }
+
+    /// Calls `wake` with the newest number whenever events were added. It must return at once.
+    pub fn on_events(&self, wake: Box<dyn Fn(u64) + Send + Sync>) {
+        self.inner.add_waker(wake);
+    }
+
+    /// Batches, newest first, after the cursor.
+    pub fn batches(&self, after: Option<&str>, limit: usize) -> Result<Page<BatchRecord>, Fault> {
+        reading::batches(&self.inner, after, limit)
+    }
+
+    /// One batch.
+    pub fn batch(&self, id: &str) -> Result<BatchRecord, Fault> {
+        self.inner.store.read(|db| reading::one_batch(db, id))
+    }
+
+    /// Questions, oldest first.
+    pub fn approvals(&self, query: &ApprovalQuery) -> Result<Vec<Approval>, Fault> {
+        approvals::list(&self.inner, query)
+    }
+
+    /// One question.
+    pub fn approval(&self, id: u64) -> Result<Approval, Fault> {
+        self.inner.store.read(|db| approvals::one(db, id))
+    }
+
+    /// Answers a question. The first answer wins; one for another request than is open is refused.
+    pub fn answer(
+        &self,
+        caller: &Caller,
+        id: u64,
+        hash: Option<&str>,
+        verdict: Verdict,
+        scope: Scope,
+        message: Option<&str>,
+    ) -> Result<Approval, Fault> {
+        let said = approvals::Said {
+            hash,
+            verdict,
+            scope,
+            message,
+        };
+        approvals::answer(&self.inner, caller, id, &said)
+    }
+
+    /// Makes a token. The secret is told here and nowhere else.
+    pub fn token_create(&self, caller: &Caller, wish: TokenWish) -> Result<(Token, String), Fault> {
+        tokens::create(&self.inner, caller, &wish)
+    }
+
+    /// All tokens, without their secrets.
+    pub fn tokens(&self) -> Result<Vec<Token>, Fault> {
+        tokens::all(&self.inner)
+    }
+
+    /// Takes a token back, at once.
+    pub fn token_revoke(&self, caller: &Caller, id: &str) -> Result<Token, Fault> {
+        tokens::revoke(&self.inner, caller, id)
+    }
+
+    /// Who has this secret. Nobody, while the records cannot be read.
+    #[must_use]
+    pub fn authenticate(&self, secret: &str) -> Option<Caller> {
+        tokens::authenticate(&self.inner, secret)
+    }
+
+    /// All profiles.
+    pub fn profiles(&self) -> Result<Vec<ProfileRecord>, Fault> {
+        profiles::all(&self.inner)
+    }
+
+    /// One profile.
+    pub fn profile(&self, name: &str) -> Result<ProfileRecord, Fault> {
+        profiles::one(&self.inner, name)
+    }
+
+    /// Keeps a profile.
+    pub fn profile_put(
+        &self,
+        caller: &Caller,
+        name: &str,
+        document: &Value,
+    ) -> Result<ProfileRecord, Vec<Fault>> {
+        profiles::put(&self.inner, caller, name, document)
+    }
+
+    /// Removes a kept profile.
+    pub fn profile_remove(&self, caller: &Caller, name: &str) -> Result<(), Fault> {
+        profiles::remove(&self.inner, caller, name)
+    }
+
+    /// What would be put before the prompt of such a run.
+    pub fn preamble(&self, request: &RunRequest) -> Result<String, Vec<Fault>> {
+        let caller = Caller::owner(rustix::process::getuid().as_raw());
+        planning::Planner::new(&self.inner, &caller).preamble(request)
+    }
+
+    /// What was put before the prompt of a run.
+    pub fn preamble_of(&self, name: &RunId) -> Result<Option<String>, Fault> {
+        self.inner.store.read(|db| reading::preamble(db, name))
+    }
+
+    /// Sums.
+    pub fn stats(&self) -> Result<Stats, Fault> {
+        reading::stats(&self.inner)
+    }
+
+    /// Whether it works.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        reading::health(&self.inner)
+    }
+
+    /// Numbers for a monitoring system.
+    pub fn metrics(&self) -> Result<MetricsSnapshot, Fault> {
+        reading::metrics(&self.inner)
+    }
+
+    /// Copies the records to a new file while it works.
+    pub fn backup(&self, caller: &Caller, to: &Path) -> Result<(), Fault> {
+        allow(caller, Verb::Administer, "the records")?;
+        self.inner.store.backup(to)
+    }
+
+    /// Removes runs that ended more than `older` ago and whose work was taken over; the names of those removed.
+    pub fn prune(&self, caller: &Caller, older: Duration) -> Result<Vec<RunId>, Fault> {
+        removing::prune(&self.inner, caller, older)
+    }
+}
+
+fn named(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new()
+        .name(format!("fleet-{name}"))
+        .spawn(work)
+}

@@ -1,0 +1,395 @@
+//! Tokens, roles, questions, children.
+use super::*;
+use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixListener;
+
+/// What a child asks for.
+type Change = Box<dyn Fn(&mut RunRequest)>;
+
+fn wish(role: Role) -> TokenWish {
+    TokenWish {
+        role,
+        note: "test".to_owned(),
+        lasts: None,
+        prefix: None,
+        verbs: None,
+        run: None,
+    }
+}
+
+#[test]
+fn a_token_that_is_revoked_expired_cut_or_changed_is_nobody() {
+    let stage = Stage::new();
+    let fleet = stage.fleet();
+    let (token, secret) = fleet.token_create(&owner(), wish(Role::Operator)).unwrap();
+    let caller = fleet.authenticate(&secret).unwrap();
+    assert_eq!(
+        (caller.role, caller.id.as_str()),
+        (Role::Operator, format!("token:{}", token.id).as_str())
+    );
+    for cut in 0..secret.len() {
+        assert!(fleet.authenticate(&secret[..cut]).is_none(), "{cut}");
+    }
+    for at in 0..secret.len() {
+        let mut bytes = secret.clone().into_bytes();
+        bytes[at] = if bytes[at] == b'a' { b'b' } else { b'a' };
+        let changed = String::from_utf8(bytes).unwrap();
+        assert!(fleet.authenticate(&changed).is_none(), "{at}");
+    }
+    for bad in [
+        "",
+        "bst_",
+        "bst__",
+        &format!("{secret} "),
+        &secret.to_uppercase(),
+        &"x".repeat(1 << 20),
+    ] {
+        assert!(fleet.authenticate(bad).is_none());
+    }
+    let short = TokenWish {
+        lasts: Some(Duration::from_millis(1)),
+        ..wish(Role::Admin)
+    };
+    let (_, expired) = fleet.token_create(&owner(), short).unwrap();
+    until(&fleet, "it expires", |fleet| {
+        fleet.authenticate(&expired).is_none()
+    });
+    fleet.token_revoke(&owner(), &token.id).unwrap();
+    assert!(fleet.authenticate(&secret).is_none());
+    // No secret is in the records.
+    for entry in std::fs::read_dir(stage.state().join("daemon")).unwrap().flatten() {
+        let bytes = std::fs::read(entry.path()).unwrap();
+        let secret = secret.rsplit('_').next().unwrap().as_bytes();
+        assert!(
+            !bytes.windows(secret.len()).any(|window| window == secret),
+            "{}",
+            entry.path().display()
+        );
+    }
+    let local = std::fs::read_to_string(fleet.token_file()).unwrap();
+    assert_eq!(
+        fleet.token_file().metadata().unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    assert_eq!(fleet.authenticate(local.trim()).unwrap().role, Role::Admin);
+    fleet.close();
+    // It stays the same after a restart.
+    let again = stage.fleet();
+    assert!(again.authenticate(local.trim()).is_some());
+    again.close();
+}
+
+#[test]
+fn what_a_role_a_prefix_or_a_list_of_verbs_does_not_cover_is_refused() {
+    let mut stage = Stage::new();
+    stage.shut();
+    let fleet = stage.fleet();
+    let made = |wish: TokenWish| {
+        let (_, secret) = fleet.token_create(&owner(), wish).unwrap();
+        fleet.authenticate(&secret).unwrap()
+    };
+    let viewer = made(wish(Role::Viewer));
+    let operator = made(wish(Role::Operator));
+    let mine = made(TokenWish {
+        prefix: Some("mine-".to_owned()),
+        ..wish(Role::Operator)
+    });
+    let reader = made(TokenWish {
+        verbs: Some([Verb::Read].into()),
+        ..wish(Role::Admin)
+    });
+    assert!(fleet.spawn(&viewer, stage.request(1)).is_err());
+    assert!(fleet.spawn(&reader, stage.request(1)).is_err());
+    assert!(fleet.token_create(&operator, wish(Role::Admin)).is_err());
+    assert!(fleet.profile_remove(&operator, "x").is_err());
+    assert_eq!(
+        fleet.spawn(&mine, stage.request(1)).unwrap_err()[0].code,
+        Code::TokenRefused
+    );
+    let own = SpawnRequest {
+        prefix: Some("mine-a".to_owned()),
+        ..stage.request(1)
+    };
+    let own = names(&fleet.spawn(&mine, own).unwrap())[0].clone();
+    let other = names(&fleet.spawn(&operator, stage.request(1)).unwrap())[0].clone();
+    let by_name = |name: &RunId| Which::Name(name.as_str().to_owned());
+    assert_eq!(
+        fleet
+            .stop(&mine, &by_name(&other), StopHow::Kill)
+            .unwrap_err()
+            .code,
+        Code::TokenRefused
+    );
+    assert!(fleet.pause(&mine, &other).is_err());
+    assert!(fleet.remove(&mine, &other, None).is_err());
+    // Of all runs only its own are touched.
+    let acted = fleet.stop(&mine, &Which::All, StopHow::Kill).unwrap();
+    assert_eq!(acted.iter().map(|acted| &acted.name).collect::<Vec<_>>(), [&own]);
+    stage.gate = None;
+    until(&fleet, "all end", idle);
+    fleet.close();
+}
+
+/// Plays a kept run that asks: its lock is held, its events are written here, and its socket records what it hears.
+struct Asking {
+    dir: RunDir,
+    _lock: crate::runs::KeeperLock,
+    heard: std::sync::mpsc::Receiver<serde_json::Value>,
+}
+
+impl Asking {
+    fn new(stage: &Stage, name: &str) -> Self {
+        let spec: bastle_contract::runs::LaunchSpec =
+            serde_json::from_value(json!({"name": name, "argv": ["true"], "workspace": stage.project()}))
+                .unwrap();
+        let dir = RunDir::create(&stage.state(), &spec, 1).unwrap();
+        let lock = dir.lock().unwrap().unwrap();
+        let mut file = dir.file().unwrap();
+        file.state = RunState::Running;
+        file.keeper = Some(std::process::id());
+        dir.put(&file).unwrap();
+        let directory = crate::live::directory(&stage.state());
+        std::fs::create_dir_all(&directory).unwrap();
+        let listener = UnixListener::bind(directory.join(crate::live::name(dir.name()))).unwrap();
+        let (tell, heard) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let mut line = String::new();
+                let mut reader = BufReader::new(&stream);
+                if reader.read_line(&mut line).is_ok() {
+                    drop((&stream).write_all(b"{\"ok\":true,\"result\":null}\n"));
+                    if tell.send(serde_json::from_str(&line).unwrap()).is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+        Self {
+            dir,
+            _lock: lock,
+            heard,
+        }
+    }
+
+    fn ask(&self, id: &str, hash: &str) {
+        let mut events = self.dir.events().unwrap();
+        let data = json!({"id": id, "hash": hash, "text": "may I?", "about": {"host": "a.example"}});
+        events.append("question", data).unwrap();
+    }
+
+    fn done(&self, stage: &Stage) {
+        let directory = crate::live::directory(&stage.state());
+        drop(std::fs::remove_file(
+            directory.join(crate::live::name(self.dir.name())),
+        ));
+    }
+}
+
+#[test]
+fn the_first_answer_wins_and_one_for_another_request_or_by_another_role_is_refused() {
+    let stage = Stage::new();
+    let fleet = stage.fleet();
+    let run = Asking::new(&stage, &format!("asks-{}", tokens::random_word(6).unwrap()));
+    run.ask("q1", "h1");
+    let open = ApprovalQuery {
+        state: Some(ApprovalState::Open),
+        ..ApprovalQuery::default()
+    };
+    until(&fleet, "it asks", |fleet| {
+        fleet.approvals(&open).unwrap().len() == 1
+    });
+    let asked = fleet.approvals(&open).unwrap().remove(0);
+    assert_eq!(
+        (asked.hash.as_str(), asked.text.as_str(), asked.about.as_str()),
+        ("h1", "may I?", "request")
+    );
+    assert_eq!(
+        fleet.run(run.dir.name()).unwrap().question.as_deref(),
+        Some("may I?")
+    );
+    let say = |caller: &Caller, hash: Option<&str>| {
+        fleet.answer(caller, asked.id, hash, Verdict::Approve, Scope::Once, None)
+    };
+    let operator = Caller {
+        role: Role::Operator,
+        ..owner()
+    };
+    assert_eq!(say(&operator, Some("h1")).unwrap_err().code, Code::TokenRefused);
+    assert_eq!(say(&owner(), Some("h2")).unwrap_err().code, Code::ApprovalStale);
+    assert!(run.heard.try_recv().is_err(), "a refused answer was told");
+    // Many at once: exactly one is taken and told.
+    let taken = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..8)
+            .map(|_| scope.spawn(|| say(&owner(), Some("h1")).is_ok()))
+            .collect();
+        all.into_iter()
+            .filter(|_| true)
+            .map(|one| one.join().unwrap())
+            .filter(|ok| *ok)
+            .count()
+    });
+    assert_eq!(taken, 1);
+    let told = run.heard.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(
+        told,
+        json!({"op": "allow", "target": "q1", "scope": "once", "hash": "h1"})
+    );
+    assert!(run.heard.try_recv().is_err());
+    let lease = fleet.approval(asked.id).unwrap();
+    assert_eq!((lease.state, lease.uses), (ApprovalState::Approved, Some(1)));
+    assert_eq!(lease.approver.as_deref(), Some("uid:0"));
+    // Asked anew, the old one is over.
+    run.ask("q2", "h3");
+    until(&fleet, "it asks again", |fleet| {
+        fleet.approvals(&open).unwrap().len() == 1
+    });
+    run.ask("q2", "h4");
+    until(&fleet, "it asks something else", |fleet| {
+        fleet.approvals(&open).unwrap()[0].hash == "h4"
+    });
+    let older = fleet.approvals(&ApprovalQuery::default()).unwrap()[1].clone();
+    assert_eq!(older.state, ApprovalState::Stale);
+    assert!(
+        fleet
+            .answer(&owner(), older.id, None, Verdict::Deny, Scope::Once, None)
+            .is_err()
+    );
+    // When nobody listens any more, the answer is not taken as given.
+    run.done(&stage);
+    let last = fleet.approvals(&open).unwrap().remove(0);
+    let gone = fleet.answer(
+        &owner(),
+        last.id,
+        Some("h4"),
+        Verdict::Approve,
+        Scope::Session,
+        None,
+    );
+    assert_eq!(gone.unwrap_err().code, Code::ApprovalStale);
+    assert_eq!(fleet.approval(last.id).unwrap().state, ApprovalState::Stale);
+    fleet.close();
+}
+
+#[test]
+fn a_run_that_touches_the_canary_is_told_of_and_made_to_stand_still() {
+    let stage = Stage::new();
+    let fleet = stage.fleet();
+    let run = Asking::new(&stage, &format!("bird-{}", tokens::random_word(6).unwrap()));
+    let mut events = run.dir.events().unwrap();
+    // First something usual: nothing follows from it.
+    events.append("note", json!({"text": "all is well"})).unwrap();
+    events
+        .append("canary", json!({"where": "request", "host": "a.example"}))
+        .unwrap();
+    let found = EventFilter {
+        kinds: vec!["anomaly".to_owned()],
+        ..EventFilter::default()
+    };
+    until(&fleet, "it is found", |fleet| {
+        !fleet.events(0, &found, 10).unwrap().is_empty()
+    });
+    let told = fleet.events(0, &found, 10).unwrap();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(
+        (told[0].run.as_ref(), &told[0].data["seq"]),
+        (Some(run.dir.name()), &json!(2))
+    );
+    assert_eq!(run.heard.recv_timeout(PATIENCE).unwrap(), json!({"op": "pause"}));
+    run.done(&stage);
+    fleet.close();
+}
+
+/// A parent of twenty turns that runs, and the secret of its own token.
+fn parent(stage: &Stage, fleet: &Fleet) -> (RunId, String) {
+    let mut parent = stage.request(1);
+    parent.runs[0].token = true;
+    parent.runs[0].max_turns = Some(20);
+    parent.runs[0].policy = Some(json!({"fs": {"hide": ["./secret"]}}));
+    let report = fleet.spawn(&owner(), parent).unwrap();
+    let name = names(&report)[0].clone();
+    let secret = report.runs[0].token.clone().unwrap();
+    until(fleet, "it runs", |fleet| {
+        state_of(fleet, &name) == RunState::Running
+    });
+    (name, secret)
+}
+
+#[test]
+fn a_child_that_could_reach_further_than_its_parent_is_refused() {
+    let mut stage = Stage::new();
+    stage.shut();
+    let fleet = stage.fleet();
+    let (name, secret) = parent(&stage, &fleet);
+    let caller = fleet.authenticate(&secret).unwrap();
+    assert_eq!((caller.role, caller.run.as_ref()), (Role::Run, Some(&name)));
+    assert!(!caller.may_on(Verb::Control, &name) && caller.may_on(Verb::Read, &name));
+    let child = |change: &dyn Fn(&mut RunRequest)| {
+        let mut request = stage.request(1);
+        request.runs[0].max_turns = Some(5);
+        change(&mut request.runs[0]);
+        fleet.spawn(&caller, request)
+    };
+    let elsewhere = stage.home.path().join("other");
+    std::fs::create_dir_all(elsewhere.join(".git")).unwrap();
+    let elsewhere = elsewhere.to_str().unwrap().to_owned();
+    let wider: Vec<(&str, Change)> = vec![
+        (
+            "another project",
+            Box::new(move |run| run.workspace.clone_from(&elsewhere)),
+        ),
+        (
+            "the project itself",
+            Box::new(|run| run.mode = Some("in-place".to_owned())),
+        ),
+        (
+            "the whole network",
+            Box::new(|run| run.net = Some("open".to_owned())),
+        ),
+        (
+            "another preset",
+            Box::new(|run| run.preset = Some("dev".to_owned())),
+        ),
+        (
+            "another parent",
+            Box::new(|run| run.parent = Some(RunId::try_from("x".to_owned()).unwrap())),
+        ),
+        ("another's tree", Box::new(|run| run.from = Some("x".to_owned()))),
+        (
+            "a path to read",
+            Box::new(|run| run.policy = Some(json!({"fs": {"read": ["/etc/ssl"]}}))),
+        ),
+        (
+            "a host",
+            Box::new(|run| run.policy = Some(json!({"net": {"allow": ["a.example"]}}))),
+        ),
+        (
+            "a variable",
+            Box::new(|run| run.policy = Some(json!({"env": {"pass": ["TERM"]}}))),
+        ),
+        ("more time", Box::new(|run| run.timeout = Some("16m".to_owned()))),
+        ("more turns", Box::new(|run| run.max_turns = Some(21))),
+    ];
+    for (what, change) in &wider {
+        let refused = child(change.as_ref());
+        assert!(refused.is_err(), "{what} was granted");
+    }
+    let narrower = child(&|run| {
+        run.timeout = Some("1m".to_owned());
+        run.policy = Some(json!({"fs": {"hide": ["./more"]}, "net": {"deny": ["a.example"]}}));
+    });
+    let first = names(&narrower.unwrap())[0].clone();
+    let spec = fleet.spec(&first).unwrap();
+    let policy = spec.get().policy.clone().unwrap();
+    assert_eq!(policy["fs"]["hide"], json!(["./secret", "./more"]));
+    assert_eq!(spec.get().parent.as_ref(), Some(&name));
+    // Twenty turns are the parent's: five and fourteen fit, one more does not.
+    assert!(child(&|run| run.max_turns = Some(16)).is_err());
+    child(&|run| run.max_turns = Some(14)).unwrap();
+    child(&|run| run.max_turns = Some(1)).unwrap();
+    assert!(child(&|run| run.max_turns = Some(1)).is_err());
+    // When the parent ends, its token and its children do.
+    stage.gate = None;
+    until(&fleet, "all end", idle);
+    assert!(fleet.authenticate(&secret).is_none());
+    fleet.close();
+}

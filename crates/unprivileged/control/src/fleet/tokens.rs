@@ -1,0 +1,259 @@
+//! Tokens: `bst_<id>_<secret>`. Only a digest of the whole is kept; it is compared in constant time.
+//!
+//! **Trust:** the text of a token comes from anybody who can connect. It is bounded before it is looked at.
+use super::words::{allow, now_ms, role, run_id, verbs};
+use super::{Caller, Inner, Role, Token, TokenWish, Verb, rows};
+use crate::store::{Stop, int, uint};
+use bastle_contract::{Code, Fault, RunId};
+use rusqlite::{Connection, Row, params};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+const PREFIX: &str = "bst_";
+const ID: usize = 10;
+/// 32 bytes in base 32.
+const SECRET: usize = 52;
+const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+const COLUMNS: &str = "id, role, note, maker, created_ms, expires_ms, revoked_ms, prefix, verbs, run, hash";
+/// The note of the token of the local command line.
+const LOCAL: &str = "local command line";
+
+/// Random characters of the alphabet.
+pub(super) fn random_word(length: usize) -> Result<String, String> {
+    let mut bytes = vec![0; length];
+    getrandom::fill(&mut bytes).map_err(|error| error.to_string())?;
+    // 256 is a multiple of 32: every character is as likely as any other.
+    Ok(bytes
+        .iter()
+        .map(|byte| char::from(ALPHABET[usize::from(byte % 32)]))
+        .collect())
+}
+
+/// Makes a token in a transaction; gives it and its secret.
+pub(super) fn insert(db: &Connection, maker: &str, wish: &TokenWish) -> Result<(Token, String), Stop> {
+    let random =
+        |length| random_word(length).map_err(|why| Fault::new(Code::StateDir, "cannot make a token", why));
+    let id = random(ID)?;
+    let secret = format!("{PREFIX}{id}_{}", random(SECRET)?);
+    let now = now_ms();
+    let expires = wish
+        .lasts
+        .map(|lasts| now.saturating_add(u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX)));
+    let allowed = wish.verbs.as_ref().map(super::words::text).transpose()?;
+    db.prepare_cached(
+        "INSERT INTO tokens(id, hash, role, note, maker, created_ms, expires_ms, prefix, verbs, run) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+    )?
+    .execute(params![
+        id,
+        blake3::hash(secret.as_bytes()).as_bytes().as_slice(),
+        wish.role.word(),
+        wish.note,
+        maker,
+        int(now),
+        expires.map(int),
+        wish.prefix,
+        allowed,
+        wish.run.as_ref().map(RunId::as_str),
+    ])?;
+    let token = Token {
+        id,
+        role: wish.role,
+        note: wish.note.clone(),
+        maker: maker.to_owned(),
+        created_ms: now,
+        expires_ms: expires,
+        revoked_ms: None,
+        prefix: wish.prefix.clone(),
+        verbs: wish.verbs.clone(),
+        run: wish.run.clone(),
+    };
+    Ok((token, secret))
+}
+
+pub(super) fn create(inner: &Inner, caller: &Caller, wish: &TokenWish) -> Result<(Token, String), Fault> {
+    allow(caller, Verb::Administer, "tokens")?;
+    let bad = |why: &str| Err(Fault::new(Code::UsageArgument, "unusable wish for a token", why));
+    if wish.note.len() > 256 || wish.note.chars().any(char::is_control) {
+        return bad("a note has at most 256 bytes and no control characters");
+    }
+    if (wish.role == Role::Run) != wish.run.is_some() {
+        return bad("the role run, and only it, belongs to one run");
+    }
+    if wish
+        .prefix
+        .as_ref()
+        .is_some_and(|prefix| RunId::try_from(prefix.clone()).is_err())
+    {
+        return bad("a prefix is the beginning of a name of a run");
+    }
+    if wish.lasts.is_some_and(|lasts| lasts.is_zero()) {
+        return bad("it would be over at once");
+    }
+    let made = inner.store.write(|db| {
+        if let Some(run) = &wish.run
+            && rows::phase(db, run)?.is_none()
+        {
+            return Err(super::words::missing(run.as_str()).into());
+        }
+        let made = insert(db, &caller.id, wish)?;
+        let data = serde_json::json!({"id": made.0.id, "role": wish.role, "by": caller.id});
+        rows::own_event(db, None, "token", &data, now_ms())?;
+        Ok(made)
+    })?;
+    inner.told();
+    Ok(made)
+}
+
+fn read(row: &Row<'_>) -> Result<Token, Stop> {
+    let run: Option<String> = row.get(9)?;
+    Ok(Token {
+        id: row.get(0)?,
+        role: role(&row.get::<_, String>(1)?)?,
+        note: row.get(2)?,
+        maker: row.get(3)?,
+        created_ms: uint(row.get(4)?),
+        expires_ms: row.get::<_, Option<i64>>(5)?.map(uint),
+        revoked_ms: row.get::<_, Option<i64>>(6)?.map(uint),
+        prefix: row.get(7)?,
+        verbs: verbs(row.get(8)?)?,
+        run: run.map(run_id).transpose()?,
+    })
+}
+
+fn find(db: &Connection, id: &str) -> Result<Option<(Token, Vec<u8>)>, Stop> {
+    let mut statement = db.prepare_cached(&format!("SELECT {COLUMNS} FROM tokens WHERE id = ?1"))?;
+    let mut rows = statement.query([id])?;
+    match rows.next()? {
+        Some(row) => Ok(Some((read(row)?, row.get(10)?))),
+        None => Ok(None),
+    }
+}
+
+pub(super) fn all(inner: &Inner) -> Result<Vec<Token>, Fault> {
+    inner.store.read(|db| {
+        let mut statement =
+            db.prepare_cached(&format!("SELECT {COLUMNS} FROM tokens ORDER BY created_ms, id"))?;
+        let mut rows = statement.query([])?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            found.push(read(row)?);
+        }
+        Ok(found)
+    })
+}
+
+pub(super) fn revoke(inner: &Inner, caller: &Caller, id: &str) -> Result<Token, Fault> {
+    allow(caller, Verb::Administer, "tokens")?;
+    let token = inner.store.write(|db| {
+        let Some((mut token, _)) = find(db, id)? else {
+            return Err(
+                Fault::new(Code::TokenMissing, format!("there is no token {id}"), "")
+                    .help("bastle token ls")
+                    .into(),
+            );
+        };
+        let now = now_ms();
+        token.revoked_ms.get_or_insert(now);
+        db.prepare_cached("UPDATE tokens SET revoked_ms = coalesce(revoked_ms, ?2) WHERE id = ?1")?
+            .execute(params![id, int(now)])?;
+        let data = serde_json::json!({"id": id, "revoked": true, "by": caller.id});
+        rows::own_event(db, None, "token", &data, now)?;
+        Ok(token)
+    })?;
+    inner.told();
+    Ok(token)
+}
+
+/// Who has this secret. The same work is done whether the id is known or not.
+pub(super) fn authenticate(inner: &Inner, secret: &str) -> Option<Caller> {
+    let id = shape(secret)?;
+    let found = inner.store.read(|db| {
+        let Some((token, hash)) = find(db, id)? else {
+            return Ok(None);
+        };
+        let ended = match &token.run {
+            Some(run) => rows::phase(db, run)?.is_none_or(|phase| phase == "ended"),
+            None => false,
+        };
+        Ok(Some((token, hash, ended)))
+    });
+    let found = found.ok().flatten();
+    let given = blake3::hash(secret.as_bytes());
+    let stored = found
+        .as_ref()
+        .and_then(|(_, hash, _)| <[u8; 32]>::try_from(hash.as_slice()).ok());
+    // The comparison of two digests takes the same time wherever they differ.
+    let same = given == blake3::Hash::from(stored.unwrap_or([0; 32]));
+    let (token, _, ended) = found?;
+    let over =
+        token.revoked_ms.is_some() || token.expires_ms.is_some_and(|expires| expires <= now_ms()) || ended;
+    if !same || stored.is_none() || over {
+        return None;
+    }
+    Some(Caller {
+        id: format!("token:{}", token.id),
+        role: token.role,
+        run: token.run,
+        prefix: token.prefix,
+        verbs: token.verbs,
+    })
+}
+
+/// The id of a text that has the form of a token.
+fn shape(secret: &str) -> Option<&str> {
+    let rest = secret.strip_prefix(PREFIX)?;
+    let (id, random) = rest.split_once('_')?;
+    let whole = id.len() == ID && random.len() == SECRET;
+    let plain = rest.bytes().all(|b| b == b'_' || ALPHABET.contains(&b));
+    (whole && plain).then_some(id)
+}
+
+/// Where the token of the local command line is.
+pub(super) fn local_file(inner: &Inner) -> PathBuf {
+    inner.options.state.join("daemon").join("admin.token")
+}
+
+/// Makes the token of the local command line at the first start.
+pub(super) fn make_local(inner: &Inner) -> Result<(), Fault> {
+    let path = local_file(inner);
+    if path.exists() {
+        return Ok(());
+    }
+    let wish = TokenWish {
+        role: Role::Admin,
+        note: LOCAL.to_owned(),
+        lasts: None,
+        prefix: None,
+        verbs: None,
+        run: None,
+    };
+    let secret = inner.store.write(|db| {
+        // One whose file is gone is nobody's.
+        db.execute(
+            "UPDATE tokens SET revoked_ms = ?1 WHERE note = ?2 AND maker = 'daemon' AND revoked_ms IS NULL",
+            params![int(now_ms()), LOCAL],
+        )?;
+        insert(db, "daemon", &wish).map(|(_, secret)| secret)
+    })?;
+    let write = || {
+        let beside = path.with_extension("new");
+        let mut file = std::fs::File::options()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .mode(0o600)
+            .open(&beside)?;
+        file.write_all(format!("{secret}\n").as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&beside, &path)
+    };
+    write().map_err(|error| {
+        Fault::new(
+            Code::StateDir,
+            format!("cannot write {}", path.display()),
+            error.to_string(),
+        )
+    })
+}

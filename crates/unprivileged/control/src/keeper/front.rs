@@ -1,0 +1,48 @@
+//! Where the agent's input comes from and its output goes: the streams of this process, or the files of a kept run and
+//! whoever is attached to it.
+use super::feed::Feed;
+use crate::live::Peer;
+use crate::runs::{OutputLog, RunDir};
+
+/// What stands behind a run.
+pub(crate) enum Front {
+    /// The streams of this process.
+    Own,
+    /// Files, and peers of the run's socket.
+    Kept(Box<Kept>),
+}
+
+/// What stands behind a run without a terminal.
+pub(crate) struct Kept {
+    pub(crate) dir: RunDir,
+    pub(crate) log: OutputLog,
+    /// Given to the agent first.
+    pub(crate) input: Vec<u8>,
+    pub(crate) then: Then,
+    /// Who is shown what, by the number of the peer.
+    pub(crate) feeds: Vec<(u64, Feed)>,
+    /// Peers that were there when the agent ended: they are told the end when it is written.
+    pub(crate) left: Vec<(Peer, Feed)>,
+}
+
+/// What follows the first input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// What peers send.
+    Peers,
+    /// The end.
+    End,
+}
+
+impl Front {
+    pub(crate) fn kept(&mut self) -> Option<&mut Kept> {
+        match self {
+            Self::Own => None,
+            Self::Kept(kept) => Some(kept),
+        }
+    }
+
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self, Self::Own)
+    }
+}

@@ -1,0 +1,24 @@
+//! The keeper of a run without a terminal: one process that starts it, keeps what it prints and what happens to it, and
+//! listens on its socket.
+//!
+//! **Trust:** the request is the caller's own word, checked when it is read. What the agent prints is bytes in a file.
+//! Nobody else writes the run's files while the keeper holds their lock; when it dies, the kernel ends the whole run.
+mod ending;
+mod feed;
+mod front;
+mod journal;
+mod keep;
+mod lost;
+mod request;
+mod start;
+mod voice;
+
+pub use keep::{Keeping, TELL};
+pub use lost::{cancel_queued, interrupt, settle};
+pub use start::start;
+
+pub(crate) use feed::{Feed, Hands};
+pub(crate) use front::{Front, Then};
+
+/// The hidden verb under which the binary keeps a run.
+pub const KEEP_VERB: &str = "__keep";

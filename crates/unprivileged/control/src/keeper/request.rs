@@ -1,0 +1,160 @@
+//! A request that was written down, made into what a launch starts from: as the flags of `run` are.
+use crate::egress::{Attendance, Egress, Rules};
+use crate::load::{Loaded, Sources, load};
+use crate::pipeline::{Helpers, Launch, Ready, prepare_in};
+use crate::place::Place;
+use crate::review;
+use crate::runs::RunDir;
+use crate::spawner::Spawner;
+use crate::workspaces::{self, Making, Which, WorkWish};
+use bastle_contract::runs::{Attended, RawSpec};
+use bastle_contract::{Code, Fault, LimitKind, RunId, Stdio, Waiver};
+use bastle_policy::{At, NetMode};
+use std::path::Path;
+
+/// Judges and plans what was asked for.
+pub(super) fn prepare(state: &Path, spec: &RawSpec) -> Result<(Place, Ready), Vec<Fault>> {
+    let one = |fault| vec![fault];
+    // First of all: it looks at the host while the policy is read here.
+    let spawner = Spawner::start().map_err(one)?;
+    let mode = spec.net.as_deref().map(net_mode).transpose().map_err(one)?;
+    let egress = match mode {
+        Some(NetMode::None | NetMode::Offline) => None,
+        Some(_) | None => Some(Egress::start().map_err(one)?),
+    };
+    let place = place(state, spec).map_err(one)?;
+    let sources = sources(spec, mode)?;
+    let mut loaded = load(&place, &sources)?;
+    let rules = Rules::new(&place, &sources, &mut loaded).map_err(one)?;
+    let helpers = Helpers { spawner, egress };
+    let ready = plan(&place, &loaded, rules, helpers, spec).map_err(one)?;
+    Ok((place, ready))
+}
+
+fn plan(
+    place: &Place,
+    loaded: &Loaded,
+    rules: Rules,
+    helpers: Helpers,
+    spec: &RawSpec,
+) -> Result<Ready, Fault> {
+    let launch = Launch {
+        run: spec.name.clone(),
+        argv: spec.argv.clone(),
+        env: spec.env.clone(),
+        stdio: match spec.tty {
+            Some(size) => Stdio::Pty {
+                rows: size.rows,
+                cols: size.cols,
+            },
+            None => Stdio::Pipes,
+        },
+        waivers: spec
+            .waive
+            .iter()
+            .map(|name| waiver(name))
+            .collect::<Result<_, _>>()?,
+        debuggers: !spec.no_debuggers,
+        attendance: match spec.attended {
+            Attended::Nobody => Attendance::Nobody,
+            Attended::Elsewhere => Attendance::Elsewhere,
+        },
+    };
+    let mode = match spec.mode.as_deref() {
+        Some(word) => Some(workspaces::mode(word).ok_or_else(|| {
+            wrong(
+                format!("there is no workspace mode {word:?}"),
+                "modes are copy, overlay, worktree and in-place",
+            )
+        })?),
+        None => None,
+    };
+    let wish = WorkWish {
+        mode,
+        from: spec.from.as_deref().map(origin).transpose()?,
+        branch: spec.branch.clone(),
+        making: Making::Now,
+        progress: &mut |_| {},
+    };
+    prepare_in(place, loaded, rules, helpers, launch, Some(wish))
+}
+
+/// The directories of the run: the project and where to start are of the request, the state is where its files are.
+fn place(state: &Path, spec: &RawSpec) -> Result<Place, Fault> {
+    let mut place = Place::find(Some(spec.workspace.as_path()))?;
+    if let Some(cwd) = &spec.cwd {
+        if !cwd.as_path().starts_with(place.workspace.as_path()) {
+            return Err(Fault::new(
+                Code::WorkspaceInvalid,
+                format!("cannot start in {cwd}"),
+                format!("it is not in the workspace {}", place.workspace),
+            ));
+        }
+        place.cwd = cwd.clone();
+    }
+    place.state = state.to_path_buf();
+    Ok(place)
+}
+
+fn sources(spec: &RawSpec, mode: Option<NetMode>) -> Result<Sources, Vec<Fault>> {
+    let mut flags = match &spec.policy {
+        Some(document) => {
+            let text = serde_json::to_string_pretty(document)
+                .map_err(|error| vec![wrong("the policy cannot be read".to_owned(), &error.to_string())])?;
+            Some(bastle_policy::parse("request", text.as_bytes())?)
+        }
+        None => None,
+    };
+    if let Some(mode) = mode {
+        // No file can say this, so it has no text.
+        flags.get_or_insert_default().net.mode = Some(At::nowhere(mode));
+    }
+    Ok(Sources {
+        preset: spec.preset.clone(),
+        files: spec
+            .policy_files
+            .iter()
+            .map(|file| file.as_path().to_path_buf())
+            .collect(),
+        flags,
+        expand: spec.expand,
+        unprotect: spec.unprotect.clone(),
+        learn: false,
+    })
+}
+
+fn net_mode(word: &str) -> Result<NetMode, Fault> {
+    NetMode::parse(word).ok_or_else(|| {
+        wrong(format!("the reach {word:?} is not known"), "").help("none, allowlist, open or offline")
+    })
+}
+
+fn waiver(name: &str) -> Result<Waiver, Fault> {
+    let known = LimitKind::ALL
+        .iter()
+        .find(|kind| kind.name().eq_ignore_ascii_case(name));
+    match known {
+        Some(limit) => Ok(Waiver { limit: *limit }),
+        None => Err(wrong(format!("there is no limit {name:?} to give up"), "")),
+    }
+}
+
+/// `RUN[@SNAPSHOT]`.
+fn origin(text: &str) -> Result<(RunId, Which), Fault> {
+    let (run, which) = match text.rsplit_once('@') {
+        Some((run, snapshot)) => (run, review::read_which(snapshot)?),
+        None => (text, Which::Last),
+    };
+    RunId::try_from(run.to_owned())
+        .map(|run| (run, which))
+        .map_err(|error| wrong(format!("{text:?} is no run to begin with"), &error.to_string()))
+}
+
+fn wrong(what: String, why: &str) -> Fault {
+    Fault::new(Code::UsageArgument, what, why)
+}
+
+/// Whether somebody wanted it ended while it was built.
+pub(super) fn is_unwanted(dir: &RunDir) -> bool {
+    dir.path().join(super::lost::STOP).exists()
+}

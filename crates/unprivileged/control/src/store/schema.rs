@@ -1,0 +1,179 @@
+//! The form of the database, and how an older one is brought up to date. Steps are only ever added.
+use rusqlite::Connection;
+
+/// Each step makes version N of version N-1.
+const STEPS: &[&str] = &[FIRST];
+
+const FIRST: &str = "
+CREATE TABLE batches(
+    id           TEXT PRIMARY KEY,
+    ord          INTEGER NOT NULL UNIQUE,
+    prefix       TEXT NOT NULL,
+    caller       TEXT NOT NULL,
+    created_ms   INTEGER NOT NULL,
+    size         INTEGER NOT NULL,
+    max_parallel INTEGER
+) STRICT;
+
+CREATE TABLE runs(
+    ord          INTEGER PRIMARY KEY AUTOINCREMENT,
+    name         TEXT NOT NULL UNIQUE,
+    batch        TEXT REFERENCES batches(id),
+    idx          INTEGER,
+    -- queued: wanted. starting: its keeper may have been started. kept: its keeper was seen. ended.
+    phase        TEXT NOT NULL CHECK (phase IN ('queued','starting','kept','ended')),
+    state        TEXT NOT NULL,
+    reason       TEXT,
+    spec         TEXT NOT NULL,
+    preamble     TEXT,
+    priority     INTEGER NOT NULL DEFAULT 0,
+    at_once      INTEGER,
+    created_ms   INTEGER NOT NULL,
+    started_ms   INTEGER,
+    ended_ms     INTEGER,
+    code         INTEGER,
+    fault        TEXT,
+    agent        TEXT NOT NULL,
+    workspace    TEXT NOT NULL,
+    profile      TEXT,
+    parent       TEXT,
+    depth        INTEGER NOT NULL DEFAULT 0,
+    caller       TEXT NOT NULL,
+    denials      INTEGER NOT NULL DEFAULT 0,
+    question     TEXT,
+    turns        INTEGER NOT NULL DEFAULT 0,
+    model_tokens INTEGER NOT NULL DEFAULT 0,
+    micro_usd    INTEGER NOT NULL DEFAULT 0,
+    wall_ms      INTEGER NOT NULL DEFAULT 0,
+    cpu_ms       INTEGER NOT NULL DEFAULT 0,
+    last_event   INTEGER NOT NULL DEFAULT 0,
+    -- Where in its file of events the next one begins.
+    events_at    INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX runs_by_phase ON runs(phase, priority DESC, ord);
+CREATE INDEX runs_by_batch ON runs(batch);
+CREATE INDEX runs_by_parent ON runs(parent);
+CREATE INDEX runs_by_end ON runs(ended_ms);
+
+CREATE TABLE tags(
+    run   TEXT NOT NULL REFERENCES runs(name) ON DELETE CASCADE,
+    key   TEXT NOT NULL,
+    value TEXT NOT NULL,
+    PRIMARY KEY (run, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX tags_by_value ON tags(key, value);
+
+CREATE TABLE events(
+    seq     INTEGER PRIMARY KEY AUTOINCREMENT,
+    run     TEXT,
+    run_seq INTEGER,
+    batch   TEXT,
+    time_ms INTEGER NOT NULL,
+    kind    TEXT NOT NULL,
+    data    TEXT NOT NULL,
+    UNIQUE (run, run_seq)
+) STRICT;
+CREATE INDEX events_by_run ON events(run, seq);
+CREATE INDEX events_by_batch ON events(batch, seq);
+
+CREATE TABLE approvals(
+    id          INTEGER PRIMARY KEY AUTOINCREMENT,
+    run         TEXT NOT NULL,
+    question    TEXT NOT NULL,
+    hash        TEXT NOT NULL,
+    text        TEXT NOT NULL,
+    about       TEXT NOT NULL,
+    asked_ms    INTEGER NOT NULL,
+    expires_ms  INTEGER NOT NULL,
+    state       TEXT NOT NULL,
+    approver    TEXT,
+    answered_ms INTEGER,
+    scope       TEXT,
+    uses        INTEGER,
+    message     TEXT
+) STRICT;
+CREATE INDEX approvals_by_state ON approvals(state, id);
+CREATE INDEX approvals_by_run ON approvals(run, id);
+
+CREATE TABLE tokens(
+    id         TEXT PRIMARY KEY,
+    hash       BLOB NOT NULL,
+    role       TEXT NOT NULL,
+    note       TEXT NOT NULL,
+    maker      TEXT NOT NULL,
+    created_ms INTEGER NOT NULL,
+    expires_ms INTEGER,
+    revoked_ms INTEGER,
+    prefix     TEXT,
+    verbs      TEXT,
+    run        TEXT
+) STRICT;
+
+CREATE TABLE profiles(
+    name       TEXT PRIMARY KEY,
+    version    INTEGER NOT NULL,
+    document   TEXT NOT NULL,
+    changed_ms INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE idempotency(
+    caller     TEXT NOT NULL,
+    key        TEXT NOT NULL,
+    hash       BLOB NOT NULL,
+    report     TEXT NOT NULL,
+    created_ms INTEGER NOT NULL,
+    PRIMARY KEY (caller, key)
+) STRICT;
+
+-- What was begun and is finished at the next start if it was not: written before the effect, removed after it.
+CREATE TABLE journal(
+    id      INTEGER PRIMARY KEY AUTOINCREMENT,
+    time_ms INTEGER NOT NULL,
+    run     TEXT NOT NULL,
+    act     TEXT NOT NULL
+) STRICT;
+
+-- Places that runs write which have not ended.
+CREATE TABLE locks(
+    run  TEXT NOT NULL REFERENCES runs(name) ON DELETE CASCADE,
+    path TEXT NOT NULL,
+    PRIMARY KEY (run, path)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE counters(
+    name  TEXT PRIMARY KEY,
+    value INTEGER NOT NULL
+) STRICT;
+";
+
+/// Checks that the file is whole and not newer than this program, and takes the steps it lacks, each whole or not.
+pub(super) fn bring_up_to_date(connection: &Connection) -> Result<(), String> {
+    let text = |error: rusqlite::Error| error.to_string();
+    let checked: String = connection
+        .pragma_query_value(None, "quick_check", |row| row.get(0))
+        .map_err(text)?;
+    if checked != "ok" {
+        return Err(format!("it is damaged: {checked}"));
+    }
+    let version: i64 = connection
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .map_err(text)?;
+    let Ok(version) = usize::try_from(version) else {
+        return Err(format!("it says that its version is {version}"));
+    };
+    if version > STEPS.len() {
+        return Err(format!(
+            "it has version {version}, and this program knows up to {}",
+            STEPS.len()
+        ));
+    }
+    for (done, step) in STEPS.iter().enumerate().skip(version) {
+        let next = done + 1;
+        connection
+            .execute_batch(&format!(
+                "BEGIN IMMEDIATE;{step}PRAGMA user_version={next};COMMIT;"
+            ))
+            .map_err(text)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! Profiles: which agent is run, how it is asked, and within which bounds. Data, checked before it is used.
+//!
+//! **Trust:** read from untrusted bytes (a file, a request). A profile restricts and chooses; what it may grant is its
+//! `policy`, which counts for no more than the word of whoever asks for the run.
+mod agents;
+mod argv;
+mod builtin;
+mod print;
+mod read;
+
+pub use builtin::{builtin, builtins};
+
+use crate::document::{At, CommandLists, Document};
+use crate::json::Diagnostic;
+use bastle_contract::{Code, EnvName, Fault, LimitKind};
+
+/// The JSON Schema of profiles, for editors.
+pub const PROFILE_SCHEMA: &str = include_str!("../../schema/profile.v1.schema.json");
+/// How long a run may take when a profile does not say.
+pub const DEFAULT_TIMEOUT_MS: u64 = 15 * 60 * 1000;
+/// The longest that a profile may say.
+pub const MAX_TIMEOUT_MS: u64 = 24 * 3600 * 1000;
+/// Turns when a profile does not say.
+pub const DEFAULT_TURNS: u32 = 50;
+/// Runs at once when a profile does not say.
+pub const DEFAULT_CONCURRENCY: u32 = 4;
+
+/// How the agent gets its prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PromptBy {
+    /// On standard input, which then ends.
+    Stdin,
+    /// In place of the element `{prompt}` of the command.
+    Argument,
+    /// Not at all.
+    None,
+}
+
+/// A profile, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// Its name: `[a-z0-9][a-z0-9._-]{0,63}`.
+    pub name: String,
+    /// What it is for.
+    pub description: Option<String>,
+    /// `claude`, `codex`, `opencode`, `gemini`, `aider`, `shell`, or another name: a plain command.
+    pub agent: String,
+    /// What is executed; empty: the request names it.
+    pub command: Vec<String>,
+    /// How the prompt gets there.
+    pub prompt: PromptBy,
+    /// Rules for the agent's own tools.
+    pub tools: CommandLists,
+    /// Milliseconds a run may take.
+    pub timeout_ms: u64,
+    /// Model requests a run may make.
+    pub max_turns: u32,
+    /// The model, if it is not the agent's own choice.
+    pub model: Option<String>,
+    /// Models a request may choose; empty: only `model`.
+    pub models: Vec<String>,
+    /// Runs of this profile at once.
+    pub concurrency: u32,
+    /// Preset to start from.
+    pub preset: Option<String>,
+    /// Policy beyond it.
+    pub policy: Document,
+    /// Variables for the agent.
+    pub env: Vec<(EnvName, String)>,
+}
+
+/// Reads a profile; every error is told at once where that is possible. `name` is the file's, for messages.
+pub fn parse(name: &str, bytes: &[u8]) -> Result<Profile, Vec<Fault>> {
+    read::profile(name, bytes).map_err(|found| found.iter().map(Diagnostic::fault).collect())
+}
+
+impl PromptBy {
+    /// The word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Stdin => "stdin",
+            Self::Argument => "argument",
+            Self::None => "none",
+        }
+    }
+}
+
+impl Profile {
+    /// This profile with a model that a request chose.
+    pub fn with_model(&self, model: &str) -> Result<Self, Fault> {
+        let mut allowed: Vec<&str> = self.models.iter().map(String::as_str).collect();
+        allowed.extend(self.model.as_deref());
+        if !allowed.contains(&model) {
+            let why = if allowed.is_empty() {
+                "it names no model, so the agent's own settings choose".to_owned()
+            } else {
+                format!("it allows {}", allowed.join(", "))
+            };
+            return Err(Fault::new(
+                Code::UsageArgument,
+                format!("profile {} does not allow the model {model:?}", self.name),
+                why,
+            )
+            .help(format!("bastle profile show {}", self.name)));
+        }
+        let mut chosen = self.clone();
+        chosen.model = Some(model.to_owned());
+        Ok(chosen)
+    }
+
+    /// Everything it says as one policy document: its `policy`, and time, turns, tools and variables with it.
+    #[must_use]
+    pub fn document(&self) -> Document {
+        let mut document = self.policy.clone();
+        let limits = &mut document.limits.0;
+        limits.push((LimitKind::WallTime, At::nowhere(self.timeout_ms)));
+        limits.sort_by_key(|(kind, _)| *kind);
+        document.budget.turns = Some(At::nowhere(u64::from(self.max_turns)));
+        if self.tools != CommandLists::default() {
+            document.tools = self.tools.clone();
+        }
+        let set = self
+            .env
+            .iter()
+            .map(|(name, value)| (At::nowhere(name.clone()), value.clone()));
+        document.env.set.extend(set);
+        document
+    }
+
+    /// What it says that the agent itself is not told by a switch.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        let agent = agents::find(&self.agent);
+        let mut notes = Vec::new();
+        if self.tools != CommandLists::default() && agent.is_none_or(|agent| agent.tools.is_none()) {
+            notes.push(format!(
+                "{} takes no list of tools: these rules are told in the preamble and hold nothing by themselves; \
+                 exec, fs and net rules of a policy do",
+                self.agent
+            ));
+        }
+        notes
+    }
+}

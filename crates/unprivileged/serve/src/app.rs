@@ -1,0 +1,99 @@
+//! What every handler is given: the fleet, the settings, the counters.
+//!
+//! **Trust:** handlers reach the fleet only with a caller that was recognised; the fleet checks it again.
+use crate::errors::Refusal;
+use crate::guard::{Admission, Rate, Streams};
+use crate::metrics::Metrics;
+use bastle_contract::{Code, RunId};
+use bastle_control::fleet::{Caller, Fleet, RunRecord, Verb};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// Shared by all requests.
+#[derive(Clone)]
+pub(crate) struct App(Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) fleet: Fleet,
+    pub(crate) admission: Admission,
+    pub(crate) rate: Rate,
+    pub(crate) streams: Streams,
+    pub(crate) metrics: Metrics,
+    /// Number of the newest event.
+    pub(crate) newest: watch::Receiver<u64>,
+    /// Whether the daemon is ending.
+    pub(crate) closing: watch::Receiver<bool>,
+    pub(crate) state: PathBuf,
+    /// Where events are told over WebSocket, for whoever asks.
+    pub(crate) ws_url: String,
+}
+
+impl std::ops::Deref for App {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+impl App {
+    pub(crate) fn new(inner: Inner) -> Self {
+        Self(Arc::new(inner))
+    }
+
+    /// Calls the fleet where waiting is allowed.
+    pub(crate) async fn ask<T, E>(
+        &self,
+        work: impl FnOnce(&Fleet) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, Refusal>
+    where
+        T: Send + 'static,
+        E: Into<Refusal> + Send + 'static,
+    {
+        let fleet = self.fleet.clone();
+        match tokio::task::spawn_blocking(move || work(&fleet)).await {
+            Ok(done) => done.map_err(Into::into),
+            Err(error) => Err(Refusal::new(
+                Code::ApiInternal,
+                "a part of the daemon failed",
+                error.to_string(),
+            )),
+        }
+    }
+
+    /// The run that a caller names, if it is one of theirs for this. Others' runs do not exist for them.
+    pub(crate) async fn named(&self, caller: &Caller, verb: Verb, text: &str) -> Result<RunId, Refusal> {
+        let asked = text.to_owned();
+        if text.is_empty() || text.len() > RunId::MAX {
+            return Err(Refusal::new(Code::RunMissing, "there is no such run", ""));
+        }
+        let missing = Refusal::new(
+            Code::RunMissing,
+            format!("there is no run {}", crate::dto::plain(text)),
+            "",
+        )
+        .help("GET /api/v1/runs");
+        let name = match RunId::try_from(asked.clone()) {
+            Ok(_) => self.ask(move |fleet| fleet.resolve(&asked)).await?,
+            Err(_) => return Err(missing),
+        };
+        if !caller.may_on(Verb::Read, &name) {
+            return Err(missing);
+        }
+        if !caller.may_on(verb, &name) {
+            return Err(Refusal::new(
+                Code::ApiForbidden,
+                "this token does not allow that",
+                "",
+            ));
+        }
+        Ok(name)
+    }
+
+    /// The run itself.
+    pub(crate) async fn run(&self, caller: &Caller, verb: Verb, text: &str) -> Result<RunRecord, Refusal> {
+        let name = self.named(caller, verb, text).await?;
+        self.ask(move |fleet| fleet.run(&name)).await
+    }
+}

@@ -1,0 +1,301 @@
+//! Events as they come: server-sent events and WebSocket, both from the store at the reader's own pace.
+//!
+//! **Trust:** a reader costs one batch of events, however slow it is: nothing is queued for it. Events hold text of agents.
+use super::{Params, Route};
+use crate::app::App;
+use crate::dto::{EventForm, ListEvents, plain};
+use crate::errors::Refusal;
+use crate::guard::{Need, StreamSlot, Who};
+use axum::body::Body;
+use axum::extract::State;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use axum::http::{HeaderMap, Response, header};
+use bastle_contract::Code;
+use bastle_control::fleet::{Caller, EventFilter, StoredEvent, Verb};
+use bytes::Bytes;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// Events that are fetched at once.
+const BATCH: usize = 32;
+/// How often a quiet stream says that it lives, and whether its token still holds is looked up.
+const PULSE: Duration = Duration::from_secs(5);
+/// How long a WebSocket may leave a ping unanswered.
+const SILENCE: Duration = Duration::from_secs(60);
+/// The word for the protocol, beside which a browser offers its token.
+pub(super) const PROTOCOL: &str = "bastle.v1";
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::get(
+            "/api/v1/events",
+            Need::Within(Verb::Read),
+            "Events as they come, resumable by since",
+            sse,
+        )
+        .params::<ListEvents>()
+        .bytes("text/event-stream"),
+        Route::get(
+            "/api/v1/ws",
+            Need::Within(Verb::Read),
+            "The same over WebSocket",
+            socket,
+        )
+        .params::<ListEvents>()
+        .upgrades(),
+    ]
+}
+
+/// Kinds of events, separated by commas.
+pub(super) fn kinds(words: Option<&str>) -> Result<Vec<String>, Refusal> {
+    let Some(words) = words.filter(|words| !words.is_empty()) else {
+        return Ok(Vec::new());
+    };
+    let good = |word: &str| {
+        !word.is_empty()
+            && word.len() <= 32
+            && word
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte == b'-' || byte == b'.')
+    };
+    words
+        .split(',')
+        .map(|word| match good(word) {
+            true => Ok(word.to_owned()),
+            false => Err(Refusal::bad(format!("kind: {} is none", plain(word)))),
+        })
+        .collect()
+}
+
+/// A reader of events at its own pace.
+struct Feed {
+    app: App,
+    filter: EventFilter,
+    since: u64,
+    newest: watch::Receiver<u64>,
+    closing: watch::Receiver<bool>,
+    secret: Option<Arc<str>>,
+    looked: Instant,
+    _slot: StreamSlot,
+}
+
+/// What a reader gets next.
+enum Next {
+    Events(Vec<StoredEvent>),
+    /// Nothing happened; it lives.
+    Quiet,
+    /// The daemon ends, the token does not hold any more, or the store failed.
+    Over,
+}
+
+impl Feed {
+    async fn open(app: App, who: Who, asked: ListEvents, resume: Option<u64>) -> Result<Self, Refusal> {
+        if asked.limit.is_some() {
+            return Err(Refusal::bad("limit: a stream has none"));
+        }
+        let filter = filter(&app, &who.0, &asked).await?;
+        let slot = app.streams.open(&who.0.id)?;
+        let since = match asked.since.or(resume) {
+            Some(since) => since,
+            None => app.ask(|fleet| fleet.newest_event()).await?,
+        };
+        Ok(Self {
+            newest: app.newest.clone(),
+            closing: app.closing.clone(),
+            filter,
+            since,
+            secret: who.1,
+            looked: Instant::now(),
+            _slot: slot,
+            app,
+        })
+    }
+
+    async fn next(&mut self) -> Next {
+        loop {
+            if *self.closing.borrow() || !self.still_known().await {
+                return Next::Over;
+            }
+            // Marked before looking: an event that comes meanwhile wakes the next wait.
+            self.newest.borrow_and_update();
+            let (since, filter) = (self.since, self.filter.clone());
+            match self
+                .app
+                .ask(move |fleet| fleet.events(since, &filter, BATCH))
+                .await
+            {
+                Ok(found) => {
+                    if let Some(last) = found.last() {
+                        self.since = last.seq;
+                        return Next::Events(found);
+                    }
+                }
+                Err(_) => return Next::Over,
+            }
+            tokio::select! {
+                changed = self.newest.changed() => if changed.is_err() {
+                    return Next::Over;
+                },
+                _ = self.closing.changed() => {}
+                () = tokio::time::sleep(PULSE) => return Next::Quiet,
+            }
+        }
+    }
+
+    /// A token that was revoked ends its streams too.
+    async fn still_known(&mut self) -> bool {
+        let Some(secret) = &self.secret else {
+            return true;
+        };
+        if self.looked.elapsed() < PULSE {
+            return true;
+        }
+        self.looked = Instant::now();
+        let secret = Arc::clone(secret);
+        let known = self
+            .app
+            .ask(move |fleet| Ok::<_, Refusal>(fleet.authenticate(&secret).is_some()))
+            .await;
+        known.unwrap_or(false)
+    }
+}
+
+/// What is asked for within what the caller may see.
+async fn filter(app: &App, caller: &Caller, asked: &ListEvents) -> Result<EventFilter, Refusal> {
+    let run = match &asked.run {
+        Some(run) => Some(app.named(caller, Verb::Read, run).await?),
+        None => caller.run.clone(),
+    };
+    Ok(EventFilter {
+        run,
+        prefix: caller.prefix.clone(),
+        batch: asked.batch.clone(),
+        tag: asked.tag.clone(),
+        kinds: kinds(asked.kind.as_deref())?,
+    })
+}
+
+async fn sse(
+    State(app): State<App>,
+    who: Who,
+    Params(asked): Params<ListEvents>,
+    headers: HeaderMap,
+) -> Result<Response<Body>, Refusal> {
+    let resume = match headers.get("last-event-id") {
+        None => None,
+        Some(id) => Some(
+            id.to_str()
+                .ok()
+                .and_then(|id| id.parse().ok())
+                .ok_or_else(|| Refusal::bad("last-event-id: a number"))?,
+        ),
+    };
+    let feed = Feed::open(app, who, asked, resume).await?;
+    let hello = Bytes::from(format!(": from {}\nretry: 2000\n\n", feed.since));
+    let stream = futures_util::stream::unfold((feed, Some(hello)), |(mut feed, hello)| async move {
+        if let Some(hello) = hello {
+            return Some((Ok::<_, Infallible>(hello), (feed, None)));
+        }
+        match feed.next().await {
+            Next::Events(events) => Some((Ok(frames(events)), (feed, None))),
+            Next::Quiet => Some((Ok(Bytes::from_static(b": still here\n\n")), (feed, None))),
+            Next::Over => None,
+        }
+    });
+    Response::builder()
+        .header(header::CONTENT_TYPE, "text/event-stream")
+        .header("x-accel-buffering", "no")
+        .body(Body::from_stream(stream))
+        .map_err(|error| {
+            Refusal::new(
+                Code::ApiInternal,
+                "the answer cannot be written",
+                error.to_string(),
+            )
+        })
+}
+
+fn frames(events: Vec<StoredEvent>) -> Bytes {
+    let mut text = String::new();
+    for event in events {
+        // A kind is a word of ours; were it not, it must not become a line of its own.
+        let kind: String = event
+            .kind
+            .chars()
+            .filter(|c| c.is_ascii_lowercase() || *c == '-')
+            .collect();
+        let seq = event.seq;
+        let data = serde_json::to_string(&EventForm::from(event)).unwrap_or_default();
+        text.push_str(&format!("id: {seq}\nevent: {kind}\ndata: {data}\n\n"));
+    }
+    Bytes::from(text)
+}
+
+/// A request that is no WebSocket handshake.
+pub(super) fn upgraded(
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<WebSocketUpgrade, Refusal> {
+    upgrade
+        .map(|upgrade| {
+            upgrade
+                .protocols([PROTOCOL])
+                .max_message_size(128 * 1024)
+                .max_frame_size(128 * 1024)
+        })
+        .map_err(|_| Refusal::bad("this address is a WebSocket"))
+}
+
+async fn socket(
+    State(app): State<App>,
+    who: Who,
+    Params(asked): Params<ListEvents>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<axum::response::Response, Refusal> {
+    let upgrade = upgraded(upgrade)?;
+    let feed = Feed::open(app, who, asked, None).await?;
+    Ok(upgrade.on_upgrade(move |socket| tell(feed, socket)))
+}
+
+async fn tell(mut feed: Feed, mut socket: WebSocket) {
+    let mut heard = Instant::now();
+    loop {
+        let sent = tokio::select! {
+            next = feed.next() => match next {
+                Next::Events(events) => send(&mut socket, events).await,
+                Next::Quiet if heard.elapsed() > SILENCE => false,
+                Next::Quiet => socket.send(Message::Ping(Bytes::new())).await.is_ok(),
+                Next::Over => false,
+            },
+            word = socket.recv() => match word {
+                // Nothing is asked for here; that somebody is there is all that counts.
+                Some(Ok(Message::Close(_)) | Err(_)) | None => return,
+                Some(Ok(_)) => {
+                    heard = Instant::now();
+                    true
+                }
+            },
+        };
+        if !sent {
+            break;
+        }
+    }
+    let frame = CloseFrame {
+        code: close_code::AWAY,
+        reason: "resume with since".into(),
+    };
+    drop(socket.send(Message::Close(Some(frame))).await);
+}
+
+async fn send(socket: &mut WebSocket, events: Vec<StoredEvent>) -> bool {
+    for event in events {
+        let text = serde_json::to_string(&EventForm::from(event)).unwrap_or_default();
+        if socket.send(Message::text(text)).await.is_err() {
+            return false;
+        }
+    }
+    true
+}

@@ -1,0 +1,188 @@
+//! Words to a living run: what it does, paths it is granted, rules for what it reaches.
+use super::meta::Anything;
+use super::{Body, Params, PathOf, Route};
+use crate::app::App;
+use crate::dto::{Granting, Nothing, Ruling};
+use crate::errors::Refusal;
+use crate::guard::{Need, Who};
+use axum::Json;
+use axum::extract::State;
+use bastle_contract::grants::GrantWay;
+use bastle_contract::{AbsPath, Access, Code, Fault};
+use bastle_control::fleet::{Caller, Verb};
+use bastle_control::live::{Command, Scope, ask};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use utoipa::IntoParams;
+
+const GRANTS: &str = "/api/v1/runs/{id}/grants";
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::get(
+            "/api/v1/runs/{id}/status",
+            Need::OnRun(Verb::Read),
+            "What a living run does",
+            status,
+        )
+        .params::<Nothing>()
+        .gives::<Anything>(),
+        Route::get(
+            GRANTS,
+            Need::OnRun(Verb::Read),
+            "Paths that a living run was granted",
+            grants,
+        )
+        .params::<Nothing>()
+        .gives::<Anything>(),
+        // To show a run a path of the host is to widen its fence: as much as answering its questions.
+        Route::post(
+            GRANTS,
+            Need::OnRun(Verb::Answer),
+            "Grant a living run a path",
+            grant,
+        )
+        .takes::<Granting>()
+        .gives::<Anything>(),
+        Route::delete(
+            GRANTS,
+            Need::OnRun(Verb::Answer),
+            "Take a granted path back",
+            withdraw,
+        )
+        .params::<Granted>()
+        .gives::<Anything>(),
+        Route::post(
+            "/api/v1/runs/{id}/rules",
+            Need::OnRun(Verb::Answer),
+            "Allow or deny a living run a host, or take that back",
+            rule,
+        )
+        .takes::<Ruling>()
+        .gives::<Anything>(),
+    ]
+}
+
+/// A path that was granted.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct Granted {
+    /// Absolute.
+    path: String,
+}
+
+/// Says something to the run and gives its answer, which is always an object here.
+async fn say(
+    app: &App,
+    caller: &Caller,
+    verb: Verb,
+    id: &str,
+    command: Command,
+) -> Result<Json<Anything>, Refusal> {
+    let name = app.named(caller, verb, id).await?;
+    let state = app.state.clone();
+    let answer = app
+        .ask(move |_| ask(&state, &name, &command).map_err(not_living))
+        .await?;
+    Ok(Json(Anything(match answer {
+        Value::Object(members) => members,
+        Value::Null => Map::new(),
+        other => Map::from_iter([("result".to_owned(), other)]),
+    })))
+}
+
+/// A run that does not live is there all the same: it is only in no state to be spoken to.
+fn not_living(faults: Vec<Fault>) -> Refusal {
+    match faults.first() {
+        Some(fault) if fault.code == Code::AuditMissing => {
+            Refusal::new(Code::ApiConflict, fault.what.clone(), fault.why.clone())
+        }
+        Some(_) | None => faults.into(),
+    }
+}
+
+async fn status(
+    State(app): State<App>,
+    Who(caller, _): Who,
+    PathOf(id): PathOf<String>,
+    Params(_): Params<Nothing>,
+) -> Result<Json<Anything>, Refusal> {
+    say(&app, &caller, Verb::Read, &id, Command::Status {}).await
+}
+
+async fn grants(
+    State(app): State<App>,
+    Who(caller, _): Who,
+    PathOf(id): PathOf<String>,
+    Params(_): Params<Nothing>,
+) -> Result<Json<Anything>, Refusal> {
+    let Json(Anything(mut status)) = say(&app, &caller, Verb::Read, &id, Command::Status {}).await?;
+    let items = status.remove("grants").unwrap_or(Value::Array(Vec::new()));
+    Ok(Json(Anything(Map::from_iter([("items".to_owned(), items)]))))
+}
+
+fn path(text: String) -> Result<AbsPath, Refusal> {
+    AbsPath::try_from(text).map_err(|error| Refusal::bad(format!("path: {error}")))
+}
+
+async fn grant(
+    State(app): State<App>,
+    Who(caller, _): Who,
+    PathOf(id): PathOf<String>,
+    Body(wish): Body<Granting>,
+) -> Result<Json<Anything>, Refusal> {
+    let access = match wish.access.as_str() {
+        "read-only" => Access::ReadOnly,
+        "read-write" => Access::ReadWrite,
+        _ => return Err(Refusal::bad("access: read-only or read-write")),
+    };
+    let way = match wish.way.as_deref() {
+        None | Some("mount") => GrantWay::Mount,
+        Some("broker") => GrantWay::Broker,
+        Some(_) => return Err(Refusal::bad("way: mount or broker")),
+    };
+    let command = Command::Grant {
+        path: path(wish.path)?,
+        access,
+        way,
+        seconds: wish.seconds,
+    };
+    say(&app, &caller, Verb::Answer, &id, command).await
+}
+
+async fn withdraw(
+    State(app): State<App>,
+    Who(caller, _): Who,
+    PathOf(id): PathOf<String>,
+    Params(granted): Params<Granted>,
+) -> Result<Json<Anything>, Refusal> {
+    let command = Command::Withdraw {
+        path: path(granted.path)?,
+    };
+    say(&app, &caller, Verb::Answer, &id, command).await
+}
+
+async fn rule(
+    State(app): State<App>,
+    Who(caller, _): Who,
+    PathOf(id): PathOf<String>,
+    Body(rule): Body<Ruling>,
+) -> Result<Json<Anything>, Refusal> {
+    let scope = match rule.scope.as_deref() {
+        None | Some("session") => Scope::Session,
+        Some("once") => Scope::Once,
+        Some(_) => return Err(Refusal::bad("scope: once or session")),
+    };
+    let target = rule.target;
+    let command = match rule.verb.as_str() {
+        "allow" => Command::Allow {
+            target,
+            scope,
+            hash: None,
+        },
+        "deny" => Command::Deny { target, hash: None },
+        "revoke" => Command::Revoke { target },
+        _ => return Err(Refusal::bad("verb: allow, deny or revoke")),
+    };
+    say(&app, &caller, Verb::Answer, &id, command).await
+}

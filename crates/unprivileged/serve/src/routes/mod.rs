@@ -1,0 +1,210 @@
+//! The one table of routes: method, address, what it asks of the caller, what it takes and gives, and who serves it.
+//!
+//! The router, the checks before every handler and the OpenAPI document are all made from it, so that none of them can
+//! know a route that another does not.
+mod agents;
+mod approvals;
+mod batches;
+mod events;
+mod extract;
+mod files;
+mod live;
+mod meta;
+mod policies;
+mod profiles;
+mod review;
+mod runs;
+mod spawn;
+mod streams;
+mod tokens;
+
+pub(crate) use extract::{Body, Params, PathOf};
+
+use crate::app::App;
+use crate::errors::Refusal;
+use crate::guard::{Need, authorize};
+use axum::Router;
+use axum::handler::Handler;
+use axum::http::Method;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{MethodFilter, MethodRouter, on};
+use bastle_contract::Code;
+use utoipa::openapi::path::{Parameter, ParameterIn};
+use utoipa::openapi::schema::Schema;
+use utoipa::openapi::{Ref, RefOr};
+use utoipa::{IntoParams, ToSchema};
+
+/// A form of the OpenAPI document, with those it refers to.
+pub(crate) struct Form {
+    pub(crate) of: RefOr<Schema>,
+    pub(crate) parts: Vec<(String, RefOr<Schema>)>,
+}
+
+impl Form {
+    fn of<T: ToSchema>() -> Self {
+        let mut parts = vec![(T::name().into_owned(), T::schema())];
+        T::schemas(&mut parts);
+        Self {
+            of: Ref::from_schema_name(T::name()).into(),
+            parts,
+        }
+    }
+}
+
+/// What a route answers with when all is well.
+pub(crate) enum Gives {
+    /// JSON of a form.
+    Json(Box<Form>),
+    /// Nothing but a status.
+    Nothing,
+    /// Bytes of a media type.
+    Bytes(&'static str),
+    /// A WebSocket.
+    Upgrade,
+}
+
+/// One row.
+pub(crate) struct Route {
+    pub(crate) method: Method,
+    pub(crate) path: &'static str,
+    pub(crate) need: Need,
+    pub(crate) about: &'static str,
+    pub(crate) params: Vec<Parameter>,
+    pub(crate) takes: Option<Form>,
+    pub(crate) gives: Gives,
+    pub(crate) status: u16,
+    handler: MethodRouter<App>,
+}
+
+impl Route {
+    fn new<H, T>(method: Method, path: &'static str, need: Need, about: &'static str, handler: H) -> Self
+    where
+        H: Handler<T, App>,
+        T: 'static,
+    {
+        let filter = match method {
+            Method::POST => MethodFilter::POST,
+            Method::PUT => MethodFilter::PUT,
+            Method::DELETE => MethodFilter::DELETE,
+            _ => MethodFilter::GET,
+        };
+        Self {
+            method,
+            path,
+            need,
+            about,
+            params: Vec::new(),
+            takes: None,
+            gives: Gives::Nothing,
+            status: 200,
+            handler: on(filter, handler),
+        }
+    }
+
+    pub(super) fn get<H, T>(path: &'static str, need: Need, about: &'static str, handler: H) -> Self
+    where
+        H: Handler<T, App>,
+        T: 'static,
+    {
+        Self::new(Method::GET, path, need, about, handler)
+    }
+
+    pub(super) fn post<H, T>(path: &'static str, need: Need, about: &'static str, handler: H) -> Self
+    where
+        H: Handler<T, App>,
+        T: 'static,
+    {
+        Self::new(Method::POST, path, need, about, handler)
+    }
+
+    pub(super) fn put<H, T>(path: &'static str, need: Need, about: &'static str, handler: H) -> Self
+    where
+        H: Handler<T, App>,
+        T: 'static,
+    {
+        Self::new(Method::PUT, path, need, about, handler)
+    }
+
+    pub(super) fn delete<H, T>(path: &'static str, need: Need, about: &'static str, handler: H) -> Self
+    where
+        H: Handler<T, App>,
+        T: 'static,
+    {
+        Self::new(Method::DELETE, path, need, about, handler)
+    }
+
+    pub(super) fn params<T: IntoParams>(mut self) -> Self {
+        self.params = T::into_params(|| Some(ParameterIn::Query));
+        self
+    }
+
+    pub(super) fn takes<T: ToSchema>(mut self) -> Self {
+        self.takes = Some(Form::of::<T>());
+        self
+    }
+
+    pub(super) fn gives<T: ToSchema>(mut self) -> Self {
+        self.gives = Gives::Json(Box::new(Form::of::<T>()));
+        self
+    }
+
+    pub(super) fn bytes(mut self, media: &'static str) -> Self {
+        self.gives = Gives::Bytes(media);
+        self
+    }
+
+    pub(super) fn upgrades(mut self) -> Self {
+        self.gives = Gives::Upgrade;
+        self.status = 101;
+        self
+    }
+
+    pub(super) fn status(mut self, status: u16) -> Self {
+        self.status = status;
+        self
+    }
+}
+
+/// Every route there is.
+pub(crate) fn table() -> Vec<Route> {
+    let mut all = Vec::new();
+    all.extend(meta::routes());
+    all.extend(spawn::routes());
+    all.extend(runs::routes());
+    all.extend(live::routes());
+    all.extend(review::routes());
+    all.extend(files::routes());
+    all.extend(streams::routes());
+    all.extend(batches::routes());
+    all.extend(approvals::routes());
+    all.extend(tokens::routes());
+    all.extend(profiles::routes());
+    all.extend(policies::routes());
+    all.extend(events::routes());
+    all.extend(agents::routes());
+    all
+}
+
+/// The router made from the table. What is not in it is not served.
+pub(crate) fn router(app: App) -> Router {
+    let mut router: Router<App> = Router::new();
+    for route in table() {
+        let guarded = route
+            .handler
+            .layer(from_fn_with_state((app.clone(), route.need), authorize));
+        router = router.route(route.path, guarded);
+    }
+    router
+        .fallback(missing)
+        .method_not_allowed_fallback(other_method)
+        .layer(from_fn_with_state(app.clone(), crate::guard::around))
+        .with_state(app)
+}
+
+async fn missing() -> Refusal {
+    Refusal::missing("nothing is served at this address").help("GET /api/v1/openapi.json")
+}
+
+async fn other_method() -> Refusal {
+    Refusal::new(Code::ApiMethod, "this address does not serve that method", "")
+}

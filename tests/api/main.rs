@@ -1,0 +1,17 @@
+//! The daemon's interface through the real binary and real HTTP: who may what, what is refused and changes nothing, what
+//! goes on while others misbehave.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod access;
+mod bodies;
+mod crowds;
+mod daemon;
+mod doors;
+mod fuzz;
+mod http;
+mod outward;
+mod runs;
+mod streams;
