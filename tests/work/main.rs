@@ -6,6 +6,7 @@
 //! | `review`, `review_kept`, `review_gate`, `review_crash` | something on the host that nobody reviewed; lost work; a project between old and new |
 //! | `modes` | an overlay or a work tree that writes the host, shows what a copy would not, or finds other work |
 //! | `fileops` | a change that no record names; a name that acts on a terminal; a reading claimed to be seen that is not |
+//! | `sealed` | a statement that names what was not done, or that somebody changed |
 //! | `caches` | a run that finds what another put into its cache; a merge that follows a link or replaces a name |
 // Helpers of tests stop the test that called them.
 #![allow(clippy::expect_used, clippy::panic)]
@@ -23,3 +24,4 @@ mod review_gate;
 mod review_guide;
 mod review_kept;
 mod review_recorded;
+mod sealed;

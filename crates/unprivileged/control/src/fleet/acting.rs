@@ -210,6 +210,8 @@ fn reach(inner: &Inner, name: &RunId, how: StopHow) -> Result<bool, Fault> {
     let file = dir.file()?;
     let keeper = keepers::watch(&file);
     match keepers::kept(&dir) {
+        // It has no socket any more: it is writing its last word, and must not lose it.
+        Ok(Kept::Yes) if !matches!(file.state, RunState::Queued | RunState::Building) => Ok(true),
         // It builds and has no socket yet.
         Ok(Kept::Yes) => {
             crate::keeper::interrupt(&dir)?;
