@@ -10,6 +10,7 @@ use bastle_policy::command::{CommandOutcome, CommandRule, CommandRules, judge};
 
 mod mutate;
 mod net;
+mod runs;
 mod work;
 
 pub use mutate::Mutator;
@@ -17,6 +18,7 @@ pub use net::{
     client_hello, dns_answer, dns_query, operations, pkt_line, proxy_answer, request_body, request_head,
     socks, sse_usage,
 };
+pub use runs::{agent_lines, launch_spec, stream_frames};
 pub use work::{work_contents, work_records};
 
 /// A policy document from a workspace: untrusted, up to 64 KiB.

@@ -81,6 +81,21 @@ fn frames() {
 }
 
 #[test]
+fn agent_lines() {
+    fuzz("agent_lines", ROUNDS / 2, bastle_fuzz::agent_lines);
+}
+
+#[test]
+fn stream_frames() {
+    fuzz("stream_frames", ROUNDS, bastle_fuzz::stream_frames);
+}
+
+#[test]
+fn launch_spec() {
+    fuzz("launch_spec", ROUNDS, bastle_fuzz::launch_spec);
+}
+
+#[test]
 fn audit_reader() {
     fuzz("audit_reader", ROUNDS, bastle_fuzz::audit_reader);
 }

@@ -6,6 +6,7 @@
 mod support;
 
 mod attached;
+mod driven;
 mod ends;
 mod kept;
 mod outlives;

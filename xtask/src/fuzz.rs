@@ -24,6 +24,9 @@ const TARGETS: &[&str] = &[
     "work_contents",
     "work_records",
     "operations",
+    "agent_lines",
+    "stream_frames",
+    "launch_spec",
 ];
 
 /// What was asked for.

@@ -43,14 +43,21 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def wait_for(port):
-    for _ in range(500):
-        try:
-            socket.create_connection(("127.0.0.1", port), 0.1).close()
-            return
-        except OSError:
-            time.sleep(0.02)
-    sys.exit(f"nothing listens on port {port}")
+def listening(place, name, command):
+    """Starts what `command(port)` says and waits until it listens. Between finding a free port and taking it somebody
+    else can take it: then it ends, and is started again at another."""
+    for _ in range(5):
+        port = free_port()
+        process = start(place, name, command(port))
+        # A busy machine takes its time to start a server.
+        until = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < until:
+            try:
+                socket.create_connection(("127.0.0.1", port), 0.1).close()
+                return port
+            except OSError:
+                time.sleep(0.02)
+    sys.exit(f"{name} does not listen: see {place}/{name}.log")
 
 
 def certify(place):
@@ -70,29 +77,28 @@ def certify(place):
 
 
 def dnsmasq(place, odd_port, usual):
-    port = free_port()
     user = ["--user=" + os.environ.get("USER", "root")] if os.geteuid() == 0 else []
-    start(place, "dnsmasq", [
+    return listening(place, "dnsmasq", lambda port: [
         shutil.which("dnsmasq", path=os.environ["PATH"] + ":/usr/sbin"), "--keep-in-foreground", f"--port={port}",
         "--listen-address=127.0.0.1", "--bind-interfaces", "--no-resolv", "--no-hosts", "--conf-file=/dev/null",
         "--pid-file", "--cache-size=0", "--log-queries", f"--log-facility={place}/queries.log",
         "--address=/lab.test/127.0.0.1", "--address=/api.anthropic.com/127.0.0.1",
         "--address=/api.openai.com/127.0.0.1", f"--server=/odd.test/127.0.0.1#{odd_port}",
         f"--address=/usual.test/{usual or '127.0.0.1'}", *user])
-    wait_for(port)
-    return port
 
 
 def squid(place, dns_port):
     program = shutil.which("squid", path=os.environ["PATH"] + ":/usr/sbin")
     if not program:
         return None
-    port, home = free_port(), place / "squid"
+    home = place / "squid"
     home.mkdir()
     home.chmod(0o777)
     known = "\n".join(f"127.0.0.1 {name}.lab.test" for name in ("chained", "chained-plain", "refused-by-squid"))
     (home / "hosts").write_text(known + "\n")
-    (home / "squid.conf").write_text(f"""
+
+    def command(port):
+        (home / "squid.conf").write_text(f"""
 http_port 127.0.0.1:{port}
 acl refused dstdomain refused-by-squid.lab.test
 acl lab dstdomain .lab.test
@@ -108,9 +114,9 @@ cache_log {home}/cache.log
 pid_filename none
 coredump_dir {home}
 """)
-    start(place, "squid", [program, "-N", "-f", str(home / "squid.conf")])
-    wait_for(port)
-    return port
+        return [program, "-N", "-f", str(home / "squid.conf")]
+
+    return listening(place, "squid", command)
 
 
 def ssh(place):
@@ -118,13 +124,12 @@ def ssh(place):
     program = shutil.which("dropbear", path=os.environ["PATH"] + ":/usr/sbin")
     if not program:
         return None
-    port, home = free_port(), place / "ssh"
+    home = place / "ssh"
     home.mkdir(mode=0o700)
     subprocess.run(["dropbearkey", "-t", "ed25519", "-f", str(home / "host")], check=True, stdout=subprocess.DEVNULL,
                    stderr=subprocess.DEVNULL)
-    start(place, "dropbear", [program, "-F", "-E", "-s", "-r", str(home / "host"), "-p", f"127.0.0.1:{port}"])
-    wait_for(port)
-    return port
+    return listening(place, "dropbear", lambda port: [
+        program, "-F", "-E", "-s", "-r", str(home / "host"), "-p", f"127.0.0.1:{port}"])
 
 
 def usual_port(settings):

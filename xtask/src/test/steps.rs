@@ -255,9 +255,10 @@ fn aarch64() -> Result<StepEnd, Failed> {
     }
     let mut command = sh::cargo();
     command.args(["check", "--target", AARCH64]);
-    for package in ["contract", "sys", "spawner", "init"] {
+    for package in ["contract", "sys", "audit", "spawner", "init"] {
         command.args(["--package", &format!("bastle-{package}")]);
     }
+    command.args(["--features", "bastle-audit/portable"]);
     check(&mut command)
 }
 

@@ -103,7 +103,7 @@ pub(super) const CRATES: &[CrateRule] = &[
     CrateRule {
         name: "control",
         folder: "crates/unprivileged/control",
-        arrows: &["contract", "audit", "policy", "workspace", "sys"],
+        arrows: &["contract", "agents", "audit", "policy", "workspace", "sys"],
         test_arrows: &[],
         // blake3: digests of plans and pinned documents. signal-hook: signals of the terminal end the run in order.
         // aws-lc-rs: the store of secrets, and the digest of Java's. zeroize: secrets are wiped. rusqlite: the daemon's

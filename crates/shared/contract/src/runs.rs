@@ -241,6 +241,9 @@ pub struct RawSpec {
     /// The profile it was made from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
+    /// How the agent is spoken to: `plain`, `claude`, `codex`, `acp`, `opencode`; without: its streams are passed on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
     /// What the agent is asked, preamble included: written to its standard input at the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<String>,
@@ -289,6 +292,7 @@ impl LaunchSpec {
             ("profile", &raw.profile),
             ("batch", &raw.batch),
             ("preset", &raw.preset),
+            ("driver", &raw.driver),
         ] {
             if let Some(name) = name
                 && !is_name(name, 64, "._@-")

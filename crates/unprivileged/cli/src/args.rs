@@ -35,6 +35,7 @@ use crate::commands::{
     ps::PsArgs,
     rm::RmArgs,
     run_args::RunArgs,
+    say::{InterruptArgs, SayArgs},
     seal::SealArgs,
     secret::SecretArgs,
     serve::ServeArgs,
@@ -144,6 +145,10 @@ pub(crate) enum Command {
     Stop(StopArgs),
     /// End runs at once
     Kill(KillArgs),
+    /// Say something to a driven agent, also while it works
+    Say(SayArgs),
+    /// Have a driven agent stop what it does; its run goes on
+    Interrupt(InterruptArgs),
     /// Make runs stand still
     Pause(PauseArgs),
     /// Let runs go on

@@ -54,6 +54,8 @@ fn run(cli: Cli) -> u8 {
         Command::Fork(args) => commands::fork::run(&args, &cx),
         Command::Export(args) => commands::export::run(&args, &cx),
         Command::Seal(args) => commands::seal::run(&args, &cx),
+        Command::Say(args) => commands::say::say(&args, &cx),
+        Command::Interrupt(args) => commands::say::interrupt(&args, &cx),
         Command::Rm(args) => commands::rm::run(&args, &cx),
         Command::Prune(args) => commands::prune::run(&args, &cx),
         Command::Ps(args) => commands::ps::run(&args, &cx),

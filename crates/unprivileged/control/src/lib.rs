@@ -53,4 +53,4 @@ pub use secrets::{Store, Stored, typed_secret, variable_secret};
 pub use spawner::{SPAWNER_VERB, Spawner, has_spawner_daemon, offer_spawner};
 pub use standalone::{StandaloneArgs, StandaloneRequest, StandaloneWish, Wishes, standalone};
 pub use streams::choose as choose_stdio;
-pub use voice::{About, AfterLoss, Question, Reply, Voice};
+pub use voice::{About, AfterLoss, Question, Reply, ToolWish, Voice};

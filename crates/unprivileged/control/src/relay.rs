@@ -3,6 +3,7 @@ mod attached;
 mod channel;
 mod commands;
 mod dial;
+mod driven;
 mod exec;
 mod grants;
 mod net;

@@ -102,6 +102,19 @@ pub enum About<'a> {
     Request(&'a NetDecision),
     /// Going on beyond a budget.
     Budget(&'a BudgetReached),
+    /// Something that the agent's own permission layer asks for.
+    Tool(&'a ToolWish),
+}
+
+/// A tool that an agent wants to use. Untrusted text.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct ToolWish {
+    /// The tool.
+    pub tool: String,
+    /// In the agent's words.
+    pub title: String,
+    /// With what exactly.
+    pub input: serde_json::Value,
 }
 
 impl About<'_> {
@@ -124,6 +137,7 @@ impl About<'_> {
                 "go on beyond a budget: {:?}, {} of {} used",
                 reached.kind, reached.used, reached.limit
             ),
+            Self::Tool(wish) => format!("use {}: {}", wish.tool, wish.title),
         }
     }
 
@@ -133,6 +147,7 @@ impl About<'_> {
         let value = match self {
             Self::Request(decision) => serde_json::to_value(decision),
             Self::Budget(reached) => serde_json::to_value(reached),
+            Self::Tool(wish) => serde_json::to_value(wish),
         };
         value.unwrap_or_default()
     }

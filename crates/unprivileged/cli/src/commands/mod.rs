@@ -44,6 +44,7 @@ pub(crate) mod run_args;
 mod run_copying;
 pub(crate) mod run_voice;
 pub(crate) mod runs;
+pub(crate) mod say;
 pub(crate) mod seal;
 pub(crate) mod secret;
 pub(crate) mod serve;
@@ -93,6 +94,8 @@ pub(crate) fn format_of(command: &Command) -> Format {
         Command::Fork(args) => args.json,
         Command::Export(args) => args.json,
         Command::Seal(args) => args.json,
+        Command::Say(args) => args.json,
+        Command::Interrupt(args) => args.json,
         Command::Rm(args) => args.json,
         Command::Prune(args) => args.json,
         Command::Learn(args) => args.json(),

@@ -4,6 +4,7 @@
 //! checked and explained by the same code. Every long flag has a variable `BASTLE_<FLAG>` (a flag that repeats
 //! takes one value from it), except those that give protection up: they are for the command line alone.
 mod network;
+mod paths;
 mod variables;
 
 pub(crate) use variables::variable;
@@ -14,9 +15,10 @@ use bastle_control::{AFTERWARDS, Sources, review};
 use bastle_policy::SandboxMode;
 use clap::builder::FalseyValueParser;
 pub(crate) use network::NetArgs;
+use paths::{absolute, pattern};
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 /// Runs a command inside the fence.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -136,6 +138,24 @@ pub(crate) struct RunArgs {
     /// Questions of a run in the background wait for `bastle allow`; else they are answered with no
     #[arg(long, env = "BASTLE_ATTENDED", value_parser = FalseyValueParser::new(), requires = "detach", help_heading = "Run")]
     pub(crate) attended: bool,
+    /// Speak to the agent in its protocol: plain, claude, codex, acp, opencode (with --detach)
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "BASTLE_DRIVER",
+        requires = "detach",
+        help_heading = "Run"
+    )]
+    pub(crate) driver: Option<String>,
+    /// What the agent is asked first: by its driver, else on its standard input (with --detach)
+    #[arg(
+        long,
+        value_name = "TEXT",
+        env = "BASTLE_PROMPT",
+        requires = "detach",
+        help_heading = "Run"
+    )]
+    pub(crate) prompt: Option<String>,
     /// With -d its input stays open for `bastle attach`; else standard input is always connected
     #[arg(short, long, env = "BASTLE_INTERACTIVE", value_parser = FalseyValueParser::new(), help_heading = "Run")]
     pub(crate) interactive: bool,
@@ -460,31 +480,6 @@ impl LimitArgs {
             .map(|(key, value)| (key.to_owned(), value))
             .collect()
     }
-}
-
-/// The absolute path a person meant, by its words alone.
-fn absolute(path: &Path, here: &Path, home: &AbsPath) -> Result<AbsPath, Fault> {
-    let whole = match path.strip_prefix("~") {
-        Ok(below) => home.as_path().join(below),
-        Err(_) => here.join(path),
-    };
-    let mut clean = PathBuf::from("/");
-    for component in whole.components() {
-        match component {
-            Component::Normal(part) => clean.push(part),
-            Component::ParentDir => drop(clean.pop()),
-            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
-        }
-    }
-    AbsPath::from_path(&clean).map_err(|error| usage("unusable path", error.to_string()))
-}
-
-/// `**/x` holds everywhere; anything else is a path or pattern relative to the current directory.
-fn pattern(text: &str, here: &Path, home: &AbsPath) -> Result<String, Fault> {
-    if text.starts_with("**/") {
-        return Ok(text.to_owned());
-    }
-    absolute(Path::new(text), here, home).map(|path| path.to_string())
 }
 
 /// A wrong use of the command line.

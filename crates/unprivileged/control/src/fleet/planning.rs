@@ -152,6 +152,7 @@ impl<'p> Planner<'p> {
             tty: run.tty,
             open_input: run.open_input,
             profile: run.profile.clone(),
+            driver: None,
             input,
             tags: tags(&spot.request.tags, &run.tags).map_err(one)?,
             batch: Some(spot.batch.to_owned()),

@@ -1,5 +1,6 @@
 //! Where the agent's input comes from and its output goes: the streams of this process, or the files of a kept run and
 //! whoever is attached to it.
+use super::driven::Driven;
 use super::feed::Feed;
 use crate::live::Peer;
 use crate::runs::{OutputLog, RunDir};
@@ -19,6 +20,8 @@ pub(crate) struct Kept {
     /// Given to the agent first.
     pub(crate) input: Vec<u8>,
     pub(crate) then: Then,
+    /// Where the agent is spoken to in its own protocol.
+    pub(crate) driven: Option<Driven>,
     /// Who is shown what, by the number of the peer.
     pub(crate) feeds: Vec<(u64, Feed)>,
     /// Peers that were there when the agent ended: they are told the end when it is written.
@@ -30,6 +33,8 @@ pub(crate) struct Kept {
 pub(crate) enum Then {
     /// What peers send.
     Peers,
+    /// What is said through the agent's driver.
+    Words,
     /// The end.
     End,
 }

@@ -1,4 +1,5 @@
 //! The life of a keeper: detached, alone, from the request to the last word.
+use super::driven::Driven;
 use super::front::{Front, Kept, Then};
 use super::journal::Journal;
 use super::voice::KeptVoice;
@@ -152,15 +153,21 @@ impl Keeping {
     }
 
     fn front(&self, spec: &RawSpec) -> Result<Kept, Fault> {
+        let cwd = spec.cwd.as_ref().unwrap_or(&spec.workspace);
+        let (driven, input, then) = match Driven::of(spec, cwd.as_str())? {
+            Some((driven, first)) => (Some(driven), first, Then::Words),
+            None => {
+                let input = spec.input.clone().unwrap_or_default().into_bytes();
+                let open = spec.open_input || spec.tty.is_some();
+                (None, input, if open { Then::Peers } else { Then::End })
+            }
+        };
         Ok(Kept {
             log: self.dir.output()?,
             dir: self.dir.clone(),
-            input: spec.input.clone().unwrap_or_default().into_bytes(),
-            then: if spec.open_input || spec.tty.is_some() {
-                Then::Peers
-            } else {
-                Then::End
-            },
+            input,
+            then,
+            driven,
             feeds: Vec::new(),
             left: Vec::new(),
         })

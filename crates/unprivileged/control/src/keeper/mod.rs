@@ -3,6 +3,7 @@
 //!
 //! **Trust:** the request is the caller's own word, checked when it is read. What the agent prints is bytes in a file.
 //! Nobody else writes the run's files while the keeper holds their lock; when it dies, the kernel ends the whole run.
+mod driven;
 mod ending;
 mod feed;
 mod front;
@@ -17,6 +18,7 @@ pub use keep::{Keeping, TELL};
 pub use lost::{cancel_queued, interrupt, settle};
 pub use start::start;
 
+pub(crate) use driven::{After, Driven};
 pub(crate) use feed::{Feed, Hands};
 pub(crate) use front::{Front, Then};
 

@@ -117,6 +117,13 @@ pub enum Command {
     },
     /// End everything now.
     Kill {},
+    /// Ask a driven agent something, or say something to it while it works.
+    Say {
+        /// What.
+        text: String,
+    },
+    /// Have a driven agent stop what it does.
+    Interrupt {},
     /// Make everything stand still.
     Pause {},
     /// Let it go on.
@@ -172,6 +179,9 @@ impl Command {
             Self::Exec { env, .. } if env.iter().any(|(_, value)| value.contains('\0')) => {
                 Err("the value of a variable has no NUL byte".to_owned())
             }
+            Self::Say { text } if text.is_empty() || text.contains('\0') => {
+                Err("nothing is said, or a NUL byte".to_owned())
+            }
             Self::Dial { port: 0 } => Err("a port is 1 to 65535".to_owned()),
             Self::Grant { .. }
             | Self::Withdraw { .. }
@@ -181,6 +191,8 @@ impl Command {
             | Self::Dial { .. }
             | Self::Stop { .. }
             | Self::Kill {}
+            | Self::Say { .. }
+            | Self::Interrupt {}
             | Self::Pause {}
             | Self::Resume {}
             | Self::Allow { .. }

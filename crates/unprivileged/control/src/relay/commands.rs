@@ -86,6 +86,8 @@ impl Relay<'_> {
                 self.stop(Duration::ZERO, "person");
                 Ok(Some(Ok(json!({ "killing": self.plan.run }))))
             }
+            Command::Say { text } => self.say(&text).map(Some),
+            Command::Interrupt {} => self.interrupt_agent().map(Some),
             Command::Pause {} => self.pause().map(Some),
             Command::Resume {} => self.go_on().map(Some),
             Command::Allow { target, scope, hash } => {
@@ -95,21 +97,7 @@ impl Relay<'_> {
                     Ok(false) => {}
                     Err(fault) => return Ok(Some(Err(vec![fault]))),
                 }
-                let rule = match self.rule_for(&target) {
-                    Ok(rule) => rule,
-                    Err(fault) => return Ok(Some(Err(vec![fault]))),
-                };
-                if scope == Scope::Once
-                    && let Some(net) = &mut self.net
-                {
-                    net.once.push(Once {
-                        rule: rule.text.clone(),
-                        host: rule.host,
-                        seq: None,
-                    });
-                }
-                let text = rule.text;
-                self.change(Some(peer), format!("allow {text}"), |rules| rules.grant(&text))
+                self.allow_rule(peer, &target, scope)
             }
             Command::Deny { target, hash } => {
                 match self.answer_by_id(&target, hash.as_deref(), (Reply::No, Scope::Once))? {
@@ -130,6 +118,29 @@ impl Relay<'_> {
                 rules.withdraw(&target)
             }),
         }
+    }
+
+    fn allow_rule(
+        &mut self,
+        peer: u64,
+        target: &str,
+        scope: Scope,
+    ) -> Result<Option<Result<Value, Vec<Fault>>>, Fault> {
+        let rule = match self.rule_for(target) {
+            Ok(rule) => rule,
+            Err(fault) => return Ok(Some(Err(vec![fault]))),
+        };
+        if scope == Scope::Once
+            && let Some(net) = &mut self.net
+        {
+            net.once.push(Once {
+                rule: rule.text.clone(),
+                host: rule.host,
+                seq: None,
+            });
+        }
+        let text = rule.text;
+        self.change(Some(peer), format!("allow {text}"), |rules| rules.grant(&text))
     }
 
     /// Reads the policy again on a signal.

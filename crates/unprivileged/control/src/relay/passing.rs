@@ -15,6 +15,7 @@ const END_OF_INPUT: u8 = 4;
 impl Relay<'_> {
     pub(super) fn output(&mut self) -> Result<(), Fault> {
         let taken = take(&mut self.streams.output);
+        self.hear_agent(&taken)?;
         if !self.pass(taken, StreamKind::Output)? {
             self.streams.output = None;
         }

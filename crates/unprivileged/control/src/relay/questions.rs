@@ -3,7 +3,7 @@ use super::Relay;
 use crate::egress::Attendance;
 use crate::live::Scope;
 use crate::record::Keep;
-use crate::voice::{About, Question, Reply};
+use crate::voice::{About, Question, Reply, ToolWish};
 use bastle_audit::AuditEvent;
 use bastle_contract::egress::{BudgetReached, NetDecision, NetVerdict, ToEgress};
 use bastle_contract::{Code, Fault};
@@ -32,6 +32,7 @@ pub(crate) struct Asked {
 enum What {
     Request { ask: u64, decision: Box<NetDecision> },
     Budget(BudgetReached),
+    Tool(ToolWish),
 }
 
 /// What an answer for the rest of the run covers: the same method at the same place.
@@ -65,6 +66,7 @@ impl Asked {
         match &self.what {
             What::Request { decision, .. } => About::Request(decision),
             What::Budget(reached) => About::Budget(reached),
+            What::Tool(wish) => About::Tool(wish),
         }
     }
 }
@@ -125,6 +127,30 @@ impl Relay<'_> {
             return Ok(());
         }
         self.open(BUDGET_ID.to_owned(), What::Budget(reached))
+    }
+
+    /// The agent's own permission layer asks; `false` where nobody can be asked.
+    pub(super) fn ask_tool(&mut self, id: String, wish: ToolWish) -> Result<bool, Fault> {
+        let nobody = self.net.as_ref().is_none_or(|net| {
+            net.setup.attendance == Attendance::Nobody || net.questions.len() >= MOST_QUESTIONS
+        });
+        if nobody {
+            return Ok(false);
+        }
+        self.open(id, What::Tool(wish)).map(|()| true)
+    }
+
+    /// Whoever asked does not wait any more.
+    pub(super) fn forget_question(&mut self, id: &str) -> Result<(), Fault> {
+        let Some(net) = &mut self.net else {
+            return Ok(());
+        };
+        let Some(at) = net.questions.iter().position(|asked| asked.id == id) else {
+            return Ok(());
+        };
+        net.questions.remove(at);
+        self.voice.answered(id, Reply::No, "withdrawn");
+        self.next_question(at)
     }
 
     fn open(&mut self, id: String, what: What) -> Result<(), Fault> {
@@ -269,7 +295,7 @@ impl Relay<'_> {
         let allow = reply.is_yes();
         let seq = match &asked.what {
             What::Request { decision, .. } => decision.seq,
-            What::Budget(_) => 0,
+            What::Budget(_) | What::Tool(_) => 0,
         };
         self.record.durable(&AuditEvent::NetAnswered {
             seq,
@@ -293,10 +319,11 @@ impl Relay<'_> {
                     net.tell(&ToEgress::Extend);
                     // It extends every budget that was reached: one answer is enough.
                     net.questions
-                        .retain(|asked| matches!(asked.what, What::Request { .. }));
+                        .retain(|asked| !matches!(asked.what, What::Budget(_)));
                 }
             }
             What::Budget(_) => self.out_of_budget(),
+            What::Tool(_) => self.permit(&asked.id, reply, scope),
         }
         Ok(())
     }
@@ -319,11 +346,11 @@ impl Relay<'_> {
         for asked in &net.questions {
             match asked.what {
                 What::Request { .. } => self.voice.answered(&asked.id, Reply::No, "lost"),
-                What::Budget(_) => {}
+                What::Budget(_) | What::Tool(_) => {}
             }
         }
         net.questions
-            .retain(|asked| matches!(asked.what, What::Budget(_)));
+            .retain(|asked| !matches!(asked.what, What::Request { .. }));
         self.stand()
     }
 }

@@ -125,6 +125,19 @@ pub(super) fn question(voice: &RunVoice<'_>, question: &Question<'_>) -> Vec<Str
             ),
             format!("   ╰─ {}", sanitize(&why(decision))),
         ],
+        About::Tool(wish) => vec![
+            format!(
+                "{mark} ask tool {}    {}",
+                sanitize(&wish.tool),
+                sanitize(question.id)
+            ),
+            format!(
+                "   ╭─ {} › {}   (the run stands still)",
+                voice.run,
+                sanitize(&wish.title)
+            ),
+            format!("   ╰─ {}", sanitize(&wish.input.to_string())),
+        ],
         About::Budget(reached) => vec![
             format!(
                 "{mark} ask budget {}    {}",

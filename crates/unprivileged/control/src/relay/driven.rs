@@ -1,0 +1,186 @@
+//! A driven agent: what it prints is read in its protocol, what is said to it goes through its driver.
+//!
+//! **Trust:** everything it says is untrusted and becomes an event or a question. A permission that its own layer asks for
+//! is answered with yes only by a person, and never widens the fence.
+use super::Relay;
+use crate::keeper::{After, Driven};
+use crate::live::Scope;
+use crate::voice::{Reply, ToolWish};
+use bastle_agents::{Answer, DriverError, Heard, Permission, Said};
+use bastle_contract::{Code, Fault};
+use serde_json::{Value, json};
+
+/// Things an agent says that become events: about 100 MiB at most.
+const MOST_SAID: u32 = 50_000;
+
+impl Relay<'_> {
+    fn driven(&mut self) -> Option<&mut Driven> {
+        self.front.kept().and_then(|kept| kept.driven.as_mut())
+    }
+
+    /// Takes what the agent printed, where it is driven.
+    pub(super) fn hear_agent(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        let Some(driven) = self.driven() else {
+            return Ok(());
+        };
+        let Heard { said, reply } = driven.driver.take(bytes);
+        self.pending.extend(reply);
+        for said in said {
+            self.agent_said(said)?;
+        }
+        self.feed()
+    }
+
+    fn agent_said(&mut self, said: Said) -> Result<(), Fault> {
+        if let Some(driven) = self.driven() {
+            driven.told += 1;
+            let told = driven.told;
+            if told <= MOST_SAID {
+                self.voice.happened("agent", json!(said));
+            } else if told == MOST_SAID + 1 {
+                let text = "what the agent says further is in its output only";
+                self.voice.happened("note", json!({ "text": text }));
+            }
+        }
+        match said {
+            Said::Permission(permission) => self.permission(permission),
+            Said::Withdrawn { id } => self.withdrawn_permission(&id),
+            Said::TurnEnded { .. } => {
+                if let Some(driven) = self.driven()
+                    && driven.after == After::End
+                    && !driven.driver.is_working()
+                {
+                    let last = driven.driver.close();
+                    self.pending.extend(last);
+                    self.input_ended = true;
+                }
+                Ok(())
+            }
+            Said::Ready { .. }
+            | Said::TurnBegan
+            | Said::Text { .. }
+            | Said::Thought { .. }
+            | Said::Tool { .. }
+            | Said::Steered { .. }
+            | Said::Usage(_)
+            | Said::Trouble { .. }
+            | Said::Noise { .. } => Ok(()),
+        }
+    }
+
+    /// A person is asked, or the answer is no.
+    fn permission(&mut self, permission: Permission) -> Result<(), Fault> {
+        let Permission {
+            id,
+            tool,
+            title,
+            input,
+        } = permission;
+        let Some(driven) = self.driven() else {
+            return Ok(());
+        };
+        driven.asked += 1;
+        let question = format!("p_{}", driven.asked);
+        driven.waiting.insert(question.clone(), id);
+        let wish = ToolWish { tool, title, input };
+        if self.ask_tool(question.clone(), wish)? {
+            return Ok(());
+        }
+        self.answer_agent(&question, &Answer::No("nobody can be asked".to_owned()));
+        Ok(())
+    }
+
+    fn withdrawn_permission(&mut self, request: &str) -> Result<(), Fault> {
+        let Some(driven) = self.driven() else {
+            return Ok(());
+        };
+        let question = driven.waiting.iter().find(|(_, waits)| *waits == request);
+        let Some(question) = question.map(|(question, _)| question.clone()) else {
+            return Ok(());
+        };
+        driven.waiting.remove(&question);
+        self.forget_question(&question)
+    }
+
+    /// What a person said about a permission.
+    pub(super) fn permit(&mut self, question: &str, reply: Reply, scope: Scope) {
+        let answer = match (reply, scope) {
+            (Reply::Yes, Scope::Once) => Answer::Once,
+            (Reply::Yes, Scope::Session) => Answer::Session,
+            (Reply::No, _) => Answer::No("refused".to_owned()),
+        };
+        self.answer_agent(question, &answer);
+    }
+
+    fn answer_agent(&mut self, question: &str, answer: &Answer) {
+        let Some(driven) = self.driven() else {
+            return;
+        };
+        let Some(request) = driven.waiting.remove(question) else {
+            return;
+        };
+        // One that does not wait any more needs no answer.
+        if let Ok(bytes) = driven.driver.answer_permission(&request, answer) {
+            self.pending.extend(bytes);
+        }
+    }
+
+    /// Asks the agent something, or says something to it while it works.
+    pub(super) fn say(&mut self, words: &str) -> Result<Result<Value, Vec<Fault>>, Fault> {
+        let run = self.plan.run.clone();
+        let Some(driven) = self.driven() else {
+            return Ok(Err(vec![undriven(&run)]));
+        };
+        let (sent, how) = if driven.driver.is_working() {
+            (driven.driver.steer(words), "steered")
+        } else {
+            (driven.driver.prompt(words), "asked")
+        };
+        self.put(sent, how)
+    }
+
+    /// Has the agent stop what it does; the run goes on.
+    pub(super) fn interrupt_agent(&mut self) -> Result<Result<Value, Vec<Fault>>, Fault> {
+        let run = self.plan.run.clone();
+        let Some(driven) = self.driven() else {
+            return Ok(Err(vec![undriven(&run)]));
+        };
+        let sent = driven.driver.interrupt();
+        self.put(sent, "interrupted")
+    }
+
+    fn put(
+        &mut self,
+        sent: Result<Vec<u8>, DriverError>,
+        how: &str,
+    ) -> Result<Result<Value, Vec<Fault>>, Fault> {
+        match sent {
+            Ok(_) if self.streams.input.is_none() || self.input_ended => Ok(Err(vec![Fault::new(
+                Code::RunState,
+                "nothing more can be said to this agent",
+                "its input is closed",
+            )])),
+            Ok(bytes) => {
+                self.pending.extend(bytes);
+                self.feed()?;
+                self.voice.happened("said", json!({ "how": how }));
+                Ok(Ok(json!({ "run": self.plan.run, "how": how })))
+            }
+            Err(error) => Ok(Err(vec![Fault::new(
+                Code::RunState,
+                format!("the agent of {} was not {how}", self.plan.run),
+                error.to_string(),
+            )])),
+        }
+    }
+}
+
+fn undriven(run: &bastle_contract::RunId) -> Fault {
+    Fault::new(
+        Code::RunState,
+        format!("the agent of {run} is not driven"),
+        "it was started as a plain command",
+    )
+    .help("bastle run -d --driver claude|codex|acp|opencode -- CMD")
+    .help(format!("bastle attach {run}"))
+}

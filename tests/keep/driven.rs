@@ -1,0 +1,181 @@
+//! Driven agents: spoken to in their protocol, asked for nothing that a person did not allow. The agent here is a script
+//! that speaks Claude's stream of lines; what it was told is read from what it prints on its errors.
+use crate::kept::{Kept, SOON, verb};
+use crate::support::{eventually, for_each_identity};
+use serde_json::{Value, json};
+
+/// Takes the greeting and the prompt; tells what it was asked.
+const BEGIN: &str = r#"
+read -r hello
+echo '{"type":"control_response","response":{"subtype":"success","request_id":"bastle-hello"}}'
+read -r prompt; printf '%s\n' "$prompt" >&2
+echo '{"type":"assistant","message":{"id":"m1","content":[{"type":"text","text":"I look"}]}}'
+"#;
+const ASK: &str = r#"
+echo '{"type":"control_request","request_id":"u1","request":{"subtype":"can_use_tool","tool_name":"Bash","input":{"command":"rm -rf x"}}}'
+read -r answer; printf '%s\n' "$answer" >&2
+"#;
+const END: &str = r#"
+echo '{"type":"result","subtype":"success","result":"done"}'
+if read -r more; then echo "more: $more" >&2; else echo closed >&2; fi
+"#;
+
+const DRIVER: [&str; 4] = ["--driver", "claude", "--prompt", "fix the test"];
+
+fn agent_said(kept: &Kept<'_>, what: &str) -> Vec<Value> {
+    let events = kept.events().into_iter().filter(|event| event["kind"] == "agent");
+    events
+        .map(|event| event["data"].clone())
+        .filter(|data| data["said"] == what)
+        .collect()
+}
+
+fn errors(kept: &Kept<'_>) -> String {
+    kept.say(&["logs", "--stderr-only"]).stderr
+}
+
+#[test]
+fn a_permission_waits_for_a_person_and_what_was_shown_is_what_is_allowed() {
+    for_each_identity(|lab| {
+        let script = format!("{BEGIN}{ASK}{END}");
+        let flags: Vec<&str> = DRIVER.into_iter().chain(["--attended"]).collect();
+        let kept = Kept::start(lab, &flags, &script);
+        let asked = || {
+            kept.events()
+                .into_iter()
+                .find(|event| event["kind"] == "question")
+        };
+        assert!(eventually(SOON, || asked().is_some()), "{:?}", kept.events());
+        let asked = asked().expect("was seen")["data"].clone();
+        assert_eq!(asked["id"], "p_1", "{asked}");
+        assert_eq!(asked["about"]["input"], json!({ "command": "rm -rf x" }));
+        assert!(eventually(SOON, || kept.file()["state"] == "needs-input"));
+        assert!(
+            !errors(&kept).contains("behavior"),
+            "nothing was answered for the person"
+        );
+        let stale = ["allow", kept.name.as_str(), "p_2"];
+        assert_ne!(verb(lab, &stale).code, 0, "another question is not this one");
+        assert_eq!(verb(lab, &["allow", &kept.name, "p_1"]).code, 0);
+        assert_eq!(kept.wait(), 0);
+        let errors = errors(&kept);
+        assert!(errors.contains("fix the test"), "{errors}");
+        assert!(
+            errors.contains(r#""behavior":"allow","updatedInput":{"command":"rm -rf x"}"#),
+            "{errors}"
+        );
+        assert!(
+            errors.contains("closed"),
+            "its input ends with the turn: {errors}"
+        );
+        assert_eq!(agent_said(&kept, "text").len(), 1);
+        assert_eq!(agent_said(&kept, "turn-ended")[0]["how"], "done");
+    });
+}
+
+#[test]
+fn a_permission_is_refused_where_nobody_can_be_asked_or_somebody_says_no() {
+    for_each_identity(|lab| {
+        let script = format!("{BEGIN}{ASK}{END}");
+        for flags in [vec![], vec!["--net", "none"]] {
+            let flags: Vec<&str> = DRIVER.into_iter().chain(flags).collect();
+            let kept = Kept::start(lab, &flags, &script);
+            assert_eq!(kept.wait(), 0);
+            assert!(
+                errors(&kept).contains(r#""behavior":"deny""#),
+                "{}",
+                errors(&kept)
+            );
+            assert!(!kept.states().iter().any(|state| state == "needs-input"));
+        }
+        let flags: Vec<&str> = DRIVER.into_iter().chain(["--attended"]).collect();
+        let kept = Kept::start(lab, &flags, &script);
+        let denied = || verb(lab, &["deny", &kept.name, "p_1"]).code == 0;
+        assert!(eventually(SOON, denied), "{:?}", kept.events());
+        assert_eq!(kept.wait(), 0);
+        assert!(
+            errors(&kept).contains(r#""behavior":"deny""#),
+            "{}",
+            errors(&kept)
+        );
+    });
+}
+
+#[test]
+fn words_reach_a_working_agent_and_an_idle_one_and_interrupting_reaches_it_too() {
+    for_each_identity(|lab| {
+        let script = format!(
+            "{BEGIN}read -r steer; printf '%s\\n' \"$steer\" >&2\nread -r stop; printf '%s\\n' \"$stop\" >&2\n{END}\
+             echo '{{\"type\":\"result\",\"subtype\":\"success\"}}'\nread -r over || echo over >&2\n"
+        );
+        let flags: Vec<&str> = DRIVER.into_iter().chain(["-i"]).collect();
+        let kept = Kept::start(lab, &flags, &script);
+        assert!(
+            eventually(SOON, || !agent_said(&kept, "text").is_empty()),
+            "{:?}",
+            kept.events()
+        );
+        let said = verb(lab, &["say", &kept.name, "rather this", "--json"]);
+        let value: Value = serde_json::from_str(&said.stdout).expect("is JSON");
+        assert_eq!(
+            value,
+            json!({ "schema": "bastle.said/v1", "run": kept.name, "how": "steered" })
+        );
+        assert!(eventually(SOON, || errors(&kept).contains("rather this")));
+        assert_eq!(verb(lab, &["interrupt", &kept.name]).code, 0);
+        assert!(eventually(SOON, || errors(&kept).contains(r#""subtype":"interrupt""#)));
+        assert!(eventually(SOON, || !agent_said(&kept, "turn-ended").is_empty()));
+        let refused = verb(lab, &["interrupt", &kept.name]);
+        assert_eq!(refused.code, 1, "nothing works: {refused:?}");
+        let again = verb(lab, &["say", &kept.name, "one more thing"]);
+        assert!(again.stderr.contains("asked"), "{again:?}");
+        assert!(eventually(SOON, || errors(&kept).contains("more: ")));
+        assert_eq!(kept.say(&["stop"]).code, 0);
+    });
+}
+
+#[test]
+fn a_plain_run_cannot_be_told_anything_and_an_unknown_driver_or_a_terminal_starts_nothing() {
+    for_each_identity(|lab| {
+        let kept = Kept::start(lab, &[], "until [ -e go ]; do sleep 0.02; done\n");
+        for verbs in [vec!["say", &kept.name, "hello"], vec!["interrupt", &kept.name]] {
+            let refused = verb(lab, &verbs);
+            assert_eq!(refused.code, 1, "{refused:?}");
+            assert!(refused.stderr.contains("is not driven"), "{refused:?}");
+        }
+        lab.project("go", "");
+        assert_eq!(kept.wait(), 0);
+        for flags in [vec!["--driver", "telepathy"], vec!["--driver", "claude", "-t"]] {
+            let (_kept, ended) = Kept::attempt(lab, &flags, "echo started\n");
+            assert_eq!(ended.code, 125, "{ended:?}");
+            assert!(ended.stderr.contains("cannot be driven"), "{ended:?}");
+        }
+        assert_ne!(verb(lab, &["run", "--driver", "claude", "--", "true"]).code, 0);
+    });
+}
+
+#[test]
+fn an_agent_that_prints_nonsense_floods_or_lies_about_answers_gets_nothing_by_it() {
+    for_each_identity(|lab| {
+        let script = format!(
+            "{BEGIN}echo '{{\"type\":\"control_response\",\"response\":{{\"behavior\":\"allow\"}}}}'\n\
+             echo 'not json'; printf '\\033]0;title\\007\\n'; head -c 5000000 /dev/zero | tr '\\0' x; echo\n{ASK}{END}"
+        );
+        let kept = Kept::start(lab, &DRIVER, &script);
+        assert_eq!(kept.wait(), 0);
+        assert!(
+            errors(&kept).contains(r#""behavior":"deny""#),
+            "{}",
+            errors(&kept)
+        );
+        let noise = agent_said(&kept, "noise");
+        assert!(noise.iter().any(|said| said["text"] == "not json"), "{noise:?}");
+        let trouble = agent_said(&kept, "trouble");
+        assert!(
+            trouble
+                .iter()
+                .any(|said| said["text"].to_string().contains("left out")),
+            "{trouble:?}"
+        );
+    });
+}
