@@ -3,7 +3,7 @@ use crate::driver::{
     AgentDriver, AgentUsage, Answer, DriverError, Heard, Permission, Said, Session, Steering, ToolState,
     TurnEnd, bounded,
 };
-use crate::lines::{Line, Lines};
+use crate::lines::Lines;
 use crate::reading::{self, count, id, text};
 use crate::rpc::{Dialect, Message, Rpc};
 use serde_json::{Value, json};
@@ -318,14 +318,10 @@ impl AgentDriver for Acp {
 
     fn take(&mut self, bytes: &[u8]) -> Heard {
         let mut heard = Heard::default();
-        for line in self.lines.take(bytes) {
-            match line {
-                Line::Dropped(length) => heard.said.push(reading::dropped(length)),
-                Line::Whole(line) if line.iter().all(u8::is_ascii_whitespace) => {}
-                Line::Whole(line) => match serde_json::from_slice::<Value>(&line) {
-                    Ok(value) if value.is_object() => self.hear(&value, &mut heard),
-                    Ok(_) | Err(_) => heard.said.push(reading::noise(&line)),
-                },
+        for message in self.lines.messages(bytes) {
+            match message {
+                Ok(value) => self.hear(&value, &mut heard),
+                Err(said) => heard.said.push(said),
             }
         }
         heard

@@ -3,7 +3,7 @@
 //! **Trust:** the editor is its user's. The agent is not: what it says reaches the editor as text and tool calls only,
 //! and no request of it for a file or a terminal of the host is passed on.
 use crate::driver::{AgentDriver, Answer, DriverError, Heard, Permission, Said, Session, ToolState, TurnEnd};
-use crate::lines::{Line, Lines};
+use crate::lines::Lines;
 use crate::reading::{self, id, text};
 use crate::rpc::{Dialect, Message, Rpc};
 use serde_json::{Value, json};
@@ -79,16 +79,12 @@ impl Editor {
     /// Takes what the editor wrote.
     pub fn from_editor(&mut self, bytes: &[u8]) -> Flow {
         let mut flow = Flow::default();
-        for line in self.lines.take(bytes) {
-            let Line::Whole(line) = line else { continue };
-            if line.iter().all(u8::is_ascii_whitespace) {
-                continue;
-            }
-            match serde_json::from_slice::<Value>(&line) {
-                Ok(value) if value.is_object() => self.hear(&value, &mut flow),
-                Ok(_) | Err(_) => {
-                    flow.editor
-                        .extend(error(&Value::Null, -32700, "not a JSON object on one line"))
+        for message in self.lines.messages(bytes) {
+            match message {
+                Ok(value) => self.hear(&value, &mut flow),
+                Err(_) => {
+                    let why = "not a JSON object on one line, or too long";
+                    flow.editor.extend(error(&Value::Null, -32700, why));
                 }
             }
         }

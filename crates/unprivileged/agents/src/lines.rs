@@ -1,4 +1,7 @@
 //! Lines from bytes as they come. One that is too long is dropped, and said to be.
+use crate::driver::Said;
+use crate::reading;
+use serde_json::Value;
 
 /// Longest line that is read: a tool's whole output can be in one.
 pub const MAX_LINE: usize = 4 * 1024 * 1024;
@@ -21,6 +24,22 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
+    /// The JSON objects that became whole with these bytes, and what stands in place of a line that is none.
+    pub(crate) fn messages(&mut self, bytes: &[u8]) -> Vec<Result<Value, Said>> {
+        let blank =
+            |line: &Line| matches!(line, Line::Whole(text) if text.iter().all(u8::is_ascii_whitespace));
+        let lines = self.take(bytes).into_iter().filter(|line| !blank(line));
+        lines
+            .map(|line| match line {
+                Line::Dropped(length) => Err(reading::dropped(length)),
+                Line::Whole(line) => match serde_json::from_slice::<Value>(&line) {
+                    Ok(value) if value.is_object() => Ok(value),
+                    Ok(_) | Err(_) => Err(reading::noise(&line)),
+                },
+            })
+            .collect()
+    }
+
     /// The lines that became whole with these bytes.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Vec<Line> {
         let mut lines = Vec::new();
