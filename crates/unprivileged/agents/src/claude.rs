@@ -108,7 +108,9 @@ impl Claude {
         heard.said.push(Said::Permission(Permission {
             id: request.clone(),
             title: text(value, "/request/title")
-                .or_else(|| text(value, "/request/input/description"))
+                .or_else(|| text(value, "/request/input/command"))
+                .or_else(|| text(value, "/request/input/file_path"))
+                .or_else(|| text(value, "/request/input/url"))
                 .unwrap_or_else(|| format!("use {tool}")),
             tool,
             input: reading::bounded(Some(&input)),
@@ -259,6 +261,10 @@ mod tests {
             panic!("{heard:?}");
         };
         assert_eq!((asked.tool.as_str(), asked.id.as_str()), ("Bash", "u1"));
+        assert_eq!(
+            asked.title, "rm -rf /",
+            "what it is about, not what the agent calls it"
+        );
         let answer = claude.answer_permission("u1", &Answer::Once).unwrap();
         let answer: Value = serde_json::from_slice(&answer).unwrap();
         assert_eq!(
