@@ -179,3 +179,19 @@ fn an_agent_that_prints_nonsense_floods_or_lies_about_answers_gets_nothing_by_it
         );
     });
 }
+
+#[test]
+fn an_agent_that_asks_without_end_and_reads_nothing_does_not_fill_the_keepers_memory() {
+    for_each_identity(|lab| {
+        let asks =
+            r#"echo '{"type":"control_request","request_id":"h","request":{"subtype":"hook_callback"}}'"#;
+        let script =
+            format!("{BEGIN}i=0; while [ $i -lt 40000 ]; do {asks}; i=$((i+1)); done; echo asked >&2\n{END}");
+        let kept = Kept::start(lab, &DRIVER, &script);
+        assert_eq!(kept.wait(), 0);
+        assert!(errors(&kept).contains("asked"), "{}", errors(&kept));
+        let notes = kept.events().into_iter().filter(|event| event["kind"] == "note");
+        let deaf = notes.filter(|event| event["data"]["text"].to_string().contains("does not read"));
+        assert_eq!(deaf.count(), 1, "told once");
+    });
+}

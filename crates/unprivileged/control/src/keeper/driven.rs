@@ -13,8 +13,10 @@ pub(crate) struct Driven {
     pub(crate) waiting: BTreeMap<String, String>,
     /// Numbers of questions that were given out.
     pub(crate) asked: u64,
-    /// Things the agent said that became events.
-    pub(crate) told: u32,
+    /// Bytes of what the agent said that became events.
+    pub(crate) told: usize,
+    /// Whether it was told that what it does not read is not answered.
+    pub(crate) deaf: bool,
 }
 
 /// What follows the end of a turn.
@@ -62,6 +64,7 @@ impl Driven {
             waiting: BTreeMap::new(),
             asked: 0,
             told: 0,
+            deaf: false,
         };
         Ok(Some((driven, first)))
     }

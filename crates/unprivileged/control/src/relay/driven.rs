@@ -10,8 +10,10 @@ use bastle_agents::{Answer, DriverError, Heard, Permission, Said};
 use bastle_contract::{Code, Fault};
 use serde_json::{Value, json};
 
-/// Things an agent says that become events: about 100 MiB at most.
-const MOST_SAID: u32 = 50_000;
+/// Bytes of what an agent says that become events; the rest is in its output.
+const MOST_SAID: usize = 64 * 1024 * 1024;
+/// Answers that wait for an agent which does not read them; more are dropped.
+const MOST_UNREAD: usize = 1024 * 1024;
 
 impl Relay<'_> {
     fn driven(&mut self) -> Option<&mut Driven> {
@@ -24,20 +26,36 @@ impl Relay<'_> {
             return Ok(());
         };
         let Heard { said, reply } = driven.driver.take(bytes);
-        self.pending.extend(reply);
+        self.answer_or_drop(reply);
         for said in said {
             self.agent_said(said)?;
         }
         self.feed()
     }
 
+    /// An agent that asks and does not read must not fill our memory with answers.
+    fn answer_or_drop(&mut self, reply: Vec<u8>) {
+        if self.pending.len() + reply.len() <= MOST_UNREAD {
+            self.pending.extend(reply);
+            return;
+        }
+        if let Some(driven) = self.driven()
+            && !std::mem::replace(&mut driven.deaf, true)
+        {
+            let text = "the agent does not read its input: what it asks is not answered";
+            self.voice.happened("note", json!({ "text": text }));
+        }
+    }
+
     fn agent_said(&mut self, said: Said) -> Result<(), Fault> {
+        let event = json!(said);
         if let Some(driven) = self.driven() {
-            driven.told += 1;
-            let told = driven.told;
-            if told <= MOST_SAID {
-                self.voice.happened("agent", json!(said));
-            } else if told == MOST_SAID + 1 {
+            let before = driven.told;
+            driven.told = before.saturating_add(event.to_string().len());
+            let after = driven.told;
+            if after <= MOST_SAID {
+                self.voice.happened("agent", event);
+            } else if before <= MOST_SAID {
                 let text = "what the agent says further is in its output only";
                 self.voice.happened("note", json!({ "text": text }));
             }
