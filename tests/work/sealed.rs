@@ -33,7 +33,7 @@ fn a_finished_run_is_sealed_with_its_result_and_a_changed_statement_is_not_genui
             (&checked["run"], &checked["statement"]),
             (&value["run"], statement)
         );
-        says(lab, &format!("seal {run} -o {}", file.display()), 1);
+        says(lab, &format!("seal {run} -o {}", file.display()), 2);
 
         let envelope = std::fs::read_to_string(&file).expect("is there");
         let mut changed: Value = serde_json::from_str(&envelope).expect("JSON");
