@@ -70,6 +70,10 @@ fn a_permission_waits_for_a_person_and_what_was_shown_is_what_is_allowed() {
         );
         assert_eq!(agent_said(&kept, "text").len(), 1);
         assert_eq!(agent_said(&kept, "turn-ended")[0]["how"], "done");
+        let audit = verb(lab, &["audit", "show", &kept.name]).stdout;
+        let asked = audit.find("rm -rf x").expect("what was asked is on record");
+        let answered = audit.rfind("p_1").expect("and so is the answer");
+        assert!(asked < answered, "{audit}");
     });
 }
 
@@ -130,6 +134,12 @@ fn words_reach_a_working_agent_and_an_idle_one_and_interrupting_reaches_it_too()
         let again = verb(lab, &["say", &kept.name, "one more thing"]);
         assert!(again.stderr.contains("asked"), "{again:?}");
         assert!(eventually(SOON, || errors(&kept).contains("more: ")));
+        let audit = verb(lab, &["audit", "show", &kept.name, "--json"]).stdout;
+        let value: Value = serde_json::from_str(&audit).expect("is JSON");
+        let records = value["records"].as_array().expect("records").iter();
+        let spoken = records.filter(|record| record.to_string().contains("a person spoke to the agent"));
+        assert_eq!(spoken.count(), 3, "{audit}");
+        assert!(!audit.contains("rather this"), "by digest, not by word");
         assert_eq!(kept.say(&["stop"]).code, 0);
     });
 }

@@ -334,10 +334,6 @@ impl AgentDriver for Acp {
     fn is_working(&self) -> bool {
         self.prompts > 0
     }
-
-    fn close(&mut self) -> Vec<u8> {
-        Vec::new()
-    }
 }
 
 #[cfg(test)]

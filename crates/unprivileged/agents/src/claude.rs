@@ -234,10 +234,6 @@ impl AgentDriver for Claude {
     fn is_working(&self) -> bool {
         self.working
     }
-
-    fn close(&mut self) -> Vec<u8> {
-        Vec::new()
-    }
 }
 
 #[cfg(test)]

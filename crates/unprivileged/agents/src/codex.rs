@@ -291,10 +291,6 @@ impl AgentDriver for Codex {
     fn is_working(&self) -> bool {
         self.working
     }
-
-    fn close(&mut self) -> Vec<u8> {
-        Vec::new()
-    }
 }
 
 #[cfg(test)]

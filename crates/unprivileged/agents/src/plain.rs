@@ -53,8 +53,4 @@ impl AgentDriver for Plain {
     fn is_working(&self) -> bool {
         true
     }
-
-    fn close(&mut self) -> Vec<u8> {
-        Vec::new()
-    }
 }

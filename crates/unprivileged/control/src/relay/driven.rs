@@ -7,11 +7,15 @@ use crate::keeper::{After, Driven};
 use crate::live::Scope;
 use crate::voice::{Reply, ToolWish};
 use bastle_agents::{Answer, DriverError, Heard, Permission, Said};
+use bastle_audit::AuditEvent;
 use bastle_contract::{Code, Fault};
 use serde_json::{Value, json};
 
 /// Bytes of what an agent says that become events; the rest is in its output.
 const MOST_SAID: usize = 64 * 1024 * 1024;
+/// Permission requests that are recorded one by one, and bytes of each.
+const MOST_RECORDED: u64 = 5_000;
+const MOST_NOTE: usize = 4096;
 /// Answers that wait for an agent which does not read them; more are dropped.
 const MOST_UNREAD: usize = 1024 * 1024;
 
@@ -100,7 +104,13 @@ impl Relay<'_> {
         driven.asked += 1;
         let question = format!("p_{}", driven.asked);
         driven.waiting.insert(question.clone(), id);
+        let number = driven.asked;
         let wish = ToolWish { tool, title, input };
+        // Before anybody can say yes to it. An agent must not fill the disk with its own wishes.
+        if number <= MOST_RECORDED {
+            let text = format!("{question} {}: {} {}", wish.tool, wish.title, wish.input);
+            self.note_durably("the agent asks for permission", &text)?;
+        }
         if self.ask_tool(question.clone(), wish)? {
             return Ok(());
         }
@@ -143,6 +153,15 @@ impl Relay<'_> {
         }
     }
 
+    /// A line of the audit log, cut to what a record takes.
+    fn note_durably(&mut self, topic: &str, text: &str) -> Result<(), Fault> {
+        let text = text[..text.floor_char_boundary(MOST_NOTE)].to_owned();
+        self.record.durable(&AuditEvent::Note {
+            topic: topic.to_owned(),
+            text,
+        })
+    }
+
     /// Asks the agent something, or says something to it while it works.
     pub(super) fn say(&mut self, words: &str) -> Result<Result<Value, Vec<Fault>>, Fault> {
         let run = self.plan.run.clone();
@@ -179,6 +198,9 @@ impl Relay<'_> {
                 "its input is closed",
             )])),
             Ok(bytes) => {
+                // That somebody did, and what by its digest: the words themselves are the person's and the agent's.
+                let digest = blake3::hash(&bytes).to_hex();
+                self.note_durably("a person spoke to the agent", &format!("{how}, blake3 {digest}"))?;
                 self.pending.extend(bytes);
                 self.feed()?;
                 self.voice.happened("said", json!({ "how": how }));
