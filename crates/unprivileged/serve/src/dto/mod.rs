@@ -10,8 +10,8 @@ pub(crate) use fleet::{
 pub(crate) use runs::{ActedList, BatchReportForm, EventForm, EventsForm, RunForm, RunsForm};
 pub(crate) use words::{
     Answering, Applying, CanI, Choosing, Granting, ListEvents, ListRuns, Logs, MakeToken, Nothing,
-    PolicySource, PutProfile, Ranged, Removing, RollingBack, Ruling, Snapshotting, SpawnOne, Spawning,
-    StopMany, Stopping, Which1,
+    PolicySource, PutProfile, Ranged, Removing, RollingBack, Ruling, Saying, Snapshotting, SpawnOne,
+    Spawning, StopMany, Stopping, Which1,
 };
 
 use crate::errors::{Told, without_paths};

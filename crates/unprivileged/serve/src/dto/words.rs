@@ -300,6 +300,14 @@ pub(crate) struct Ruling {
     pub(crate) scope: Option<String>,
 }
 
+/// Something that is said to a driven agent.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Saying {
+    /// What: a prompt when it waits, a word in between while it works.
+    pub(crate) text: String,
+}
+
 /// An answer to a question.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

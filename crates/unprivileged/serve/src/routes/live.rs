@@ -2,7 +2,7 @@
 use super::meta::Anything;
 use super::{Body, Params, PathOf, Route};
 use crate::app::App;
-use crate::dto::{Granting, Nothing, Ruling};
+use crate::dto::{Granting, Nothing, Ruling, Saying};
 use crate::errors::Refusal;
 use crate::guard::{Need, Who};
 use axum::Json;
@@ -59,6 +59,22 @@ pub(super) fn routes() -> Vec<Route> {
             rule,
         )
         .takes::<Ruling>()
+        .gives::<Anything>(),
+        Route::post(
+            "/api/v1/runs/{id}/say",
+            Need::OnRun(Verb::Control),
+            "Ask a driven agent something, or say something to it while it works",
+            speak,
+        )
+        .takes::<Saying>()
+        .gives::<Anything>(),
+        Route::post(
+            "/api/v1/runs/{id}/interrupt",
+            Need::OnRun(Verb::Control),
+            "Have a driven agent stop what it does; the run goes on",
+            interrupt,
+        )
+        .takes::<Nothing>()
         .gives::<Anything>(),
     ]
 }
@@ -185,4 +201,22 @@ async fn rule(
         _ => return Err(Refusal::bad("verb: allow, deny or revoke")),
     };
     say(&app, &caller, Verb::Answer, &id, command).await
+}
+
+async fn speak(
+    State(app): State<App>,
+    Who(caller, _): Who,
+    PathOf(id): PathOf<String>,
+    Body(Saying { text }): Body<Saying>,
+) -> Result<Json<Anything>, Refusal> {
+    say(&app, &caller, Verb::Control, &id, Command::Say { text }).await
+}
+
+async fn interrupt(
+    State(app): State<App>,
+    Who(caller, _): Who,
+    PathOf(id): PathOf<String>,
+    Body(_): Body<Nothing>,
+) -> Result<Json<Anything>, Refusal> {
+    say(&app, &caller, Verb::Control, &id, Command::Interrupt {}).await
 }
