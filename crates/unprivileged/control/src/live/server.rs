@@ -85,11 +85,27 @@ impl Live {
     /// Takes what has come: whole commands and frames, each with the number of its peer. What waits for a peer that
     /// reads again is sent.
     pub(crate) fn hear(&mut self) -> Vec<(u64, Heard)> {
-        self.accept();
         let mut told = std::mem::take(&mut self.early);
+        loop {
+            let came = self.accept();
+            let before = self.peers.len();
+            self.listen(&mut told);
+            match came {
+                Came::All => return told,
+                // Those who only looked whether the run lives are gone by now: their places are free.
+                Came::Full if self.peers.len() < before => {}
+                Came::Full => {
+                    self.turn_away();
+                    return told;
+                }
+            }
+        }
+    }
+
+    fn listen(&mut self, told: &mut Vec<(u64, Heard)>) {
         self.peers.retain_mut(|peer| {
             let streaming = peer.is_streaming();
-            match peer.listen(&mut told) {
+            match peer.listen(told) {
                 Listened::Stays => !peer.is_done(),
                 Listened::Refused(why) => {
                     let fault = Fault::new(Code::UsageArgument, "the command is not understood", why);
@@ -104,7 +120,6 @@ impl Live {
                 }
             }
         });
-        told
     }
 
     /// Answers a peer and lets it go.
@@ -172,16 +187,41 @@ impl Live {
         self.peers.iter_mut().find(|peer| peer.number == number)
     }
 
-    fn accept(&mut self) {
-        while let Ok((stream, _)) = self.listener.accept() {
+    fn accept(&mut self) -> Came {
+        loop {
+            if self.peers.len() >= MOST_PEERS {
+                return Came::Full;
+            }
+            let Ok((stream, _)) = self.listener.accept() else {
+                return Came::All;
+            };
             // One that cannot be told apart from a stranger is a stranger.
-            if self.peers.len() >= MOST_PEERS || !is_own(&stream) || stream.set_nonblocking(true).is_err() {
+            if !is_own(&stream) || stream.set_nonblocking(true).is_err() {
                 continue;
             }
             self.next += 1;
             self.peers.push(Peer::new(self.next, stream));
         }
     }
+
+    /// Tells those for whom there is no place. One that is only let go would take it for the run's end.
+    fn turn_away(&mut self) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            if !is_own(&stream) || stream.set_nonblocking(true).is_err() {
+                continue;
+            }
+            let why = format!("{MOST_PEERS} connections to this run are open");
+            let fault = Fault::new(Code::ExecBusy, "the run takes no further connection now", why)
+                .help("end a command or a view of it, and try again");
+            Peer::new(0, stream).say(&refusal(&[fault]));
+        }
+    }
+}
+
+/// Whether everybody who waits was let in.
+enum Came {
+    All,
+    Full,
 }
 
 impl Drop for Live {
@@ -311,13 +351,28 @@ mod tests {
     }
 
     #[test]
-    fn more_peers_than_are_served_at_once_are_turned_away() {
+    fn more_peers_than_are_served_at_once_are_turned_away_and_told_so() {
         let (_dir, mut live) = live();
-        let peers: Vec<_> = (0..MOST_PEERS + 12)
+        let mut peers: Vec<_> = (0..MOST_PEERS + 12)
             .map(|_| UnixStream::connect(&live.path).unwrap())
             .collect();
         assert!(live.hear().is_empty());
-        assert_eq!((peers.len(), live.peers.len()), (MOST_PEERS + 12, MOST_PEERS));
+        assert_eq!(live.peers.len(), MOST_PEERS);
+        let mut text = String::new();
+        peers[MOST_PEERS].read_to_string(&mut text).unwrap();
+        assert!(text.contains("BST-EXEC-005"), "{text}");
+    }
+
+    #[test]
+    fn those_who_only_look_whether_the_run_lives_take_nobodys_place() {
+        let (_dir, mut live) = live();
+        for _ in 0..3 * MOST_PEERS {
+            drop(UnixStream::connect(&live.path).unwrap());
+        }
+        let mut peer = UnixStream::connect(&live.path).unwrap();
+        peer.write_all(b"{\"op\":\"status\"}\n").unwrap();
+        let heard = commands(live.hear());
+        assert_eq!((heard.len(), live.peers.len()), (1, 1), "{heard:?}");
     }
 
     /// A peer whose command became a stream.
