@@ -24,7 +24,7 @@ fn everybody_attached_sees_the_same_bytes_and_one_who_does_not_read_slows_nobody
         let kept = Kept::start(
             lab,
             &["--net", "none"],
-            "until [ -e go ]; do sleep 0.02; done\nhead -c 8000000 /dev/zero | tr '\\0' 'x'; echo; echo end\n",
+            "echo ready; until [ -e go ]; do sleep 0.02; done\nhead -c 8000000 /dev/zero | tr '\\0' 'x'; echo; echo end\n",
         );
         // It never reads a byte.
         let lazy = kept.connect(r#"{"op":"attach","since":0,"input":false}"#);
@@ -32,18 +32,29 @@ fn everybody_attached_sees_the_same_bytes_and_one_who_does_not_read_slows_nobody
             viewer(&kept, &["--replay", "--no-input"]),
             viewer(&kept, &["--replay", "--no-input"]),
         ];
+        // Both see it before it goes on: one that comes when the run is over has nobody to ask.
         let shown: Vec<_> = viewers
             .into_iter()
-            .map(|viewer| std::thread::spawn(move || viewer.wait_with_output().expect("ends")))
+            .map(|mut viewer| {
+                let mut stdout = viewer.stdout.take().expect("a pipe");
+                let mut first = [0; 6];
+                stdout.read_exact(&mut first).expect("it is shown something");
+                assert_eq!(&first, b"ready\n");
+                std::thread::spawn(move || {
+                    let mut bytes = Vec::new();
+                    stdout.read_to_end(&mut bytes).expect("a pipe");
+                    (bytes, viewer.wait().expect("ends"))
+                })
+            })
             .collect();
         lab.project("go", "");
         assert_eq!(kept.wait(), 0);
         let mut expected = vec![b'x'; 8_000_000];
         expected.extend_from_slice(b"\nend\n");
         for viewer in shown {
-            let output = viewer.join().expect("no panic");
-            assert!(output.stdout == expected, "{} bytes came", output.stdout.len());
-            assert_eq!(output.status.code(), Some(0), "the code of the run");
+            let (bytes, status) = viewer.join().expect("no panic");
+            assert!(bytes == expected, "{} bytes came", bytes.len());
+            assert_eq!(status.code(), Some(0), "the code of the run");
         }
         drop(lazy);
     });
