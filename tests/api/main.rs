@@ -10,6 +10,7 @@ mod bodies;
 mod crowds;
 mod daemon;
 mod doors;
+mod driven;
 mod fuzz;
 mod http;
 mod outward;

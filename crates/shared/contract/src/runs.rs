@@ -178,6 +178,11 @@ pub enum Attended {
     Elsewhere,
 }
 
+/// How agents can be spoken to.
+pub const DRIVERS: [&str; 5] = ["plain", "claude", "codex", "acp", "opencode"];
+/// In a request: the agent's streams are passed on, whatever its profile says.
+pub const NO_DRIVER: &str = "none";
+
 /// Everything a run without a terminal of its own is started from. Written once, before its keeper starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "RawSpec", into = "RawSpec")]
@@ -235,7 +240,8 @@ pub struct RawSpec {
     /// A terminal of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tty: Option<TtySize>,
-    /// Whether its input stays open for whoever attaches; else it ends after the prompt.
+    /// Whether its input stays open for whoever attaches, or a driven agent for what else is said; else it ends after
+    /// the prompt.
     #[serde(default, skip_serializing_if = "is_false")]
     pub open_input: bool,
     /// The profile it was made from.
@@ -244,6 +250,9 @@ pub struct RawSpec {
     /// How the agent is spoken to: `plain`, `claude`, `codex`, `acp`, `opencode`; without: its streams are passed on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
+    /// The model that its driver asks for, where the command line does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
     /// What the agent is asked, preamble included: written to its standard input at the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<String>,

@@ -97,6 +97,11 @@ impl Acp {
                 let text = format!("{asked}: {why}");
                 match asked {
                     "session/prompt" => self.turn_ended(TurnEnd::Failed, heard),
+                    // What was held back until it could be asked is not done any more.
+                    "initialize" | "session/new" => {
+                        self.held = None;
+                        self.turn_ended(TurnEnd::Failed, heard);
+                    }
                     "_session/steering" => heard.said.push(Said::Steered {
                         how: Steering::Failed,
                     }),

@@ -70,7 +70,15 @@ impl Codex {
                     "turn/steer" => heard.said.push(Said::Steered {
                         how: Steering::Failed,
                     }),
-                    "turn/start" => self.working = false,
+                    // What was asked, or held back until it could be, is not done any more.
+                    "initialize" | "thread/start" | "turn/start" => {
+                        self.working = false;
+                        self.held = None;
+                        heard.said.push(Said::TurnEnded {
+                            how: TurnEnd::Failed,
+                            text: Some(why.clone()),
+                        });
+                    }
                     _ => {}
                 }
                 heard.said.push(Said::Trouble {
@@ -82,8 +90,9 @@ impl Codex {
         match asked {
             "initialize" => {
                 heard.reply.extend(self.rpc.tell("initialized", &json!({})));
-                // Its own sandbox cannot be built inside ours, and is not needed: asking is what it keeps.
-                let mut params = json!({ "cwd": self.session.cwd, "approvalPolicy": "on-request",
+                // Its own sandbox cannot be built inside ours, and is not needed: asking is what it keeps. Without a
+                // sandbox it asks about nothing but with this policy.
+                let mut params = json!({ "cwd": self.session.cwd, "approvalPolicy": "untrusted",
                     "sandbox": "danger-full-access" });
                 if let Some(model) = &self.session.model {
                     params["model"] = json!(model);

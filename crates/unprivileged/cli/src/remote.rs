@@ -6,7 +6,7 @@ use crate::context::{Context, Ended, Failed, Format};
 use crate::render::{escaped, timestamp};
 use bastle_contract::runs::RunState;
 use bastle_contract::stream::{StreamKind, StreamReader};
-use bastle_contract::{Code, ExitCode, Fault};
+use bastle_contract::{Code, ExitCode, Fault, RunId};
 use bastle_control::beside::{Ends, Finished, stay};
 use bastle_control::fleet::RunRecord;
 use bastle_control::live::{Command, SessionEnd, SessionWish, session};
@@ -382,6 +382,17 @@ fn code_of(run: &RunRecord) -> u8 {
         (None, RunState::Completed) => 0,
         (None, _) => ExitCode::Failed as u8,
     }
+}
+
+/// Says something to a driven agent, or interrupts it: the run and its answer.
+pub(crate) fn tell(daemon: &Daemon, name: &str, command: &Command) -> Result<(RunId, Value), Failed> {
+    let run = find(daemon, name)?;
+    let (verb, body) = match command {
+        Command::Say { text } => ("say", json!({ "text": text })),
+        _ => ("interrupt", json!({})),
+    };
+    let answer = act(daemon, &run, verb, &body)?;
+    Ok((run.name, answer))
 }
 
 /// Makes runs stand still, or go on.

@@ -174,6 +174,7 @@ impl<'a> Relay<'a> {
                 self.patience = None;
                 self.kill();
             }
+            self.see_off();
             self.expire_questions()?;
             self.expire_grants()?;
             self.settle_beside();

@@ -144,6 +144,7 @@ fn request(args: &RunArgs) -> Result<(Place, LaunchSpec), Vec<Fault>> {
         open_input: args.interactive,
         profile: None,
         driver: args.driver.clone(),
+        model: None,
         input: args.prompt.clone(),
         tags: tags(&args.tag).map_err(one)?,
         batch: None,

@@ -12,6 +12,8 @@ Examples:
   bastle run -d -i --driver claude --prompt 'fix the login test' -- claude -p --verbose \\
       --input-format stream-json --output-format stream-json --permission-prompt-tool stdio
   bastle say calm-otter 'and add a test for it'
+  bastle spawn --profile codex --keep-open --prompt 'look at the parser'
+  bastle say run-k3v9q2-0 'now fix it' --host unix:///run/bastle.sock
 
 A working agent sees it at its next request to the model; an idle one begins a new turn.
 
@@ -48,14 +50,20 @@ pub(crate) fn interrupt(args: &InterruptArgs, cx: &Context) -> Ended {
 }
 
 fn tell(name: &str, command: &Command, format: Format, cx: &Context) -> Ended {
-    let state = state_dir()?;
-    let dir = find_kept(&state, name)?;
-    let answer = live::ask(&state, dir.name(), command).map_err(Failed::from)?;
+    let (run, answer) = match crate::remote::daemon()? {
+        Some(daemon) => crate::remote::tell(&daemon, name, command)?,
+        None => {
+            let state = state_dir()?;
+            let dir = find_kept(&state, name)?;
+            let answer = live::ask(&state, dir.name(), command).map_err(Failed::from)?;
+            (dir.name().clone(), answer)
+        }
+    };
     if format == Format::Json {
-        cx.print_json(&json!({ "schema": "bastle.said/v1", "run": dir.name(), "how": answer["how"] }))?;
+        cx.print_json(&json!({ "schema": "bastle.said/v1", "run": run, "how": answer["how"] }))?;
     } else {
         let how = answer.get("how").and_then(Value::as_str).unwrap_or("told");
-        cx.note(&format!("{} {}: {how}", cx.err.tick(), dir.name()));
+        cx.note(&format!("{} {run}: {how}", cx.err.tick()));
     }
     Ok(0)
 }

@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 Examples:
   bastle spawn --count 3 --tag job=lint -- cargo clippy
   bastle spawn --profile claude --prompt 'fix the flaky login test'
+  bastle spawn --profile codex --keep-open --prompt 'look at the parser', then: bastle say RUN 'now fix it'
   bastle spawn -f batch.jsonl --max-parallel 4 --key nightly-2026-05-31 --watch
   bastle stop --tag job=lint
 
@@ -57,6 +58,12 @@ pub(crate) struct SpawnArgs {
     /// What the agent is asked
     #[arg(long, value_name = "TEXT", conflicts_with = "prompt_file")]
     prompt: Option<String>,
+    /// How the agent is spoken to: claude, codex, acp, opencode, plain, or none [default: as the profile says]
+    #[arg(long, value_name = "NAME", conflicts_with = "file")]
+    driver: Option<String>,
+    /// A driven agent does not end with its turn but waits for bastle say
+    #[arg(long, conflicts_with = "file")]
+    keep_open: bool,
     /// The same from a file
     #[arg(long, value_name = "FILE")]
     prompt_file: Option<PathBuf>,
@@ -180,6 +187,8 @@ fn single(args: &SpawnArgs, workspace: String) -> Result<RunRequest, Failed> {
     let run = RunRequest {
         argv: args.command.clone(),
         profile: args.profile.clone(),
+        driver: args.driver.clone(),
+        open_input: args.keep_open,
         prompt,
         workspace,
         mode: args.workspace.clone(),

@@ -4,7 +4,7 @@ use super::words::now_ms;
 use super::{Caller, DEFAULT_TIMEOUT, Inner, RunRequest, SpawnRequest, adopt, children, rows, scopes};
 use crate::load::{Loaded, Sources, load};
 use crate::place::Place;
-use bastle_contract::runs::{Attended, LaunchSpec, RawSpec, Tags};
+use bastle_contract::runs::{Attended, DRIVERS, LaunchSpec, NO_DRIVER, RawSpec, Tags};
 use bastle_contract::{Argv, Code, Fault, RunId};
 use bastle_policy::{At, Grade, LayerKind, NetMode, PreambleFacts, Profile};
 use serde_json::{Map, Value, json};
@@ -127,7 +127,7 @@ impl<'p> Planner<'p> {
             answered: true,
         };
         let preamble = bastle_policy::preamble(&loaded.effective, &facts);
-        let (argv, input) = asked(profile, run, &preamble).map_err(one)?;
+        let Asked { argv, input, driver } = asked(profile, run, &preamble).map_err(one)?;
         let spec = LaunchSpec::new(RawSpec {
             name,
             argv,
@@ -152,7 +152,8 @@ impl<'p> Planner<'p> {
             tty: run.tty,
             open_input: run.open_input,
             profile: run.profile.clone(),
-            driver: None,
+            model: profile.model.clone().filter(|_| driver.is_some()),
+            driver,
             input,
             tags: tags(&spot.request.tags, &run.tags).map_err(one)?,
             batch: Some(spot.batch.to_owned()),
@@ -248,18 +249,70 @@ fn net(word: Option<&str>) -> Result<Option<NetMode>, Fault> {
     .transpose()
 }
 
-/// What is executed and what it reads first. The preamble is always before the prompt.
-fn asked(profile: &Profile, run: &RunRequest, preamble: &str) -> Result<(Argv, Option<String>), Fault> {
+/// What is executed, what it reads first, and how it is spoken to.
+struct Asked {
+    argv: Argv,
+    input: Option<String>,
+    driver: Option<String>,
+}
+
+/// What becomes of the prompt. The preamble is always before it.
+fn asked(profile: &Profile, run: &RunRequest, preamble: &str) -> Result<Asked, Fault> {
     let prompt = run
         .prompt
         .as_ref()
         .map(|prompt| bastle_policy::prompt_with(preamble, prompt));
-    if run.argv.is_empty() {
-        return profile.argv(prompt.as_deref());
+    let named = (!run.argv.is_empty()).then(|| Argv::try_from(run.argv.clone()));
+    let given = named
+        .transpose()
+        .map_err(|error| bad("unusable command", error.to_string()))?;
+    if let Some(driver) = driver(profile, run)? {
+        if prompt.is_none() && !run.open_input {
+            let why = "it would wait for ever for what it is asked";
+            return Err(bad("a driven agent needs a prompt", why)
+                .help("bastle spawn --prompt TEXT, or --keep-open and bastle say RUN TEXT"));
+        }
+        return Ok(Asked {
+            argv: profile.driven_argv(given.as_ref())?,
+            input: prompt,
+            driver: Some(driver),
+        });
     }
-    let argv =
-        Argv::try_from(run.argv.clone()).map_err(|error| bad("unusable command", error.to_string()))?;
-    profile.argv_of(&argv, prompt.as_deref())
+    let (argv, input) = match &given {
+        None => profile.argv(prompt.as_deref())?,
+        Some(argv) => profile.argv_of(argv, prompt.as_deref())?,
+    };
+    Ok(Asked {
+        argv,
+        input,
+        driver: None,
+    })
+}
+
+/// How the agent is spoken to: as the request says, else as its profile does where there is something to say.
+fn driver(profile: &Profile, run: &RunRequest) -> Result<Option<String>, Fault> {
+    let spoken = run.tty.is_none() && (run.prompt.is_some() || run.open_input);
+    match (run.driver.as_deref(), profile.driver.as_deref()) {
+        (Some(NO_DRIVER), _) => Ok(None),
+        (Some(word), _) if !DRIVERS.contains(&word) => Err(bad(
+            format!("there is no driver {word:?}"),
+            format!("drivers are {}, or {NO_DRIVER}", DRIVERS.join(", ")),
+        )),
+        (Some(_), _) if run.tty.is_some() => Err(bad(
+            "an agent at a terminal cannot be driven",
+            "a protocol is spoken over pipes",
+        )),
+        (Some(word), Some(own)) if word != own => Err(bad(
+            format!(
+                "the agent of profile {} cannot be driven as {word:?}",
+                profile.name
+            ),
+            format!("it is driven as {own:?}"),
+        )),
+        (Some(word), _) => Ok(Some(word.to_owned())),
+        (None, Some(own)) if spoken => Ok(Some(own.to_owned())),
+        (None, _) => Ok(None),
+    }
 }
 
 /// The document of a run: what its profile says, what the request says, time and turns. A child has its parent's.

@@ -102,6 +102,10 @@ pub struct RunRequest {
     /// The profile it is made from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
+    /// How the agent is spoken to: `plain`, `claude`, `codex`, `acp`, `opencode`; `none` passes its streams on. Default:
+    /// as its profile says, where there is something to ask and no terminal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
     /// What the agent is asked. The preamble goes before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
@@ -140,7 +144,7 @@ pub struct RunRequest {
     /// The run it is a child of. A run's own token sets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<RunId>,
-    /// Whether its input stays open for whoever attaches.
+    /// Whether its input stays open for whoever attaches; a driven agent waits for what else is said to it.
     #[serde(default)]
     pub open_input: bool,
     /// A terminal of its own.

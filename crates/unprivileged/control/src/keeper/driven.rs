@@ -1,9 +1,10 @@
 //! An agent that is spoken to in its own protocol, behind the streams of a kept run.
-use bastle_agents::{AgentDriver, DriverKind, Session};
-use bastle_contract::runs::RawSpec;
+use bastle_agents::{AgentDriver, DriverKind, Session, TurnEnd};
+use bastle_contract::runs::{DRIVERS, RawSpec};
 use bastle_contract::{Code, Fault};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 /// The conversation with the agent of a run.
 pub(crate) struct Driven {
@@ -17,6 +18,14 @@ pub(crate) struct Driven {
     pub(crate) told: usize,
     /// Whether it was told that what it does not read is not answered.
     pub(crate) deaf: bool,
+    /// It has nothing to do and waits for what it is told.
+    pub(crate) idle: bool,
+    /// How its last turn ended.
+    pub(crate) last: Option<TurnEnd>,
+    /// When an agent whose input was closed is ended, should it not go by itself.
+    pub(crate) leaving: Option<Instant>,
+    /// It had done its work and did not go by itself.
+    pub(crate) dismissed: bool,
 }
 
 /// What follows the end of a turn.
@@ -24,7 +33,7 @@ pub(crate) struct Driven {
 pub(crate) enum After {
     /// The input is closed: the agent has nothing more to do.
     End,
-    /// It waits for what else is said to it.
+    /// It waits for what else is said to it, until the run is stopped.
     Stay,
 }
 
@@ -40,7 +49,7 @@ impl Driven {
                 format!("the agent cannot be driven as {word:?}"),
                 why,
             )
-            .help("drivers: plain, claude, codex, acp, opencode")
+            .help(format!("drivers: {}", DRIVERS.join(", ")))
         };
         let kind: DriverKind = serde_json::from_value(Value::String(word.clone()))
             .map_err(|_| fault("there is no such driver".to_owned()))?;
@@ -52,7 +61,7 @@ impl Driven {
         let mut driver = bastle_agents::driver(kind);
         let session = Session {
             cwd: cwd.to_owned(),
-            model: None,
+            model: spec.model.clone(),
         };
         let mut first = driver.start(&session);
         if let Some(words) = &spec.input {
@@ -65,6 +74,10 @@ impl Driven {
             asked: 0,
             told: 0,
             deaf: false,
+            idle: spec.input.is_none(),
+            last: None,
+            leaving: None,
+            dismissed: false,
         };
         Ok(Some((driven, first)))
     }

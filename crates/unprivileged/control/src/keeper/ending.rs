@@ -3,6 +3,7 @@ use super::feed::{Fed, Feed};
 use super::journal::Journal;
 use crate::execute::Receipt;
 use crate::live::Peer;
+use bastle_agents::TurnEnd;
 use bastle_contract::runs::{RunFile, RunState};
 use bastle_contract::stream::StreamKind;
 use bastle_contract::{Code, ExitCode, Fault, LimitKind};
@@ -76,6 +77,37 @@ pub(super) fn write(journal: &mut Journal, end: End) -> Result<RunFile, Fault> {
     };
     journal.state(state, reason.as_deref())?;
     Ok(journal.file.clone())
+}
+
+/// How a driven agent went.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Went {
+    /// By itself.
+    Freely,
+    /// Its work was done, its input closed, and it had to be ended.
+    SeenOff,
+}
+
+impl From<bool> for Went {
+    fn from(dismissed: bool) -> Self {
+        if dismissed { Self::SeenOff } else { Self::Freely }
+    }
+}
+
+/// A program that speaks a protocol ends well also where its work did not: what counts is how its last turn ended.
+pub(super) fn by_turn(mut receipt: Receipt, last: Option<TurnEnd>, went: Went) -> Receipt {
+    if went == Went::SeenOff && receipt.fault.is_none() {
+        receipt.code = 0;
+        receipt.killed = None;
+    }
+    let failed = match last {
+        Some(TurnEnd::Done | TurnEnd::Interrupted) | None => false,
+        Some(TurnEnd::Limit | TurnEnd::Refused | TurnEnd::Failed) => true,
+    };
+    if receipt.code == 0 && failed {
+        receipt.code = 1;
+    }
+    receipt
 }
 
 /// What the end of an agent is called, and why.

@@ -47,6 +47,13 @@ impl Front {
         }
     }
 
+    pub(crate) fn kept_ref(&self) -> Option<&Kept> {
+        match self {
+            Self::Own => None,
+            Self::Kept(kept) => Some(kept),
+        }
+    }
+
     pub(crate) fn is_own(&self) -> bool {
         matches!(self, Self::Own)
     }

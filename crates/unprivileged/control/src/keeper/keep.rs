@@ -133,9 +133,13 @@ impl Keeping {
             (true, Some(_)) => ending::Course::Stopped,
         };
         let unwanted = voice.stopped.is_some();
+        let mut done = None;
         let left = match front {
             Front::Kept(kept) => {
-                let Kept { log, left, .. } = *kept;
+                let Kept {
+                    log, left, driven, ..
+                } = *kept;
+                done = driven.map(|driven| (driven.last, driven.dismissed));
                 if let Err(error) = log.sync() {
                     eprintln!("bastle: what the run printed may not be on disk: {error}");
                 }
@@ -145,7 +149,13 @@ impl Keeping {
         };
         let end = match (outcome, course) {
             (Ok(_), ending::Course::Unbegun) if unwanted => ending::End::Cancelled,
-            (Ok(receipt), course) => ending::End::Ran(Box::new(receipt), course),
+            (Ok(receipt), course) => {
+                let receipt = match done {
+                    Some((last, dismissed)) => ending::by_turn(receipt, last, dismissed.into()),
+                    None => receipt,
+                };
+                ending::End::Ran(Box::new(receipt), course)
+            }
             (Err(fault), ending::Course::Unbegun) => refused(vec![fault]),
             (Err(fault), ending::Course::Free | ending::Course::Stopped) => ending::End::Lost(fault),
         };

@@ -3,13 +3,15 @@
 //! **Trust:** everything it says is untrusted and becomes an event or a question. A permission that its own layer asks for
 //! is answered with yes only by a person, and never widens the fence.
 use super::Relay;
+use super::standing::TERMINATE;
 use crate::keeper::{After, Driven};
 use crate::live::Scope;
 use crate::voice::{Reply, ToolWish};
-use bastle_agents::{Answer, DriverError, Heard, Permission, Said};
+use bastle_agents::{Answer, DriverError, Heard, Permission, Said, TurnEnd};
 use bastle_audit::AuditEvent;
-use bastle_contract::{Code, Fault};
+use bastle_contract::{Code, Fault, ToInit};
 use serde_json::{Value, json};
+use std::time::{Duration, Instant};
 
 /// Bytes of what an agent says that become events; the rest is in its output.
 const MOST_SAID: usize = 64 * 1024 * 1024;
@@ -18,6 +20,9 @@ const MOST_RECORDED: u64 = 5_000;
 const MOST_NOTE: usize = 4096;
 /// Answers that wait for an agent which does not read them; more are dropped.
 const MOST_UNREAD: usize = 1024 * 1024;
+/// How long an agent whose input is closed may take to end by itself, and after it was asked to.
+const LEAVING: Duration = Duration::from_secs(15);
+const GOING: Duration = Duration::from_secs(5);
 
 impl Relay<'_> {
     fn driven(&mut self) -> Option<&mut Driven> {
@@ -67,20 +72,15 @@ impl Relay<'_> {
         match said {
             Said::Permission(permission) => self.permission(permission),
             Said::Withdrawn { id } => self.withdrawn_permission(&id),
-            Said::TurnEnded { .. } => {
-                if let Some(driven) = self.driven()
-                    && driven.after == After::End
-                    && !driven.driver.is_working()
-                {
-                    let last = driven.driver.close();
-                    self.pending.extend(last);
-                    self.input_ended = true;
+            Said::TurnEnded { how, .. } => self.turn_ended(how),
+            Said::TurnBegan => {
+                if let Some(driven) = self.driven() {
+                    driven.idle = false;
                 }
-                Ok(())
+                self.stand()
             }
-            Said::Ready { .. }
-            | Said::TurnBegan
-            | Said::Text { .. }
+            Said::Ready { .. } => self.stand(),
+            Said::Text { .. }
             | Said::Thought { .. }
             | Said::Tool { .. }
             | Said::Steered { .. }
@@ -88,6 +88,60 @@ impl Relay<'_> {
             | Said::Trouble { .. }
             | Said::Noise { .. } => Ok(()),
         }
+    }
+
+    /// With its turn the work of an agent is done, unless it is kept open. One that a person interrupted waits for what
+    /// that person says.
+    fn turn_ended(&mut self, how: TurnEnd) -> Result<(), Fault> {
+        let Some(driven) = self.driven() else {
+            return Ok(());
+        };
+        driven.last = Some(how);
+        if driven.driver.is_working() {
+            return Ok(());
+        }
+        if driven.after == After::End && how != TurnEnd::Interrupted {
+            self.dismiss();
+            return Ok(());
+        }
+        driven.idle = true;
+        self.stand()
+    }
+
+    /// Closes the agent's input, which it takes for the end.
+    fn dismiss(&mut self) {
+        let Some(driven) = self.driven() else {
+            return;
+        };
+        let last = driven.driver.close();
+        driven.leaving = Some(Instant::now() + LEAVING);
+        self.pending.extend(last);
+        self.input_ended = true;
+    }
+
+    /// When somebody who should have gone is ended.
+    pub(super) fn leaving(&self) -> Option<Instant> {
+        self.front.kept_ref()?.driven.as_ref()?.leaving
+    }
+
+    /// Whether the agent waits for what it is told.
+    pub(super) fn idles(&self) -> bool {
+        let driven = self.front.kept_ref().and_then(|kept| kept.driven.as_ref());
+        driven.is_some_and(|driven| driven.idle)
+    }
+
+    /// Not every agent takes the end of its input for the end: after a while it is ended, and its work counts.
+    pub(super) fn see_off(&mut self) {
+        if self.ended || !self.leaving().is_some_and(|until| Instant::now() >= until) {
+            return;
+        }
+        if let Some(driven) = self.driven() {
+            driven.leaving = None;
+            driven.dismissed = true;
+        }
+        self.tell_init(&ToInit::Signal { signal: TERMINATE });
+        let until = Instant::now() + GOING;
+        self.patience = Some(self.patience.map_or(until, |known| known.min(until)));
     }
 
     /// A person is asked, or the answer is no.
@@ -204,6 +258,12 @@ impl Relay<'_> {
                 self.pending.extend(bytes);
                 self.feed()?;
                 self.voice.happened("said", json!({ "how": how }));
+                if how != "interrupted"
+                    && let Some(driven) = self.driven()
+                {
+                    driven.idle = false;
+                }
+                self.stand()?;
                 Ok(Ok(json!({ "run": self.plan.run, "how": how })))
             }
             Err(error) => Ok(Err(vec![Fault::new(

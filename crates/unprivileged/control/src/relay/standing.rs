@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 /// The signal that asks a program to end.
-const TERMINATE: u8 = 15;
+pub(super) const TERMINATE: u8 = 15;
+
+/// Why a driven agent needs input that has nothing to do.
+const IDLE: &str = "idle: the agent waits for what it is told";
 
 /// What makes a run stand still.
 #[derive(Default)]
@@ -75,6 +78,7 @@ impl Relay<'_> {
                 RunState::NeedsInput,
                 Some(format!("{} {}", asked.id, asked.about().words())),
             ),
+            None if self.idles() => (RunState::NeedsInput, Some(IDLE.to_owned())),
             None => (RunState::Running, None),
         }
     }

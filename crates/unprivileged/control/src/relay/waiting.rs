@@ -113,6 +113,7 @@ impl Relay<'_> {
     fn timeout(&self) -> Option<Timespec> {
         let deadlines = [
             self.patience,
+            self.leaving(),
             self.net.as_ref().and_then(Net::deadline),
             self.live.as_ref().and_then(Live::deadline),
             self.grants.as_ref().and_then(Grants::deadline),

@@ -9,6 +9,8 @@ pub(super) struct Agent {
     pub(super) name: &'static str,
     /// The switch before a model's name.
     pub(super) model: Option<&'static str>,
+    /// The same where it is driven; without: its driver tells it, or its settings do.
+    pub(super) driven_model: Option<&'static str>,
     /// The switches before a list of tools: allowed, denied.
     pub(super) tools: Option<(&'static str, &'static str)>,
     /// The switch before the number of turns.
@@ -21,6 +23,7 @@ const AGENTS: &[Agent] = &[
     Agent {
         name: "claude",
         model: Some("--model"),
+        driven_model: Some("--model"),
         tools: Some(("--allowedTools", "--disallowedTools")),
         turns: Some("--max-turns"),
         skips: &[
@@ -33,6 +36,7 @@ const AGENTS: &[Agent] = &[
     Agent {
         name: "codex",
         model: Some("--model"),
+        driven_model: None,
         tools: None,
         turns: None,
         skips: &[
@@ -45,6 +49,7 @@ const AGENTS: &[Agent] = &[
     Agent {
         name: "opencode",
         model: Some("--model"),
+        driven_model: None,
         tools: None,
         turns: None,
         skips: &["--dangerously-skip-permissions", "--yolo"],
@@ -52,6 +57,7 @@ const AGENTS: &[Agent] = &[
     Agent {
         name: "gemini",
         model: Some("--model"),
+        driven_model: Some("--model"),
         tools: None,
         turns: None,
         skips: &["--yolo", "-y", "yolo", "--approval-mode=yolo"],
@@ -59,6 +65,7 @@ const AGENTS: &[Agent] = &[
     Agent {
         name: "aider",
         model: Some("--model"),
+        driven_model: None,
         tools: None,
         turns: None,
         skips: &["--yes-always", "--yes"],
@@ -66,6 +73,7 @@ const AGENTS: &[Agent] = &[
     Agent {
         name: "shell",
         model: None,
+        driven_model: None,
         tools: None,
         turns: None,
         skips: &[],

@@ -9,6 +9,15 @@ pub(super) const MODEL: &str = "{model}";
 /// The longest argument that the kernel takes, its end included.
 const MAX_ARGUMENT: usize = 128 * 1024;
 
+/// Who is at the agent's streams.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// Nobody: it gets its prompt and ends.
+    Alone,
+    /// A driver.
+    Driven,
+}
+
 impl Profile {
     /// What is executed, and what is written to its standard input, for a prompt.
     pub fn argv(&self, prompt: Option<&str>) -> Result<(Argv, Option<String>), Fault> {
@@ -19,7 +28,28 @@ impl Profile {
             )
             .help(format!("bastle run -d --profile {} -- COMMAND", self.name)));
         }
-        self.asked(self.words(), prompt)
+        self.asked(self.words(&self.command, How::Alone), prompt)
+    }
+
+    /// What is executed for an agent that is spoken to in its protocol: its prompt is no part of it.
+    pub fn driven_argv(&self, given: Option<&Argv>) -> Result<Argv, Fault> {
+        let command = match (given, self.command.is_empty(), self.driven.is_empty()) {
+            (Some(given), true, true) => return Ok(given.clone()),
+            (Some(given), ..) => return self.argv_of(given, None).map(|(argv, _)| argv),
+            (None, true, true) => return self.argv(None).map(|(argv, _)| argv),
+            (None, _, false) => &self.driven,
+            (None, false, true) if self.prompt == PromptBy::Argument => {
+                return Err(usage(
+                    format!("profile {} is not driven", self.name),
+                    "its command takes the prompt as an argument",
+                )
+                .help(
+                    "name a driver and the command of its protocol in the profile: \"driver\", \"driven\"",
+                ));
+            }
+            (None, false, true) => &self.command,
+        };
+        self.line(self.words(command, How::Driven))
     }
 
     /// The same for a command that the request names. Only a profile without a command lets it.
@@ -35,13 +65,17 @@ impl Profile {
     }
 
     /// The command with model, tools and turns as its agent takes them.
-    fn words(&self) -> Vec<String> {
-        let mut words = self.command.clone();
+    fn words(&self, command: &[String], how: How) -> Vec<String> {
+        let mut words = command.to_vec();
         let Some(agent) = agents::find(&self.agent) else {
             return self.with_placed_model(words);
         };
         let mut more: Vec<String> = Vec::new();
-        if let (Some(flag), Some(model)) = (agent.model, &self.model)
+        let flag = match how {
+            How::Alone => agent.model,
+            How::Driven => agent.driven_model,
+        };
+        if let (Some(flag), Some(model)) = (flag, &self.model)
             && !words.iter().any(|word| word == MODEL)
         {
             more.extend([flag.to_owned(), model.clone()]);
@@ -87,13 +121,16 @@ impl Profile {
             (PromptBy::Stdin, Some(prompt)) => (words, Some(prompt.to_owned())),
             (PromptBy::Argument, Some(prompt)) => (self.with_argument(words, prompt)?, None),
         };
-        let argv = Argv::try_from(words).map_err(|error| {
+        Ok((self.line(words)?, input))
+    }
+
+    fn line(&self, words: Vec<String>) -> Result<Argv, Fault> {
+        Argv::try_from(words).map_err(|error| {
             usage(
                 format!("profile {} makes no command line", self.name),
                 &error.to_string(),
             )
-        })?;
-        Ok((argv, input))
+        })
     }
 
     fn with_argument(&self, words: Vec<String>, prompt: &str) -> Result<Vec<String>, Fault> {

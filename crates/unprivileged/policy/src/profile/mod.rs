@@ -49,6 +49,10 @@ pub struct Profile {
     pub command: Vec<String>,
     /// How the prompt gets there.
     pub prompt: PromptBy,
+    /// How its agent is spoken to in its own protocol, one of [`bastle_contract::runs::DRIVERS`].
+    pub driver: Option<String>,
+    /// What is executed then; empty: the same command.
+    pub driven: Vec<String>,
     /// Rules for the agent's own tools.
     pub tools: CommandLists,
     /// Milliseconds a run may take.

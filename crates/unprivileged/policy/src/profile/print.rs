@@ -15,6 +15,12 @@ impl Profile {
         put("agent", json!(self.agent));
         put("command", json!(self.command));
         put("prompt", json!(self.prompt.word()));
+        if let Some(driver) = &self.driver {
+            put("driver", json!(driver));
+        }
+        if !self.driven.is_empty() {
+            put("driven", json!(self.driven));
+        }
         put("skipPermissions", json!(false));
         put("timeout", json!(show_duration(self.timeout_ms)));
         put("maxTurns", json!(self.max_turns));

@@ -10,6 +10,7 @@ use crate::document::read::{Author, Reader, checked_text};
 use crate::document::{CommandLists, Document};
 use crate::json::{Diagnostic, Member, Node, Source, Span, Value, read as read_json};
 use crate::units;
+use bastle_contract::runs::DRIVERS;
 use bastle_contract::{EnvName, LimitKind};
 use std::ops::RangeInclusive;
 
@@ -21,6 +22,8 @@ const KNOWN: &[&str] = &[
     "agent",
     "command",
     "prompt",
+    "driver",
+    "driven",
     "tools",
     "skipPermissions",
     "timeout",
@@ -68,6 +71,8 @@ fn blank() -> Profile {
         agent: "shell".to_owned(),
         command: Vec::new(),
         prompt: PromptBy::Stdin,
+        driver: None,
+        driven: Vec::new(),
         tools: CommandLists::default(),
         timeout_ms: DEFAULT_TIMEOUT_MS,
         max_turns: DEFAULT_TURNS,
@@ -136,6 +141,11 @@ impl Reader<'_> {
             "description" => profile.description = self.text(value).map(str::to_owned),
             "agent" => profile.agent = self.name(value).unwrap_or_default(),
             "command" => profile.command = self.words(value),
+            "driver" => {
+                let ways = DRIVERS.map(|name| (name, name));
+                profile.driver = self.choice(value, &ways).map(|at| at.value.to_owned());
+            }
+            "driven" => profile.driven = self.words(value),
             "tools" => profile.tools = self.tools(value),
             "skipPermissions" => match value.value {
                 Value::Bool(false) => {}
@@ -311,13 +321,16 @@ impl Reader<'_> {
         }
         let agent = agents::find(&profile.agent);
         let skips = agent.map_or(&[][..], |agent| agent.skips);
-        if let Some(skip) = profile.command.iter().find(|word| skips.contains(&word.as_str())) {
-            self.fault_with_help(
-                place("command"),
-                format!("{skip} makes {} act without asking", profile.agent),
-                Some("leave it out, and allow tools by name in \"tools\"".to_owned()),
-            );
+        for (key, words) in [("command", &profile.command), ("driven", &profile.driven)] {
+            if let Some(skip) = words.iter().find(|word| skips.contains(&word.as_str())) {
+                self.fault_with_help(
+                    place(key),
+                    format!("{skip} makes {} act without asking", profile.agent),
+                    Some("leave it out, and allow tools by name in \"tools\"".to_owned()),
+                );
+            }
         }
+        self.agree_driven(profile, place);
         let takes_model = profile.command.iter().any(|word| word == MODEL)
             || agent.is_some_and(|agent| agent.model.is_some() && !profile.command.is_empty());
         if (profile.model.is_some() || !profile.models.is_empty()) && !takes_model {
@@ -336,6 +349,30 @@ impl Reader<'_> {
         }
         let said = |key: &str| members.iter().any(|member| member.key == key);
         self.said_once(profile, place("policy"), &said);
+    }
+
+    /// Whoever is spoken to in a protocol gets the prompt there, and a command for it has to be there.
+    fn agree_driven(&mut self, profile: &Profile, place: &dyn Fn(&str) -> Span) {
+        if profile.driver.is_none() && !profile.driven.is_empty() {
+            self.fault(place("driven"), "a command to be driven needs a \"driver\"");
+        }
+        if profile.driven.iter().any(|word| word == PROMPT) {
+            self.fault(
+                place("driven"),
+                "a driven agent gets its prompt in its protocol, not as {prompt}",
+            );
+        }
+        if profile.driven.iter().any(|word| word == MODEL) && profile.model.is_none() {
+            self.fault(place("driven"), "{model} needs a \"model\" to stand for");
+        }
+        let by_argument = profile.driven.is_empty() && profile.prompt == PromptBy::Argument;
+        if profile.driver.is_some() && by_argument {
+            self.fault_with_help(
+                place("driver"),
+                "its command takes the prompt as an argument".to_owned(),
+                Some("name the command of the protocol in \"driven\"".to_owned()),
+            );
+        }
     }
 
     /// Time, turns, tools and variables have a place in the profile and one in its policy: only one of them is used.

@@ -27,6 +27,10 @@ pub(crate) struct SpawnOne {
     /// The profile it is made from.
     #[serde(default)]
     profile: Option<String>,
+    /// How the agent is spoken to: `plain`, `claude`, `codex`, `acp`, `opencode`; `none` passes its streams on. Default:
+    /// as its profile says.
+    #[serde(default)]
+    driver: Option<String>,
     /// What the agent is asked. The preamble goes before it.
     #[serde(default)]
     prompt: Option<String>,
@@ -66,7 +70,7 @@ pub(crate) struct SpawnOne {
     /// The run it is a child of.
     #[serde(default)]
     parent: Option<String>,
-    /// Whether its input stays open for whoever attaches.
+    /// Whether its input stays open for whoever attaches; a driven agent waits for what else is said to it.
     #[serde(default)]
     open_input: bool,
     /// A terminal of its own.
