@@ -73,6 +73,9 @@ codes! {
     PortRefused "BST-EXEC-007" "the port cannot be forwarded"
         "Nothing inside the run listens on that port, its server accepts nobody, or it is a port of egress and not of the agent."
         "Start the server first; it must listen on 127.0.0.1, ::1 or all addresses.";
+    ExecTime "BST-EXEC-008" "the further command took too long"
+        "A command that was started with a limit of time in a living run was killed when the time was over. The run goes on."
+        "Give it more: bastle exec --timeout 10m RUN -- CMD";
     SysDenied "BST-SYS-001" "system call refused"
         "The system-call filter refuses calls that reach the kernel's own configuration, other namespaces or debugging of others (mount, unshare, bpf, keyctl, ...)."
         "No setting opens these. Run the program outside the fence if it needs them.";
@@ -253,6 +256,9 @@ codes! {
     FenceLost "BST-FENCE-008" "a process of bastle ended unexpectedly"
         "The spawner or init went away while the run was alive; the whole run was killed."
         "Look at the message for its last words; check memory and kill -9 by others.";
+    BackendUnsupported "BST-FENCE-009" "the backend cannot do this"
+        "Not every backend has every operation, and not every run: one that works in the project itself has no tree of its own to keep or bring back. What is missing is refused, never half done."
+        "The message says what is missing; bastle run --workspace copy gives a run a tree of its own.";
     HostSoft "BST-HOST-001" "the host backend is not a fence"
         "SOFT_SANDBOX=true: nothing is enforced by the kernel. Shells, network tools and recursive deletion are refused by name only."
         "Use the native backend. To insist: bastle run --backend host --i-understand-this-is-not-a-fence -- CMD";

@@ -7,9 +7,10 @@ use crate::render::{escaped, timestamp};
 use bastle_contract::runs::RunState;
 use bastle_contract::stream::{StreamKind, StreamReader};
 use bastle_contract::{Code, ExitCode, Fault, RunId};
+use bastle_control::backend::ExecRequest;
 use bastle_control::beside::{Ends, Finished, stay};
 use bastle_control::fleet::RunRecord;
-use bastle_control::live::{Command, SessionEnd, SessionWish, session};
+use bastle_control::live::{SessionEnd, SessionWish, session};
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Read, Write};
 use std::time::{Duration, Instant};
@@ -283,20 +284,12 @@ pub(crate) fn attach(daemon: &Daemon, name: &str, how: AttachWish, cx: &Context)
 pub(crate) fn exec(
     daemon: &Daemon,
     name: &str,
-    command: &Command,
+    request: &ExecRequest,
     ends: Ends<'_>,
 ) -> Result<Finished, Failed> {
     let run = find(daemon, name)?;
-    let mut wish = serde_json::to_value(command).map_err(|error| {
-        Fault::new(
-            Code::UsageArgument,
-            "the command cannot be sent",
-            error.to_string(),
-        )
-    })?;
-    if let Some(members) = wish.as_object_mut() {
-        members.remove("op");
-    }
+    // The time is held here: when this end goes, the run ends the command.
+    let wish = json!({ "argv": request.argv, "env": request.env, "cwd": request.cwd, "tty": request.tty });
     let path = format!("/api/v1/runs/{}/exec", part(run.name.as_str()));
     let stream = daemon.client().websocket(&path, Some(&wish))?;
     Ok(stay(stream, ends)?)

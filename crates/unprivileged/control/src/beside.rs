@@ -7,17 +7,19 @@ use crate::signals::{Signals, Wish};
 use crate::streams::RawTerminal;
 use bastle_contract::runs::TtySize;
 use bastle_contract::stream::{StreamFrame, StreamKind, StreamReader, frames};
-use bastle_contract::{Code, Fault, RunId};
-use rustix::event::{PollFd, PollFlags};
+use bastle_contract::{Code, ExitCode, Fault, RunId};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use serde::Deserialize;
 use std::io::Write;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Bytes that are read at once.
 const PART: usize = 32 * 1024;
+const KILL: u8 = 9;
 
 /// How a further command ended.
 #[derive(Clone, Debug, Deserialize)]
@@ -43,6 +45,37 @@ pub struct Ends<'a> {
     pub errors: &'a mut dyn Write,
     /// Whether it has a terminal, and ours is to be its.
     pub terminal: bool,
+    /// Whether signals for this process are passed on to it.
+    pub signals: Heed,
+    /// After which time it is killed.
+    pub within: Option<Duration>,
+}
+
+/// Whose signals are meant for a further command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heed {
+    /// Those of this process, for the rest of its life.
+    Ours,
+    /// Nobody's: this process is somebody's daemon or library.
+    Nobodys,
+}
+
+impl<'a> Ends<'a> {
+    /// Pipes; no terminal, no signal, no limit of time.
+    pub fn piped(
+        input: Option<BorrowedFd<'a>>,
+        output: &'a mut dyn Write,
+        errors: &'a mut dyn Write,
+    ) -> Self {
+        Self {
+            input,
+            output,
+            errors,
+            terminal: false,
+            signals: Heed::Nobodys,
+            within: None,
+        }
+    }
 }
 
 /// The size of the terminal that standard output is.
@@ -65,7 +98,11 @@ pub fn exec(state: &Path, run: &RunId, command: &Command, ends: Ends<'_>) -> Res
 
 /// Stays with a command whose stream is there already.
 pub fn stay(stream: UnixStream, ends: Ends<'_>) -> Result<Finished, Vec<Fault>> {
-    let signals = Signals::register_beside().map_err(|fault| vec![fault])?;
+    let signals = match ends.signals {
+        Heed::Ours => Signals::register_beside().map_err(|fault| vec![fault])?,
+        Heed::Nobodys => Signals::none(),
+    };
+    let until = ends.within.map(|within| Instant::now() + within);
     // From here on every key is the command's; as it was again when this is dropped.
     let terminal = if ends.terminal {
         RawTerminal::enter().ok()
@@ -78,6 +115,8 @@ pub fn stay(stream: UnixStream, ends: Ends<'_>) -> Result<Finished, Vec<Fault>> 
         waiting: Vec::new(),
         signalled: false,
         ends,
+        until,
+        overdue: false,
     };
     let finished = session.run(&signals);
     drop(terminal);
@@ -97,6 +136,10 @@ struct Session<'a> {
     /// A signal was passed on already: the next one ends us, and with us the command.
     signalled: bool,
     ends: Ends<'a>,
+    /// When it is killed.
+    until: Option<Instant>,
+    /// It was told to die for its time.
+    overdue: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -128,6 +171,11 @@ impl Session<'_> {
                     }
                 }
             }
+            if self.until.is_some_and(|until| Instant::now() >= until) {
+                self.until = None;
+                self.overdue = true;
+                self.waiting.extend(frames(StreamKind::Signal, &[KILL]));
+            }
             self.send()?;
         }
     }
@@ -146,7 +194,14 @@ impl Session<'_> {
             sources.push(Source::Signal(index));
             waiting.push(PollFd::new(stream, PollFlags::IN));
         }
-        match rustix::event::poll(&mut waiting, None) {
+        let left = self.until.map(|until| {
+            let left = until.saturating_duration_since(Instant::now());
+            Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: i64::from(left.subsec_nanos()),
+            }
+        });
+        match rustix::event::poll(&mut waiting, left.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(lost(&errno.into())),
         }
@@ -234,15 +289,27 @@ impl Session<'_> {
         }
     }
 
+    /// One that was killed for its time says so.
+    fn judged(&self, finished: Finished) -> Finished {
+        if !self.overdue || finished.signal != Some(KILL) {
+            return finished;
+        }
+        let why = format!("it took longer than {:?}", self.ends.within.unwrap_or_default());
+        Finished {
+            code: ExitCode::Timeout as u8,
+            fault: Some(Fault::new(Code::ExecTime, "the command was killed", why)),
+            ..finished
+        }
+    }
+
     fn show(&mut self, frame: &StreamFrame) -> Result<Option<Finished>, Fault> {
         let written = match frame.kind {
             StreamKind::Output => write(self.ends.output, &frame.payload),
             StreamKind::Errors => write(self.ends.errors, &frame.payload),
             StreamKind::Ended => {
-                let finished = serde_json::from_slice(&frame.payload);
-                return finished
-                    .map(Some)
-                    .map_err(|error| lost(&std::io::Error::other(error)));
+                let finished: Finished = serde_json::from_slice(&frame.payload)
+                    .map_err(|error| lost(&std::io::Error::other(error)))?;
+                return Ok(Some(self.judged(finished)));
             }
             StreamKind::Input | StreamKind::Resize | StreamKind::Event | StreamKind::Signal => Ok(()),
         };

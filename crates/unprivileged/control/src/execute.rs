@@ -99,6 +99,7 @@ pub(crate) fn execute(
         reads: files.reads(),
         grants,
         front,
+        space: work.space().cloned(),
     };
     let mut record = record()?;
     // From here on the copy counts as the agent's: whatever fails before leaves none behind.

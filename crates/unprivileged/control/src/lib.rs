@@ -6,6 +6,7 @@
 
 mod afterwards;
 pub mod anomaly;
+pub mod backend;
 mod bench;
 pub mod beside;
 pub mod caches;
@@ -24,6 +25,7 @@ mod lookup;
 mod naming;
 mod pipeline;
 mod place;
+pub mod processes;
 pub mod provenance;
 mod record;
 mod relay;

@@ -1,5 +1,6 @@
 //! The life of a run seen from here: bytes to and from the agent, events to the record and to the person.
 mod attached;
+mod before;
 mod channel;
 mod commands;
 mod dial;
@@ -30,6 +31,7 @@ use bastle_audit::{AuditEvent, Exit};
 use bastle_contract::{
     Code, Event, Fault, FromInit, FromSpawner, LaunchPlan, Stdio, ToInit, ToSpawner, Usage, socket,
 };
+use bastle_workspace::workspace::Workspace;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -70,6 +72,8 @@ pub(crate) struct Relay<'a> {
     standing: standing::Standing,
     /// Further commands, and connections to servers inside.
     beside: exec::Beside,
+    /// What waits for a snapshot.
+    before: before::Before,
     /// What the broker refused.
     refusals: u32,
     terminal: Option<RawTerminal>,
@@ -99,6 +103,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) reads: &'a mut Reads,
     pub(crate) grants: Option<Grants>,
     pub(crate) front: &'a mut Front,
+    /// The tree, where the run has one of its own.
+    pub(crate) space: Option<Workspace>,
 }
 
 /// How long a question waits where a layer says so, and what follows.
@@ -118,6 +124,7 @@ impl<'a> Relay<'a> {
             reads,
             grants,
             front,
+            space,
         } = parts;
         let had_terminal = front.is_own() && wishes::has_terminal();
         let (pending, input_ended) = match front.kept() {
@@ -149,6 +156,7 @@ impl<'a> Relay<'a> {
             front,
             standing: standing::Standing::default(),
             beside: exec::Beside::default(),
+            before: before::Before::new(space),
             refusals: 0,
             terminal: None,
             pending,
@@ -185,6 +193,7 @@ impl<'a> Relay<'a> {
                 self.give_up(125, fault);
             }
         }
+        self.too_late();
         self.end_beside()?;
         self.hand_peers_over();
         self.ending.net = self.farewell()?;
@@ -201,6 +210,7 @@ impl<'a> Relay<'a> {
                 self.serve_beside(ready);
                 Ok(())
             }
+            Source::Kept => self.kept_before(),
             Source::Reads => {
                 self.reads.take();
                 Ok(())

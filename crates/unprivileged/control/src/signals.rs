@@ -51,6 +51,11 @@ impl Signals {
         ])
     }
 
+    /// None at all.
+    pub(crate) fn none() -> Self {
+        Self(Vec::new())
+    }
+
     /// For somebody who stays with a further command of a run.
     pub(crate) fn register_beside() -> Result<Self, Fault> {
         Self::listen(vec![

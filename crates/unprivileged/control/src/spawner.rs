@@ -61,6 +61,11 @@ impl Spawner {
     /// Connects to the daemon where there is one; takes the one that was made at the start; or starts a fresh image of
     /// this binary with an empty environment and one descriptor. Asks nothing yet.
     pub fn start() -> Result<Self, Fault> {
+        Self::start_of(None)
+    }
+
+    /// The same, with another binary than this one.
+    pub(crate) fn start_of(program: Option<&Path>) -> Result<Self, Fault> {
         let again = OnceLock::new();
         if let Some((socket, path)) = connect()? {
             return Ok(Self {
@@ -78,7 +83,7 @@ impl Spawner {
         }
         let fault = |why: String| Fault::new(Code::FenceLost, "cannot start the spawner", why);
         let (ours, theirs) = socket::pair().map_err(|error| fault(error.to_string()))?;
-        let mut command = Command::new("/proc/self/exe");
+        let mut command = Command::new(program.unwrap_or_else(|| Path::new("/proc/self/exe")));
         command
             .arg(SPAWNER_VERB)
             .env_clear()

@@ -15,6 +15,9 @@ use crate::workspace::Workspace;
 use bastle_contract::{Code, Fault};
 use std::fs;
 
+/// Snapshots before turns and commands that one run keeps.
+const MOST_BY_THEMSELVES: usize = 200;
+
 /// A snapshot and what is worth knowing about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taken {
@@ -77,7 +80,22 @@ impl Workspace {
         self.write_seen(&seen)?;
         let number = last.map_or(0, |last| last.number.saturating_add(1));
         let snapshot = self.record(number, name, reason, &manifest, id)?;
+        if reason == Reason::Turn {
+            self.thin()?;
+        }
         Ok((Taken { snapshot, findings }, manifest))
+    }
+
+    /// Lets go of the oldest snapshots that nobody asked for, where there are too many. Their numbers are not used again.
+    fn thin(&self) -> Result<(), Fault> {
+        let by_itself = |snapshot: &Snapshot| snapshot.reason == Reason::Turn && snapshot.name.is_none();
+        let mut old: Vec<Snapshot> = self.snapshots()?.into_iter().filter(by_itself).collect();
+        old.truncate(old.len().saturating_sub(MOST_BY_THEMSELVES));
+        for snapshot in old {
+            let path = self.path("snapshots").join(format!("{}.json", snapshot.number));
+            self.place.durable().remove_file(&path)?;
+        }
+        Ok(())
     }
 
     fn look(&self, known: Option<Known<'_>>, batch: &Batch<'_>, alive: Alive) -> Result<Scan, Fault> {

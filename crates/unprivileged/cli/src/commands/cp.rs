@@ -7,7 +7,7 @@ use super::source::state_dir;
 use crate::context::{Context, Ended, Failed};
 use crate::render::{bytes, clean};
 use bastle_contract::{Argv, Code, Fault, RunId};
-use bastle_control::beside::{self, Ends, Finished};
+use bastle_control::beside::{self, Ends, Finished, Heed};
 use bastle_control::live::Command;
 use serde_json::json;
 use std::fs::File;
@@ -190,10 +190,8 @@ fn script(
     };
     let mut said = Said(Vec::new());
     let ends = Ends {
-        input,
-        output,
-        errors: &mut said,
-        terminal: false,
+        signals: Heed::Ours,
+        ..Ends::piped(input, output, &mut said)
     };
     let finished = beside::exec(state, run, &command, ends)?;
     Ok((finished, String::from_utf8_lossy(&said.0).trim().to_owned()))

@@ -2,49 +2,21 @@
 use super::run::{from_whom, sources_here};
 use super::run_args::{Backend, RunArgs, usage};
 use crate::context::{Context, Format};
-use crate::render::now_ms;
-use bastle_contract::runs::{Attended, LaunchSpec, RawSpec, RunFile, RunState, Tags, TtySize};
+use bastle_contract::runs::{Attended, LaunchSpec, RawSpec, RunFile, Tags, TtySize};
 use bastle_contract::{AbsPath, Code, ExitCode, Fault, Stdio};
-use bastle_control::runs::{RunDir, read_events};
-use bastle_control::{Place, keeper};
+use bastle_control::Place;
+use bastle_control::backend::NativeBackend;
+use bastle_control::runs::RunDir;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::io::Read;
-use std::time::Duration;
-
-/// How long building may take before its start is no longer waited for.
-const PATIENCE: Duration = Duration::from_secs(10 * 60);
-/// Last words of a keeper that are shown.
-const MOST_WORDS: u64 = 2000;
 
 /// Starts the run in the background. The exit code: 0 when the agent works, else as `run` has it.
 pub(super) fn run(args: &RunArgs, cx: &Context) -> Result<u8, Vec<Fault>> {
     let one = |fault| vec![fault];
     can_travel(args).map_err(one)?;
     let (place, spec) = request(args)?;
-    let dir = RunDir::create(&place.state, &spec, now_ms()).map_err(one)?;
-    let file = match keeper::start(&place.state, &dir, PATIENCE) {
-        Ok(file) => file,
-        Err(fault) => {
-            // Nobody was promised it yet.
-            drop(dir.remove());
-            return Err(one(fault));
-        }
-    };
-    match file.state {
-        RunState::Refused => {
-            let faults = faults(&dir, &file);
-            drop(dir.remove());
-            Err(faults)
-        }
-        RunState::Failed if file.reason.as_deref() == Some("lost") => Err(one(lost(&dir))),
-        RunState::Queued => {
-            let fault = lost(&dir);
-            drop(dir.remove());
-            Err(one(fault))
-        }
-        _ => started(args, &dir, &file, cx),
-    }
+    let (dir, file) = NativeBackend::new(&place.state).start(&spec)?;
+    started(args, &dir, &file, cx)
 }
 
 fn started(args: &RunArgs, dir: &RunDir, file: &RunFile, cx: &Context) -> Result<u8, Vec<Fault>> {
@@ -200,39 +172,4 @@ fn real(file: &std::path::Path) -> Result<AbsPath, Fault> {
     };
     let real = std::fs::canonicalize(file).map_err(|error| unusable(error.to_string()))?;
     AbsPath::from_path(&real).map_err(|error| unusable(error.to_string()))
-}
-
-/// Why it was refused: everything that was said about it.
-fn faults(dir: &RunDir, file: &RunFile) -> Vec<Fault> {
-    let mut faults: Vec<Fault> = file.fault.iter().cloned().collect();
-    let events = read_events(&dir.events_path(), 0, 1000).unwrap_or_default();
-    faults.extend(
-        events
-            .iter()
-            .filter_map(|event| serde_json::from_value(event.data.get("fault")?.clone()).ok()),
-    );
-    if faults.is_empty() {
-        faults.push(lost(dir));
-    }
-    faults
-}
-
-/// The keeper is gone without a word in the files.
-fn lost(dir: &RunDir) -> Fault {
-    let mut words = String::new();
-    if let Ok(file) = std::fs::File::open(dir.path().join("keeper.log")) {
-        // What cannot be read was not said.
-        drop(file.take(MOST_WORDS).read_to_string(&mut words));
-    }
-    let why = if words.is_empty() {
-        "it was killed".to_owned()
-    } else {
-        words.trim().to_owned()
-    };
-    Fault::new(
-        Code::FenceLost,
-        format!("the keeper of the run {} is gone", dir.name()),
-        why,
-    )
-    .help("bastle doctor")
 }

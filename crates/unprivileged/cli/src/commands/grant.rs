@@ -1,11 +1,14 @@
 //! `bastle grant` and the part of `bastle revoke` that is about paths: files and directories for a run that lives.
 use super::live;
-use crate::context::{Context, Ended, Format};
+use super::source::state_dir;
+use crate::context::{Context, Ended};
 use crate::render::clean;
 use bastle_contract::grants::GrantWay;
 use bastle_contract::{AbsPath, Access, Code, Fault};
-use bastle_control::live::Command;
+use bastle_control::backend::{GrantRequest, IsolationBackend, NativeBackend};
+use serde_json::json;
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 /// Arguments of `grant`.
 #[derive(Debug, clap::Args)]
@@ -41,14 +44,17 @@ pub(crate) struct GrantArgs {
 /// Grants.
 pub(crate) fn run(args: &GrantArgs, cx: &Context) -> Ended {
     let (path, access, way) = wish(args)?;
-    let command = Command::Grant {
+    let seconds = args.lasts.as_deref().map(seconds).transpose()?;
+    let request = GrantRequest {
         path: absolute(&path)?,
         access,
         way,
-        seconds: args.lasts.as_deref().map(seconds).transpose()?,
+        lasts: seconds.map(Duration::from_secs),
     };
-    let format = if args.json { Format::Json } else { Format::Human };
-    live::say(&args.run, &command, format, cx)
+    let state = state_dir()?;
+    let run = live::find(&state, &args.run)?;
+    let granted = NativeBackend::new(&state).get(&run)?.grant(&request)?;
+    live::show(&run, &json!({ "granted": granted }), args.json.into(), cx)
 }
 
 fn wish(args: &GrantArgs) -> Result<(PathBuf, Access, GrantWay), Fault> {

@@ -2,6 +2,7 @@
 use crate::render::clean;
 use bastle_contract::runs::{RunFile, RunState};
 use bastle_contract::{Code, Fault, RunId};
+use bastle_control::backend::NativeSandbox;
 use bastle_control::runs::RunDir;
 use bastle_control::{keeper, live};
 use std::path::Path;
@@ -23,6 +24,16 @@ impl Found {
         match self {
             Self::Kept(dir) => dir.name(),
             Self::Living(run) => run,
+        }
+    }
+}
+
+impl Found {
+    /// The run as a sandbox.
+    pub(super) fn sandbox(&self, state: &Path) -> NativeSandbox {
+        match self {
+            Self::Kept(dir) => NativeSandbox::kept(state, dir.clone()),
+            Self::Living(run) => NativeSandbox::living(state, run.clone()),
         }
     }
 }

@@ -4,6 +4,7 @@ use super::source::state_dir;
 use crate::context::{Context, Ended, Failed, Format};
 use crate::render::clean;
 use bastle_contract::{Code, Fault, RunId};
+use bastle_control::backend::{IsolationBackend, NativeBackend};
 use bastle_control::live::{self, Command, Scope};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -107,7 +108,11 @@ pub(crate) fn revoke(args: &DenyArgs, cx: &Context) -> Ended {
         && grant::is_path(path)
     {
         let path = grant::absolute(Path::new(path))?;
-        return say(&args.run, &Command::Withdraw { path }, args.format(), cx);
+        let state = state_dir()?;
+        let run = find(&state, &args.run)?;
+        let holders = NativeBackend::new(&state).get(&run)?.revoke(&path)?;
+        let result = json!({ "revoked": path, "holders": holders });
+        return show(&run, &result, args.format(), cx);
     }
     let target = target(&args.target)?;
     say(&args.run, &Command::Revoke { target }, args.format(), cx)
@@ -136,6 +141,11 @@ pub(super) fn say(run: &str, command: &Command, format: Format, cx: &Context) ->
     let state = state_dir()?;
     let run = find(&state, run)?;
     let result = live::ask(&state, &run, command)?;
+    show(&run, &result, format, cx)
+}
+
+/// Tells what a run answered.
+pub(super) fn show(run: &RunId, result: &Value, format: Format, cx: &Context) -> Ended {
     if format == Format::Json {
         cx.print_json(&json!({ "schema": "bastle.live/v1", "run": run, "result": result }))?;
         return Ok(0);
@@ -146,7 +156,7 @@ pub(super) fn say(run: &str, command: &Command, format: Format, cx: &Context) ->
             format!("{run}: {} is in force; {cut} connections were cut", clean(change))
         }
         (None, Some(id)) => format!("{run}: {} is answered", clean(id)),
-        (None, None) => told(&run, &result),
+        (None, None) => told(run, result),
     };
     cx.print(&format!("{} {text}\n", cx.out.tick()))?;
     Ok(0)

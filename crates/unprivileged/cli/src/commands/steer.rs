@@ -4,9 +4,9 @@ use super::source::state_dir;
 use crate::context::{Context, Ended, Failed, Format};
 use crate::remote;
 use crate::render::clean;
-use bastle_contract::runs::{RunFile, RunState};
-use bastle_contract::{Code, Fault, RunId};
-use bastle_control::live::{self, Command};
+use bastle_contract::Fault;
+use bastle_contract::runs::RunState;
+use bastle_control::backend::{NativeSandbox, Sandbox, Standing};
 use bastle_control::{keeper, runs::RunDir};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -139,12 +139,18 @@ fn end(chosen: &Chosen<'_>, grace: Duration, format: Format, cx: &Context) -> En
     let state = state_dir()?;
     let runs = chosen.runs(&state)?;
     // All are asked first, then all are waited for: their graces pass together.
-    let asked: Vec<Result<(), Vec<Fault>>> = runs.iter().map(|run| ask_to_end(&state, run, grace)).collect();
+    let asked: Vec<Result<(), Vec<Fault>>> = runs
+        .iter()
+        .map(|run| run.sandbox(&state).ask_to_end(grace))
+        .collect();
     let until = Instant::now() + grace + AFTERWARDS;
     let mut told: Vec<Value> = Vec::new();
     let mut faults = Vec::new();
     for (run, asked) in runs.iter().zip(asked) {
-        match asked.and_then(|()| gone(&state, run, until).map_err(|fault| vec![fault])) {
+        match asked.and_then(|()| {
+            let gone = run.sandbox(&state).gone(until);
+            gone.map_err(|fault| vec![fault])
+        }) {
             Ok(file) => {
                 let state = file.as_ref().map(|file| file.state);
                 told.push(
@@ -169,84 +175,16 @@ fn end(chosen: &Chosen<'_>, grace: Duration, format: Format, cx: &Context) -> En
     }
 }
 
-fn ask_to_end(state: &Path, run: &Found, grace: Duration) -> Result<(), Vec<Fault>> {
-    let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-    let command = if grace.is_zero() {
-        Command::Kill {}
-    } else {
-        Command::Stop { grace_ms }
-    };
-    let dir = match run {
-        Found::Living(name) => return live::ask(state, name, &command).map(|_| ()),
-        Found::Kept(dir) => dir,
-    };
-    let one = |fault| vec![fault];
-    let file = keeper::settle(dir).map_err(one)?;
-    if file.state.is_final() {
-        return Ok(());
-    }
-    if file.state == RunState::Queued && keeper::cancel_queued(dir).map_err(one)? {
-        return Ok(());
-    }
-    match live::ask(state, dir.name(), &command) {
-        Ok(_) => Ok(()),
-        // No socket yet, or no more: it is being built, or its end is being written.
-        Err(_) => match dir.file().map_err(one)?.state {
-            RunState::Building | RunState::Queued => keeper::interrupt(dir).map_err(one),
-            _ => Ok(()),
-        },
-    }
-}
-
-/// Waits until it is gone.
-fn gone(state: &Path, run: &Found, until: Instant) -> Result<Option<RunFile>, Fault> {
-    let still = |name: &RunId| {
-        Fault::new(
-            Code::FenceLost,
-            format!("the run {name} has not ended yet"),
-            "its grace is over",
-        )
-        .help(format!("bastle kill {name}"))
-    };
-    match run {
-        Found::Kept(dir) => {
-            let file = wait_for_end(dir, Some(until))?;
-            if file.state.is_final() {
-                Ok(Some(file))
-            } else {
-                Err(still(dir.name()))
-            }
-        }
-        Found::Living(name) => {
-            // Its socket goes with it.
-            while live::connect(state, name).is_ok() {
-                if Instant::now() >= until {
-                    return Err(still(name));
-                }
-                let moment = rustix::event::Timespec {
-                    tv_sec: 0,
-                    tv_nsec: 50_000_000,
-                };
-                match rustix::event::poll(&mut [], Some(&moment)) {
-                    Ok(_) | Err(_) => {}
-                }
-            }
-            Ok(None)
-        }
-    }
-}
-
 /// Makes runs stand still.
 pub(crate) fn pause(args: &PauseArgs, cx: &Context) -> Ended {
     if let Some(daemon) = remote::daemon()? {
         return remote::pause(&daemon, &args.runs, "pause", args.json.into(), cx);
     }
-    each(
-        args,
-        &Command::Pause {},
-        "stands still; bastle resume lets it go on",
-        cx,
-    )
+    each(args, cx, |sandbox| {
+        sandbox.suspend()?;
+        let done = "stands still; bastle resume lets it go on".to_owned();
+        Ok((done, json!({ "paused": sandbox.id() })))
+    })
 }
 
 /// Lets runs go on.
@@ -254,32 +192,34 @@ pub(crate) fn resume(args: &PauseArgs, cx: &Context) -> Ended {
     if let Some(daemon) = remote::daemon()? {
         return remote::pause(&daemon, &args.runs, "resume", args.json.into(), cx);
     }
-    each(args, &Command::Resume {}, "goes on", cx)
+    each(args, cx, |sandbox| {
+        let Standing { state, reason } = sandbox.resume()?;
+        let told = match state {
+            RunState::Running => "goes on".to_owned(),
+            held => {
+                let why = clean(reason.as_deref().unwrap_or_default());
+                format!("is no longer paused, and still {held}: {why}")
+            }
+        };
+        Ok((
+            told,
+            json!({ "resumed": sandbox.id(), "state": state, "reason": reason }),
+        ))
+    })
 }
 
-fn each(args: &PauseArgs, command: &Command, done: &str, cx: &Context) -> Ended {
+/// Does something to each, and tells what came of it.
+fn each(
+    args: &PauseArgs,
+    cx: &Context,
+    act: impl Fn(&NativeSandbox) -> Result<(String, Value), Vec<Fault>>,
+) -> Ended {
     let state = state_dir()?;
     let mut told = Vec::new();
     for name in &args.runs {
         let run = find(&state, name)?;
-        if let Found::Kept(dir) = &run {
-            let file = keeper::settle(dir)?;
-            if file.state.is_final() {
-                let what = format!("the run {} has ended", dir.name());
-                let fault = Fault::new(Code::UsageArgument, what, format!("it is {}", file.state));
-                return Err(fault.help("bastle ps").into());
-            }
-        }
-        let result = live::ask(&state, run.name(), command)?;
+        let (text, result) = act(&run.sandbox(&state))?;
         if !args.json {
-            let text = match result["state"].as_str() {
-                Some("running") | None => done.to_owned(),
-                Some(state) => format!(
-                    "is no longer paused, and still {}: {}",
-                    clean(state),
-                    clean(result["reason"].as_str().unwrap_or_default())
-                ),
-            };
             cx.print(&format!("{} {} {text}\n", cx.out.tick(), run.name()))?;
         }
         told.push(json!({ "run": run.name(), "result": result }));

@@ -3,7 +3,6 @@
 //! **Trust:** what is shown came from agents and is escaped; what is done goes through the daemon, which decides.
 mod data;
 mod model;
-mod processes;
 mod screen;
 mod terminal;
 

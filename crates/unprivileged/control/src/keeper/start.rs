@@ -11,10 +11,16 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Starts the keeper of a run that was asked for, and waits until the agent works or everything is over; at most for
-/// `patience`, then it goes on by itself. Gives back where the run is.
-pub fn start(state: &Path, dir: &RunDir, patience: Duration) -> Result<RunFile, Fault> {
+/// `patience`, then it goes on by itself. The keeper is this binary unless another `program` is named. Gives back where
+/// the run is.
+pub fn start(
+    state: &Path,
+    dir: &RunDir,
+    program: Option<&Path>,
+    patience: Duration,
+) -> Result<RunFile, Fault> {
     let cannot = |why: String| Fault::new(Code::FenceLost, "cannot start the keeper of the run", why);
-    let mut child = Command::new("/proc/self/exe")
+    let mut child = Command::new(program.unwrap_or_else(|| Path::new("/proc/self/exe")))
         .arg(KEEP_VERB)
         .arg(state)
         .arg(dir.name().as_str())

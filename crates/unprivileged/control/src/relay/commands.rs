@@ -24,7 +24,7 @@ impl Relay<'_> {
         for (peer, heard) in told {
             match heard {
                 Heard::Command(command) => {
-                    if let Some(answer) = self.carry_out(peer, command)? {
+                    if let Some(answer) = self.keep_first(peer, command)? {
                         self.reply(peer, &answer);
                     }
                 }
@@ -35,6 +35,7 @@ impl Relay<'_> {
                 }
                 Heard::Gone => {
                     self.left(peer);
+                    self.waits_no_more(peer);
                     self.exec_gone(peer);
                 }
             }
@@ -42,14 +43,18 @@ impl Relay<'_> {
         Ok(())
     }
 
-    fn reply(&mut self, peer: u64, answer: &Result<Value, Vec<Fault>>) {
+    pub(super) fn reply(&mut self, peer: u64, answer: &Result<Value, Vec<Fault>>) {
         if let Some(live) = &mut self.live {
             live.answer(peer, answer);
         }
     }
 
     /// The answer, or nothing where egress has the last word.
-    fn carry_out(&mut self, peer: u64, command: Command) -> Result<Option<Result<Value, Vec<Fault>>>, Fault> {
+    pub(super) fn carry_out(
+        &mut self,
+        peer: u64,
+        command: Command,
+    ) -> Result<Option<Result<Value, Vec<Fault>>>, Fault> {
         match command {
             Command::Status {} => Ok(Some(Ok(self.status()))),
             Command::Grant {

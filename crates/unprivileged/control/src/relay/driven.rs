@@ -29,6 +29,11 @@ impl Relay<'_> {
         self.front.kept().and_then(|kept| kept.driven.as_mut())
     }
 
+    /// Whether words to the agent would begin a turn.
+    pub(super) fn begins_turn(&mut self) -> bool {
+        self.driven().is_some_and(|driven| !driven.driver.is_working())
+    }
+
     /// Takes what the agent printed, where it is driven.
     pub(super) fn hear_agent(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         let Some(driven) = self.driven() else {

@@ -17,6 +17,7 @@ pub(super) enum Source {
     Egress,
     Live,
     Beside(exec::Ready),
+    Kept,
     Reads,
     Broker,
     Knock,
@@ -62,6 +63,9 @@ impl Relay<'_> {
         }
         for (ready, fd, flags) in self.beside.waiting(self.live.as_ref()) {
             add(Source::Beside(ready), fd, flags);
+        }
+        if let Some(line) = self.before.line() {
+            add(Source::Kept, line.as_fd(), PollFlags::IN);
         }
         if let Some(output) = &self.streams.output {
             add(Source::Output, output.as_fd(), PollFlags::IN);

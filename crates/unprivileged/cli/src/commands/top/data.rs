@@ -1,6 +1,5 @@
 //! The fleet from the daemon, and what keys ask of it.
 use super::model::{Fleet, Line, Waiting};
-use super::processes::{self, Used};
 use super::screen::Pane;
 use crate::client::place::Host;
 use crate::client::{Daemon, own_socket, part};
@@ -10,6 +9,7 @@ use crate::render::{now_ms, timestamp};
 use bastle_contract::Fault;
 use bastle_contract::runs::RunState;
 use bastle_control::fleet::{Approval, RunRecord, Verdict};
+use bastle_control::processes::{self, Used};
 use bastle_control::runs::RunDir;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 
 /// Processor time in milliseconds, and resident memory in bytes; pages that processes share count in each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Used {
-    pub(super) cpu_ms: u64,
-    pub(super) memory: u64,
+pub struct Used {
+    /// Processor time, user and system.
+    pub cpu_ms: u64,
+    /// Resident memory.
+    pub memory: u64,
 }
 
 /// One process.
@@ -18,7 +20,8 @@ struct Process {
 }
 
 /// What each of these processes and everything below it uses; one that is gone is left out.
-pub(super) fn look(firsts: &[u32]) -> BTreeMap<u32, Used> {
+#[must_use]
+pub fn look(firsts: &[u32]) -> BTreeMap<u32, Used> {
     if firsts.is_empty() {
         return BTreeMap::new();
     }
