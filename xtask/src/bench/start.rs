@@ -1,4 +1,8 @@
 //! Group `start`: from nothing to the end of a static `true` inside a fence.
+mod parallel;
+mod pool;
+mod recipe;
+
 use super::results::GroupResult;
 use super::sample::{Contender, interleave, measured, ratios, table};
 use super::{compile_limit, try_once, version_of};
@@ -17,6 +21,7 @@ const PAIRS: &[(&str, &str)] = &[
     ("spawner", "limit"),
     ("run", "bwrap"),
     ("run_egress", "bwrap"),
+    ("warm", "bwrap"),
     ("run", "limit"),
     ("run", "spawner"),
     ("bwrap", "limit"),
@@ -51,6 +56,8 @@ pub(super) fn run(bastle: &Path, samples: usize) -> Result<GroupResult, Failed> 
     let (program, limit) = compile_limit()?;
     let place = Place::new(&program)?;
     let limit = place.stage.put(&limit, "limit")?;
+    let ask = |arguments: &[&str]| place.bastle(bastle, arguments)();
+    place.write("recipe", &recipe::of(&ask)?)?;
     let mut absent = BTreeMap::new();
     let mut usable = Vec::new();
     for peer in peers(&place, &limit, bastle) {
@@ -64,6 +71,14 @@ pub(super) fn run(bastle: &Path, samples: usize) -> Result<GroupResult, Failed> 
     }
     let steps = Steps::default();
     let spawner = place.spawner(bastle);
+    let pool = match pool::Pool::start(&place, bastle) {
+        Ok(pool) => Some(pool),
+        Err(why) => {
+            println!("the warm pool is not measured: {why}");
+            absent.insert("warm".to_owned(), why.to_string());
+            None
+        }
+    };
     let mut contenders: Vec<Contender<'_>> = usable.iter().map(timed).collect();
     match launch_once(&mut spawner(), &steps) {
         Ok(_) => contenders.push(Contender {
@@ -75,9 +90,24 @@ pub(super) fn run(bastle: &Path, samples: usize) -> Result<GroupResult, Failed> 
             absent.insert("spawner".to_owned(), why);
         }
     }
+    if let Some(pool) = &pool {
+        contenders.push(Contender {
+            name: "warm",
+            once: Box::new(|| pool.launch_once()),
+        });
+    }
     let times = interleave(&mut contenders, samples)?;
     drop(contenders);
-    let ratios = ratios(&times, PAIRS);
+    let mut ratios = ratios(&times, PAIRS);
+    let mut figures = BTreeMap::new();
+    if let Some(pool) = &pool
+        && times.contains_key("bwrap")
+    {
+        let together = parallel::run(pool, &|| bwrap(&place.workspace), samples)?;
+        ratios.insert("parallel8_over_bwrap".to_owned(), together.over_bwrap());
+        figures.insert("parallel8_launches_s".to_owned(), together.figures());
+    }
+    drop(pool);
     print!("{}", table(&times, &ratios));
     let steps = all_steps(&place, &limit, bastle, steps, samples);
     print_steps(&steps);
@@ -88,7 +118,7 @@ pub(super) fn run(bastle: &Path, samples: usize) -> Result<GroupResult, Failed> 
         versions: versions(bastle),
         steps,
         absent,
-        figures: BTreeMap::new(),
+        figures,
     })
 }
 
@@ -102,6 +132,12 @@ impl Place {
         }
         stage.put(program, "workspace/true")?;
         Ok(Self { stage, workspace })
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<PathBuf, Failed> {
+        let path = self.stage.path().join(name);
+        std::fs::write(&path, text).map_err(Failed::io(path.display()))?;
+        Ok(path)
     }
 
     /// `bastle` in the workspace, keeping its records out of the developer's own.
@@ -138,9 +174,10 @@ fn peers(place: &Place, limit: &Path, bastle: &Path) -> Vec<Peer> {
     };
     let lower_bound = {
         let (limit, workspace) = (limit.to_path_buf(), workspace.clone());
+        let recipe = place.stage.path().join("recipe");
         move || {
             let mut command = Command::new(&limit);
-            command.arg(&workspace).arg("./true");
+            command.arg(&recipe).arg(&workspace).arg("./true");
             command
         }
     };
@@ -197,13 +234,18 @@ fn timed(peer: &Peer) -> Contender<'_> {
     }
 }
 
+/// The timings among what was printed.
+fn timings(printed: &str) -> Result<Launch, String> {
+    printed
+        .lines()
+        .find_map(|line| serde_json::from_str::<Launch>(line).ok())
+        .ok_or_else(|| "it printed no timings".to_owned())
+}
+
 /// One launch by the spawner alone, timed by itself.
 fn launch_once(command: &mut Command, steps: &Steps) -> Result<f64, String> {
     let (stdout, _) = try_once(command)?;
-    let launch = stdout
-        .lines()
-        .find_map(|line| serde_json::from_str::<Launch>(line).ok())
-        .ok_or_else(|| "it printed no timings".to_owned())?;
+    let launch = timings(&stdout)?;
     record(steps, launch.steps_us);
     Ok(launch.total_us / 1000.0)
 }
@@ -239,7 +281,8 @@ fn all_steps(
     );
     for _ in 0..samples {
         let mut command = Command::new(limit);
-        command.arg("-t").arg(&place.workspace).arg("./true");
+        command.arg("-t").arg(place.stage.path().join("recipe"));
+        command.arg(&place.workspace).arg("./true");
         if let Ok((_, stderr)) = try_once(&mut command) {
             stderr
                 .lines()

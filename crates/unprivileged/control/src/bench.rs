@@ -1,7 +1,8 @@
 //! A launch by the spawner alone, for the benchmark: no policy, no record, nobody listening.
 use crate::pipeline::Ready;
+use crate::spawner::Spawner;
 use crate::streams::Streams;
-use bastle_contract::{Code, Fault, FromInit, FromSpawner, ToInit, socket};
+use bastle_contract::{Code, Fault, FromInit, FromSpawner, LaunchPlan, ToInit, socket};
 use std::os::fd::AsFd;
 use std::time::Instant;
 
@@ -17,12 +18,42 @@ pub struct Launched {
 /// Launches a prepared plan and waits for its end.
 pub fn launch_once(ready: Ready) -> Result<Launched, Fault> {
     let (plan, spawner) = ready.into_parts();
+    launch(&plan, spawner)
+}
+
+/// A prepared plan that is launched again and again, each time by a spawner that was not asked for anything yet.
+pub struct Repeated(LaunchPlan);
+
+impl Repeated {
+    /// Keeps the plan, and lets go of the spawner that waits for it.
+    #[must_use]
+    pub fn new(ready: Ready) -> Self {
+        Self(ready.into_parts().0)
+    }
+
+    /// From the first word to a spawner to the end of everything.
+    pub fn launch(&self) -> Result<Launched, Fault> {
+        let asked = Instant::now();
+        let spawner = Spawner::start()?;
+        spawner.facts()?;
+        let connected = since(asked);
+        let mut launched = launch(&self.0, spawner)?;
+        launched.total += connected;
+        launched.steps.push(("connect".to_owned(), connected));
+        Ok(launched)
+    }
+}
+
+fn since(instant: Instant) -> u64 {
+    u64::try_from(instant.elapsed().as_micros()).unwrap_or(u64::MAX)
+}
+
+fn launch(plan: &LaunchPlan, spawner: Spawner) -> Result<Launched, Fault> {
     let lost = |why: String| Fault::new(Code::FenceLost, "the launch did not come to its end", why);
     let (events, theirs) = socket::pair().map_err(|error| lost(error.to_string()))?;
     let (streams, ends) = Streams::open(plan.stdio)?;
     let started = Instant::now();
-    let since = |instant: Instant| u64::try_from(instant.elapsed().as_micros()).unwrap_or(u64::MAX);
-    spawner.launch(&plan, theirs.as_fd(), &[], &ends)?;
+    spawner.launch(plan, theirs.as_fd(), &[], &ends)?;
     drop((theirs, ends));
     // What tells of files is kept to the end, as by a run.
     let watched = match spawner.receive_with()? {

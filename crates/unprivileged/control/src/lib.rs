@@ -41,7 +41,7 @@ mod voice;
 pub mod workspaces;
 
 pub use afterwards::AFTERWARDS;
-pub use bench::{Launched, launch_once};
+pub use bench::{Launched, Repeated, launch_once};
 pub use egress::{Attendance, EGRESS_VERB, Egress, NetTotals, Rules, table_digest};
 pub use execute::Receipt;
 pub use interrupts::Interrupts;

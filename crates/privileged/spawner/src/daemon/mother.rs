@@ -9,12 +9,19 @@ use crate::Init;
 use crate::bounds::{Bounds, Caller};
 use bastle_contract::{Code, Fault, FromSpawner, seal, socket};
 use bastle_sys::clone::{Cloned, Namespaces, clone_into};
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+
+/// How long nothing may happen before those who wait are made up to their number: making one takes the processor from
+/// the run that was just asked for.
+const CALM: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 10_000_000,
+};
 
 /// The process.
 pub(super) struct Mother {
@@ -50,6 +57,8 @@ pub(super) enum End {
 
 /// What one round of waiting found.
 struct Ready {
+    /// Nothing, for a while.
+    calm: bool,
     front: bool,
     signals: bool,
     /// Places of workers that spoke or ended.
@@ -62,8 +71,9 @@ impl Mother {
     /// Serves until told to stop. Workers live on.
     pub(super) fn run(&mut self) -> io::Result<End> {
         self.refill();
+        let mut pause = None;
         loop {
-            let ready = self.wait()?;
+            let ready = self.wait(pause)?;
             // Words of workers before their end, and both before new ones come.
             for place in ready.workers.into_iter().rev() {
                 self.hear_worker(place)?;
@@ -79,12 +89,27 @@ impl Mother {
             if ready.front && !self.hear_front()? {
                 return Ok(End::FrontLost);
             }
-            // Off the path of whoever was just served.
-            self.refill();
+            // Off the path of whoever was just served, unless soon nobody would be left to serve.
+            pause = if ready.calm || self.waiting() * 2 < self.warm {
+                // Where that failed, it is tried again when something happens and not before.
+                self.refill();
+                None
+            } else {
+                (self.waiting() < self.warm).then_some(&CALM)
+            };
         }
     }
 
-    fn wait(&self) -> io::Result<Ready> {
+    /// How many workers wait.
+    fn waiting(&self) -> usize {
+        self.workers
+            .iter()
+            .filter(|worker| worker.ticket.is_none())
+            .count()
+    }
+
+    /// Waits until something happens, or for the pause.
+    fn wait(&self, pause: Option<&Timespec>) -> io::Result<Ready> {
         let mut waiting = vec![
             PollFd::new(&self.front, PollFlags::IN),
             PollFd::new(&self.signals, PollFlags::IN),
@@ -99,14 +124,16 @@ impl Mother {
                 .iter()
                 .map(|(_, adopted)| PollFd::new(&adopted.pidfd, PollFlags::IN)),
         );
-        match rustix::event::poll(&mut waiting, None) {
-            Ok(_) | Err(Errno::INTR) => {}
+        let calm = match rustix::event::poll(&mut waiting, pause) {
+            Ok(count) => count == 0,
+            Err(Errno::INTR) => false,
             Err(error) => return Err(error.into()),
-        }
+        };
         let is = |index: usize| waiting.get(index).is_some_and(|fd| !fd.revents().is_empty());
         let count = self.workers.len();
         let places = |from: usize, count: usize| (0..count).filter(|place| is(from + place)).collect();
         Ok(Ready {
+            calm,
             front: is(0),
             signals: is(1),
             workers: places(2, count),
@@ -201,8 +228,7 @@ impl Mother {
 
     /// As many as are to wait. Where none can be made now, those who ask are told why, and it is tried again then.
     fn refill(&mut self) {
-        let waiting = self.workers.iter().filter(|worker| worker.ticket.is_none());
-        for _ in waiting.count()..self.warm {
+        for _ in self.waiting()..self.warm {
             if let Err(error) = self.make() {
                 eprintln!("bastle: no worker can be made ahead: {error}");
                 return;

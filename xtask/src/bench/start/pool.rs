@@ -1,0 +1,163 @@
+//! A spawner daemon with workers that wait, and clients that launch one plan by it again and again.
+use super::{Launch, Place, timings};
+use crate::sh::{self, Failed};
+use serde_json::json;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+/// How long the daemon may take to serve, and a client to plan.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than the daemon waits before it makes up for workers that were used: nobody else's time is taken by that.
+const REFILLED: Duration = Duration::from_millis(40);
+/// How many wait.
+const WARM: &str = "8";
+
+/// The daemon; ends with this value.
+pub(super) struct Pool<'a> {
+    place: &'a Place,
+    bastle: PathBuf,
+    socket: PathBuf,
+    daemon: Child,
+}
+
+/// A client that has its plan and waits for the word.
+pub(super) struct Client {
+    child: Child,
+    word: ChildStdin,
+    said: BufReader<ChildStdout>,
+}
+
+impl<'a> Pool<'a> {
+    /// Starts the daemon for whoever calls, and waits until it serves.
+    pub(super) fn start(place: &'a Place, bastle: &Path) -> Result<Self, Failed> {
+        let root = place.stage.path();
+        let uid = sh::stdout_of(Command::new("id").arg("-u"))?;
+        let uid: u32 = uid
+            .trim()
+            .parse()
+            .map_err(|_| Failed::new("id -u", "does not answer with a number"))?;
+        let ceiling = json!({ "version": 1, "max_workers": 256, "callers": [{
+            "uid": uid, "roots": ["/"], "max_workers": 256, "rate": { "per_second": 10_000, "burst": 10_000 },
+        }] });
+        let ceiling = place.write("ceiling.json", &ceiling.to_string())?;
+        let (socket, told) = (root.join("run/spawner.sock"), root.join("notify.sock"));
+        let notify = UnixDatagram::bind(&told).map_err(Failed::io(told.display()))?;
+        notify
+            .set_read_timeout(Some(PATIENCE))
+            .map_err(Failed::io(told.display()))?;
+        let daemon = Command::new(bastle)
+            .args(["spawner", "--warm", WARM, "--socket"])
+            .arg(&socket)
+            .arg("--ceiling")
+            .arg(&ceiling)
+            .arg("--state")
+            .arg(root.join("spawner-state"))
+            .env("NOTIFY_SOCKET", &told)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(Failed::io("bastle spawner"))?;
+        let pool = Self {
+            place,
+            bastle: bastle.to_path_buf(),
+            socket,
+            daemon,
+        };
+        let mut word = [0; 64];
+        notify
+            .recv(&mut word)
+            .map_err(Failed::io("the spawner daemon is not ready"))?;
+        // Once before anything is measured: a pool that cannot launch has a reason, and no time.
+        pool.launch_once().map(|_| pool)
+    }
+
+    /// A client with a plan.
+    pub(super) fn client(&self, count: usize) -> Result<Client, Failed> {
+        let count = count.to_string();
+        let arguments = ["__bench-spawner", "--same-plan", "--count", &count, "--", "./true"];
+        let mut command = self.place.bastle(&self.bastle, &arguments)();
+        let mut child = command
+            .env("BASTLE_SPAWNER", &self.socket)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .map_err(Failed::io("bastle __bench-spawner"))?;
+        let lost = || Failed::new("bastle __bench-spawner", "it has no streams");
+        let word = child.stdin.take().ok_or_else(lost)?;
+        let said = child.stdout.take().ok_or_else(lost)?;
+        let mut client = Client {
+            child,
+            word,
+            said: BufReader::new(said),
+        };
+        let mut ready = String::new();
+        client
+            .said
+            .read_line(&mut ready)
+            .map_err(Failed::io("bastle __bench-spawner"))?;
+        if ready.contains("ready") {
+            Ok(client)
+        } else {
+            Err(Failed::new("bastle __bench-spawner", "it did not come to its plan"))
+        }
+    }
+
+    /// Waits until those who were used are made up for.
+    pub(super) fn settle(&self) {
+        std::thread::sleep(REFILLED);
+    }
+
+    /// One launch, from the first word to the daemon to the end of everything, in milliseconds.
+    pub(super) fn launch_once(&self) -> Result<f64, Failed> {
+        let mut client = self.client(1)?;
+        // Planning asked the daemon for what the host has: that worker is made up for before the clock runs.
+        self.settle();
+        client.go()?;
+        let launch = client.finish()?;
+        self.settle();
+        Ok(launch.total_us / 1000.0)
+    }
+}
+
+impl Client {
+    /// The word.
+    pub(super) fn go(&mut self) -> Result<(), Failed> {
+        self.word
+            .write_all(b"!")
+            .map_err(Failed::io("bastle __bench-spawner"))
+    }
+
+    /// Its end, and the first of its launches.
+    pub(super) fn finish(mut self) -> Result<Launch, Failed> {
+        let mut printed = String::new();
+        self.said
+            .read_to_string(&mut printed)
+            .map_err(Failed::io("bastle __bench-spawner"))?;
+        let status = self
+            .child
+            .wait()
+            .map_err(Failed::io("bastle __bench-spawner"))?;
+        if status.success() {
+            timings(&printed).map_err(|why| Failed::new("bastle __bench-spawner", why))
+        } else {
+            Err(Failed::new("bastle __bench-spawner", status.to_string()))
+        }
+    }
+}
+
+impl Drop for Pool<'_> {
+    fn drop(&mut self) {
+        // Told, it ends in order, and those of its workers that wait end with it.
+        let told = sh::stdout_of(Command::new("kill").args(["-TERM", &self.daemon.id().to_string()]));
+        if let Err(failed) = told {
+            eprintln!("xtask: the spawner daemon: {failed}");
+        } else if let Err(error) = self.daemon.wait() {
+            eprintln!("xtask: the spawner daemon: {error}");
+        }
+    }
+}
