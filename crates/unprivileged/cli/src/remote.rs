@@ -10,7 +10,7 @@ use bastle_contract::{Code, ExitCode, Fault, RunId};
 use bastle_control::backend::ExecRequest;
 use bastle_control::beside::{Ends, Finished, stay};
 use bastle_control::fleet::RunRecord;
-use bastle_control::live::{SessionEnd, SessionWish, session};
+use bastle_control::live::{Command, SessionEnd, SessionWish, session};
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Read, Write};
 use std::time::{Duration, Instant};
