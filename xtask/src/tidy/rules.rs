@@ -123,10 +123,19 @@ pub(super) const CRATES: &[CrateRule] = &[
         ],
     },
     CrateRule {
+        name: "mcp",
+        folder: "crates/unprivileged/mcp",
+        arrows: &[],
+        test_arrows: &[],
+        // The protocol alone, over the runtime and HTTP types that serve has already. aws-lc-rs: what a client carries for
+        // us is sealed. axum: the server of the conformance suite.
+        outside: &["aws-lc-rs", "axum", "bytes", "futures-util", "http", "proptest", "serde_json", "tokio"],
+    },
+    CrateRule {
         name: "serve",
         folder: "crates/unprivileged/serve",
         // policy and audit: questions about a policy and records of a run are answered by the crates that hold them.
-        arrows: &["contract", "control", "policy", "audit"],
+        arrows: &["contract", "control", "policy", "audit", "mcp"],
         test_arrows: &[],
         // One HTTP server and one client, both over the HTTP, TLS and runtime that egress has already. aws-lc-rs:
         // signatures of webhooks, by the library that TLS uses. jiff: times as RFC 3339 writes them.

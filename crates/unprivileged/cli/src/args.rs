@@ -28,6 +28,7 @@ use crate::commands::{
     logs::LogsArgs,
     ls::LsArgs,
     man::ManArgs,
+    mcp::McpArgs,
     policy::PolicyArgs,
     port::PortArgs,
     profile::ProfileArgs,
@@ -195,6 +196,8 @@ pub(crate) enum Command {
     Egress(EgressArgs),
     /// Run the daemon here: REST, WebSocket and events, on this machine only unless told otherwise
     Serve(ServeArgs),
+    /// Offer the daemon's runs as tools of the Model Context Protocol, on standard input and output
+    Mcp(McpArgs),
     /// Run the daemon that makes sandboxes for users that its ceiling names
     Spawner(SpawnerArgs),
     /// Keep secrets that agents never see

@@ -92,6 +92,7 @@ fn run(cli: Cli) -> u8 {
         Command::Audit(args) => commands::audit::run(args, &cx),
         Command::Explain(args) => commands::explain::run(args, &cx),
         Command::Completions(args) => commands::completions::run(&args, &cx),
+        Command::Mcp(args) => commands::mcp::run(&args, &cx),
         Command::Man(args) => commands::man::run(&args, &cx),
         Command::Version(args) => commands::version::run(&args, &cx),
         Command::BenchSpawner(args) => commands::bench_spawner::run(args, &cx),

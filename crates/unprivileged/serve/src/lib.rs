@@ -9,6 +9,7 @@ mod dto;
 mod errors;
 mod guard;
 mod json;
+pub mod mcp;
 mod metrics;
 pub mod openapi;
 mod options;

@@ -32,6 +32,7 @@ pub(crate) mod live;
 pub(crate) mod logs;
 pub(crate) mod ls;
 pub(crate) mod man;
+pub(crate) mod mcp;
 pub(crate) mod policy;
 pub(crate) mod port;
 pub(crate) mod profile;
@@ -118,6 +119,7 @@ pub(crate) fn format_of(command: &Command) -> Format {
         Command::Attach(_)
         | Command::Completions(_)
         | Command::Man(_)
+        | Command::Mcp(_)
         | Command::BenchPolicy(_)
         | Command::BenchSpawner(_)
         | Command::Spawner(_) => false,

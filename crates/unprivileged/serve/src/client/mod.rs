@@ -250,7 +250,7 @@ async fn whole(response: Response<Incoming>) -> Result<(StatusCode, Bytes), Faul
 }
 
 /// What the daemon refused, as faults.
-fn refusal(status: StatusCode, body: &[u8]) -> Vec<Fault> {
+pub(crate) fn refusal(status: StatusCode, body: &[u8]) -> Vec<Fault> {
     let Ok(problem) = serde_json::from_slice::<Problem>(body) else {
         return one(unexpected(&format!("status {status} without a reason")));
     };

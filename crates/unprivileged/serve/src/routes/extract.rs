@@ -35,19 +35,29 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
             _ => MOST_BODY,
         };
         let (parts, body) = request.into_parts();
-        let bytes = tokio::time::timeout(PATIENCE, Limited::new(body, most).collect())
-            .await
-            .map_err(|_| slow())?
-            .map_err(|error| too_large(error.as_ref(), most))?
-            .to_bytes();
-        if !bytes.is_empty() {
-            check_media(&parts.headers)?;
-        }
+        let bytes = read_body(&parts.headers, body, most).await?;
         let bytes = if bytes.is_empty() { &b"{}"[..] } else { &bytes };
         json::parse(bytes)
             .map(Self)
             .map_err(|wrong| Refusal::bad(wrong.to_string()))
     }
+}
+
+/// The bytes of a body that says it is JSON, within bounds of size and time.
+pub(crate) async fn read_body(
+    headers: &HeaderMap,
+    body: axum::body::Body,
+    most: usize,
+) -> Result<bytes::Bytes, Refusal> {
+    let bytes = tokio::time::timeout(PATIENCE, Limited::new(body, most).collect())
+        .await
+        .map_err(|_| slow())?
+        .map_err(|error| too_large(error.as_ref(), most))?
+        .to_bytes();
+    if !bytes.is_empty() {
+        check_media(headers)?;
+    }
+    Ok(bytes)
 }
 
 fn check_media(headers: &HeaderMap) -> Result<(), Refusal> {

@@ -18,7 +18,7 @@ mod spawn;
 mod streams;
 mod tokens;
 
-pub(crate) use extract::{Body, Params, PathOf};
+pub(crate) use extract::{Body, Params, PathOf, read_body};
 
 use crate::app::App;
 use crate::errors::Refusal;
@@ -28,7 +28,7 @@ use axum::handler::Handler;
 use axum::http::Method;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodFilter, MethodRouter, on};
-use bastle_contract::Code;
+use bastle_contract::{Code, Fault};
 use utoipa::openapi::path::{Parameter, ParameterIn};
 use utoipa::openapi::schema::Schema;
 use utoipa::openapi::{Ref, RefOr};
@@ -101,7 +101,7 @@ impl Route {
         }
     }
 
-    pub(super) fn get<H, T>(path: &'static str, need: Need, about: &'static str, handler: H) -> Self
+    pub(crate) fn get<H, T>(path: &'static str, need: Need, about: &'static str, handler: H) -> Self
     where
         H: Handler<T, App>,
         T: 'static,
@@ -109,7 +109,7 @@ impl Route {
         Self::new(Method::GET, path, need, about, handler)
     }
 
-    pub(super) fn post<H, T>(path: &'static str, need: Need, about: &'static str, handler: H) -> Self
+    pub(crate) fn post<H, T>(path: &'static str, need: Need, about: &'static str, handler: H) -> Self
     where
         H: Handler<T, App>,
         T: 'static,
@@ -117,7 +117,7 @@ impl Route {
         Self::new(Method::POST, path, need, about, handler)
     }
 
-    pub(super) fn put<H, T>(path: &'static str, need: Need, about: &'static str, handler: H) -> Self
+    pub(crate) fn put<H, T>(path: &'static str, need: Need, about: &'static str, handler: H) -> Self
     where
         H: Handler<T, App>,
         T: 'static,
@@ -125,7 +125,7 @@ impl Route {
         Self::new(Method::PUT, path, need, about, handler)
     }
 
-    pub(super) fn delete<H, T>(path: &'static str, need: Need, about: &'static str, handler: H) -> Self
+    pub(crate) fn delete<H, T>(path: &'static str, need: Need, about: &'static str, handler: H) -> Self
     where
         H: Handler<T, App>,
         T: 'static,
@@ -133,33 +133,33 @@ impl Route {
         Self::new(Method::DELETE, path, need, about, handler)
     }
 
-    pub(super) fn params<T: IntoParams>(mut self) -> Self {
+    pub(crate) fn params<T: IntoParams>(mut self) -> Self {
         self.params = T::into_params(|| Some(ParameterIn::Query));
         self
     }
 
-    pub(super) fn takes<T: ToSchema>(mut self) -> Self {
+    pub(crate) fn takes<T: ToSchema>(mut self) -> Self {
         self.takes = Some(Form::of::<T>());
         self
     }
 
-    pub(super) fn gives<T: ToSchema>(mut self) -> Self {
+    pub(crate) fn gives<T: ToSchema>(mut self) -> Self {
         self.gives = Gives::Json(Box::new(Form::of::<T>()));
         self
     }
 
-    pub(super) fn bytes(mut self, media: &'static str) -> Self {
+    pub(crate) fn bytes(mut self, media: &'static str) -> Self {
         self.gives = Gives::Bytes(media);
         self
     }
 
-    pub(super) fn upgrades(mut self) -> Self {
+    pub(crate) fn upgrades(mut self) -> Self {
         self.gives = Gives::Upgrade;
         self.status = 101;
         self
     }
 
-    pub(super) fn status(mut self, status: u16) -> Self {
+    pub(crate) fn status(mut self, status: u16) -> Self {
         self.status = status;
         self
     }
@@ -182,11 +182,21 @@ pub(crate) fn table() -> Vec<Route> {
     all.extend(policies::routes());
     all.extend(events::routes());
     all.extend(agents::routes());
+    all.extend(crate::mcp::routes());
     all
 }
 
 /// The router made from the table. What is not in it is not served.
-pub(crate) fn router(app: App) -> Router {
+///
+/// # Errors
+/// When the system has no random numbers.
+pub(crate) fn router(app: App) -> Result<Router, Fault> {
+    // Tools ask the same router as everybody else, one that has no tools itself.
+    let mcp = crate::mcp::Mcp::new(assembled(app.clone()), &app)?;
+    Ok(assembled(app).layer(axum::Extension(mcp)))
+}
+
+fn assembled(app: App) -> Router {
     let mut router: Router<App> = Router::new();
     for route in table() {
         let guarded = route

@@ -107,7 +107,7 @@ async fn run(
         None => (None, None),
     };
     let network = Serving {
-        router: routes::router(app.clone()),
+        router: routes::router(app.clone())?,
         crowd: Crowd::new(MOST_NETWORK),
         tls: seals,
         closing: closing.clone(),
