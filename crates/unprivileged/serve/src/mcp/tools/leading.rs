@@ -23,6 +23,12 @@ const SPAWN: &[Param] = &[
         "The profile that says which agent it is, e.g. claude, codex, opencode",
     ),
     may(
+        "driver",
+        Kind::Words(&["plain", "claude", "codex", "acp", "opencode", "none"]),
+        At::Body,
+        "How the agent is spoken to; as its profile says when left out",
+    ),
+    may(
         "argv",
         Kind::Texts(1024),
         At::Body,
@@ -84,7 +90,7 @@ const SPAWN: &[Param] = &[
         "open_input",
         Kind::Flag,
         At::Body,
-        "Keep its input open for whoever attaches",
+        "Keep its input open: a driven agent then waits for send_message when its turn ends, until terminate_worker",
     ),
     may(
         "key",

@@ -202,3 +202,57 @@ fn question() -> Value {
         &["id", "run", "hash", "text", "state"],
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mcp::schema::{check, request};
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_tool_is_an_operation_of_the_table() {
+        let served: BTreeSet<String> = crate::routes::table()
+            .iter()
+            .map(|route| format!("{} {}", route.method, route.path))
+            .collect();
+        let mut names = BTreeSet::new();
+        for tool in table() {
+            assert!(
+                served.contains(tool.operation),
+                "{}: {}",
+                tool.name,
+                tool.operation
+            );
+            assert!(names.insert(tool.name), "{} is there twice", tool.name);
+            let in_path = tool.params.iter().filter(|param| param.at == At::Path).count();
+            let wanted = usize::from(tool.operation.contains("{id}") && !matches!(tool.way, Way::Wait));
+            assert_eq!(in_path, wanted, "{}", tool.name);
+            let words = tool.words();
+            for name in ["inputSchema", "outputSchema"] {
+                assert_eq!(words[name]["type"], "object", "{}", tool.name);
+                jsonschema::validator_for(&words[name]).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn arguments_go_where_the_table_says_and_others_are_refused() {
+        let tool = table().find(|tool| tool.name == "read_output").unwrap();
+        let arguments = json!({ "worker": "a/../b", "since": 5, "stream": "errors" });
+        let arguments = arguments.as_object().unwrap();
+        check(tool.params, arguments).unwrap();
+        let rest = request(tool.operation, tool.params, arguments);
+        assert_eq!(rest.path, "/api/v1/runs/a%2F..%2Fb/logs?since=5&stream=errors");
+        for bad in [
+            json!({}),
+            json!({ "worker": null }),
+            json!({ "worker": 1 }),
+            json!({ "worker": "x".repeat(129) }),
+            json!({ "worker": "a", "since": -1 }),
+            json!({ "worker": "a", "stream": "both" }),
+            json!({ "worker": "a", "surprise": 1 }),
+        ] {
+            assert!(check(tool.params, bad.as_object().unwrap()).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,9 +1,13 @@
-//! The server of the protocol's conformance suite: its fixtures on our own desk and our own HTTP.
+//! The protocol's own conformance suite against our desk and our HTTP, with the fixtures it expects.
 //!
-//! For tests only. Listens on a free port of this machine, prints the address, and serves until its input ends.
+//! Every scenario that a revision requires must pass; what the suite runs besides (extensions, pending ones) is not
+//! counted, as the suite itself does not.
 #![forbid(unsafe_code)]
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
 mod fixtures;
+#[path = "../../../../../tests/mcp/suite.rs"]
+mod suite;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -14,31 +18,60 @@ use bastle_mcp::{Desk, Incoming, Limits, Reply, answer};
 use fixtures::Fixtures;
 use futures_util::StreamExt;
 use std::convert::Infallible;
-use std::io::Read;
 use std::sync::Arc;
 
 type Shared = (Arc<Desk<Fixtures>>, String);
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+#[test]
+fn every_scenario_that_a_revision_requires_passes() {
+    let suite = match suite::installed() {
+        Ok(suite) => suite,
+        Err(why) => return skip("every_scenario_that_a_revision_requires_passes", &why),
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
-        .build()?;
-    runtime.block_on(async {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-        let port = listener.local_addr()?.port();
-        let desk = Desk::new(Fixtures::default(), Limits::default()).map_err(|error| error.message)?;
-        let router = Router::new()
-            .fallback(serve)
-            .with_state((Arc::new(desk), format!(":{port}")));
-        println!("http://127.0.0.1:{port}/mcp");
-        let ended = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
-        tokio::select! {
-            served = std::future::IntoFuture::into_future(axum::serve(listener, router)) => served?,
-            read = ended => drop(read??),
-        }
-        Ok(())
-    })
+        .build()
+        .unwrap();
+    let listener = runtime
+        .block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))
+        .unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let desk = Desk::new(Fixtures::default(), Limits::default()).unwrap();
+    let router = Router::new()
+        .fallback(serve)
+        .with_state((Arc::new(desk), format!(":{port}")));
+    runtime.spawn(std::future::IntoFuture::into_future(axum::serve(
+        listener, router,
+    )));
+    let url = format!("http://127.0.0.1:{port}/mcp");
+    for revision in ["2026-07-28", "2025-11-25"] {
+        let results = std::env::temp_dir().join(format!("bastle-mcp-{}-{revision}", std::process::id()));
+        let mut command = suite.against(&url, &["--requirements", revision, "-o"]);
+        let ended = command.arg(&results).output().unwrap();
+        drop(std::fs::remove_dir_all(&results));
+        let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(ended.status.success(), "{revision}: {said}\n{errors}");
+        assert!(
+            said.contains("tools-call-with-progress: 2 passed, 0 failed"),
+            "{said}"
+        );
+    }
+}
+
+/// Counted as skipped, not as passed.
+fn skip(test: &str, reason: &str) {
+    use std::io::Write;
+    eprintln!("skipped: {test}: {reason}");
+    if let Some(list) = std::env::var_os("BASTLE_SKIPS") {
+        let mut file = std::fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(list)
+            .unwrap();
+        writeln!(file, "{test}: {reason}").unwrap();
+    }
 }
 
 /// Whether a name is one of this server's; what the daemon's own admission does for `/mcp`.
