@@ -118,6 +118,8 @@ pub(crate) fn launch(
     let settled = told
         .and_then(|()| admit::admit(frame, descriptors, bounds.as_ref()))
         .map(Admitted::into_plan)
+        // It goes on by itself while the binds are opened here.
+        .and_then(|plan| tell(&prepared.line, &ToChild::Admitted, &[]).map(|()| plan))
         .and_then(|plan| Group::create(&plan, &facts.cgroup).map(|group| (plan, group)));
     let (plan, group) = match settled {
         Ok(settled) => settled,

@@ -61,12 +61,12 @@ struct Prepared {
 pub fn enter(birth: Birth) -> ! {
     let mut steps = Steps::start();
     // Whatever went wrong is told once there is somebody to tell: control's line comes with the plan.
-    let ahead = ahead(&birth);
+    let mut ahead = ahead(&birth);
     let code = match receive_plan(&birth.line) {
         Ok(None) => 0,
         Ok(Some(parts)) => {
             steps.restart();
-            let outcome = match release(birth, parts) {
+            let outcome = match release(birth, parts, &mut ahead) {
                 Ok(Some((handover, sources))) => {
                     let carried =
                         ahead.and_then(|(root, filters)| run(&handover, root, &filters, sources, steps));
@@ -85,8 +85,11 @@ pub fn enter(birth: Birth) -> ! {
     bastle_sys::exec::exit(code)
 }
 
+/// What is there before a sandbox is released; or what went wrong with it.
+type Ahead = Result<(root::Unfilled, Filters), Fault>;
+
 /// Everything that no plan changes: done while the policy is still being read elsewhere.
-fn ahead(birth: &Birth) -> Result<(root::Unfilled, Filters), Fault> {
+fn ahead(birth: &Birth) -> Ahead {
     bastle_sys::fd::close_all_except(&[birth.line.as_raw_fd()]).step("closing descriptors", "close_range")?;
     rustix::thread::set_name(c"bastle-init").step("own name", "prctl")?;
     // Also for the agent's process, which is a copy of this one.
@@ -126,10 +129,21 @@ fn receive_plan(line: &OwnedFd) -> Result<Option<LaunchParts>, String> {
 }
 
 /// Waits for the binds and the word. `None`: the plan was not admitted, and the spawner has said why.
-fn release(birth: Birth, parts: LaunchParts) -> std::io::Result<Option<(Handover, Vec<OwnedFd>)>> {
+fn release(
+    birth: Birth,
+    parts: LaunchParts,
+    ahead: &mut Ahead,
+) -> std::io::Result<Option<(Handover, Vec<OwnedFd>)>> {
     let mut sources = Vec::new();
     loop {
         match socket::receive::<ToChild>(&birth.line)? {
+            // While the spawner opens the binds.
+            Some((ToChild::Admitted, _)) => {
+                let laid = ahead.as_mut().ok().map(|(root, _)| root.lay_out(&parts.plan));
+                if let Some(Err(fault)) = laid {
+                    *ahead = Err(fault);
+                }
+            }
             Some((ToChild::Sources, some)) => sources.extend(some),
             Some((ToChild::Release { fence, cgroups }, _)) => {
                 let LaunchParts {

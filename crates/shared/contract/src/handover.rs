@@ -27,9 +27,11 @@ pub enum ToChild {
     Mapped,
     /// The launch frame's own descriptors, unopened. The child reads the plan while the spawner admits it.
     Plan,
+    /// The plan is admitted: the child may lay out what of its root is its own, and nothing else yet.
+    Admitted,
     /// Some of the binds as detached mounts, in the order of the plan.
     Sources,
-    /// Admitted, and the child is in its cgroups: carry the plan out.
+    /// The child is in its cgroups and has the binds: carry the plan out.
     Release {
         /// What enforces it, for the statement.
         fence: String,

@@ -21,7 +21,7 @@ impl Baseline {
     /// Before the root and the cgroup namespace are replaced.
     pub(crate) fn before_root() -> Self {
         let host_root = std::fs::metadata("/").ok().map(|meta| (meta.dev(), meta.ino()));
-        let cgroups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let cgroups = super::text_of("/proc/self/cgroup");
         Self {
             cgroups,
             host_root,

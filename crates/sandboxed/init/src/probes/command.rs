@@ -43,7 +43,7 @@ fn filter(results: &mut Vec<ProbeResult>) {
     let observed = probe::by_number(libc::SYS_openat2, [0; 3]).map_or_else(name, |_| "succeeded".to_owned());
     let attempt = Probe::new(Guarantee::SyscallsFiltered, "openat2", "ENOSYS");
     results.push(attempt.judge(observed, &control));
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = super::text_of("/proc/self/status");
     let mode = status
         .lines()
         .find_map(|line| line.strip_prefix("Seccomp:"))

@@ -38,7 +38,7 @@ fn reads(plan: &LaunchPlan, baseline: &Baseline, results: &mut Vec<ProbeResult>)
     );
 
     let wanted: BTreeSet<&str> = plan.mounts.iter().map(|mount| mount.at.as_str()).collect();
-    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let table = super::text_of("/proc/self/mountinfo");
     let places: Vec<String> = table
         .lines()
         .filter_map(|line| line.split(' ').nth(4))

@@ -23,7 +23,7 @@ pub(super) fn no_new_privs(results: &mut Vec<ProbeResult>) {
 }
 
 pub(super) fn capabilities(baseline: &Baseline, results: &mut Vec<ProbeResult>) {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = super::text_of("/proc/self/status");
     let sets: Vec<&str> = status.lines().filter(|line| line.starts_with("Cap")).collect();
     let held: Vec<&&str> = sets
         .iter()

@@ -12,6 +12,7 @@ mod spaces;
 
 use bastle_contract::{Guarantee, Handover, ProbeResult, Verdict};
 use rustix::io::Errno;
+use std::io::Read;
 use std::os::fd::RawFd;
 
 pub(crate) use baseline::Baseline;
@@ -39,6 +40,17 @@ pub(crate) fn of_agent(handover: &Handover, baseline: &Baseline, own: RawFd) -> 
     // Last: egress starts beside the fence and has had the longest time by now.
     egress::probe(&plan.network, &mut results);
     results
+}
+
+/// The text of a file of `/proc`, empty where it cannot be read. These files have no size, so that a reader who begins
+/// with a small buffer asks many times.
+fn text_of(path: &str) -> String {
+    let mut bytes = Vec::with_capacity(8192);
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes));
+    match (read, String::from_utf8(bytes)) {
+        (Ok(_), Ok(text)) => text,
+        (Err(_), _) | (_, Err(_)) => String::new(),
+    }
 }
 
 /// A probe under construction.

@@ -59,7 +59,7 @@ fn network(results: &mut Vec<ProbeResult>) {
         Probe::new(Guarantee::NetConfined, "route to 192.0.2.1", "ENETUNREACH")
             .judge(outcome(result), &control),
     );
-    let table = std::fs::read_to_string("/proc/self/net/dev").unwrap_or_default();
+    let table = super::text_of("/proc/self/net/dev");
     let interfaces: Vec<&str> = table
         .lines()
         .skip(2)
@@ -120,7 +120,7 @@ fn processes(results: &mut Vec<ProbeResult>) {
 
 pub(super) fn identity(handover: &Handover, results: &mut Vec<ProbeResult>) {
     let identity = handover.identity;
-    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let map = super::text_of("/proc/self/uid_map");
     let map = map.split_whitespace().collect::<Vec<_>>().join(" ");
     let control = Control::new("the map can be read", !map.is_empty());
     let expected = format!("{} {} 1", identity.inside, identity.outside);
@@ -139,7 +139,7 @@ pub(super) fn identity(handover: &Handover, results: &mut Vec<ProbeResult>) {
 }
 
 fn cgroup_root(results: &mut Vec<ProbeResult>) {
-    let table = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let table = super::text_of("/proc/self/cgroup");
     let outside: Vec<&str> = table.lines().filter(|line| line.contains("/..")).collect();
     let observed = if outside.is_empty() {
         "none".to_owned()

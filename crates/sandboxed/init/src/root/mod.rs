@@ -31,6 +31,78 @@ const DEV: &str = "/dev";
 pub(crate) struct Unfilled {
     root: Root,
     scratch: scratch::Scratch,
+    laid: Laid,
+}
+
+/// How far a root is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Laid {
+    Nothing,
+    OwnParts,
+}
+
+impl Unfilled {
+    /// Makes the entries that are wholly the run's own: links, small files, scratch space, in the order of the plan. What
+    /// lies at or below a place where something of the host's will be has to wait for that.
+    pub(crate) fn lay_out(&mut self, plan: &LaunchPlan) -> Result<(), Fault> {
+        self.scratch
+            .limit(limit(plan, LimitKind::Disk), limit(plan, LimitKind::Inodes))?;
+        let hosts = places_of_hosts(&plan.mounts);
+        for entry in &plan.mounts {
+            if is_own(entry, &hosts) {
+                put_own(&self.root, &self.scratch, entry)?;
+            }
+        }
+        self.laid = Laid::OwnParts;
+        Ok(())
+    }
+}
+
+/// Where something is shown that the root does not have of itself.
+fn places_of_hosts(mounts: &[Mount]) -> Vec<&AbsPath> {
+    let shown = mounts.iter().filter(|mount| match mount.kind {
+        MountKind::Bind { .. } | MountKind::Overlay { .. } | MountKind::Again { .. } | MountKind::Mask => {
+            true
+        }
+        MountKind::Scratch { .. }
+        | MountKind::Proc
+        | MountKind::Dev
+        | MountKind::Symlink { .. }
+        | MountKind::File { .. }
+        | MountKind::Attached { .. } => false,
+    });
+    shown.map(|mount| &mount.at).collect()
+}
+
+/// Whether an entry can be made before anything of the host's is there. Attached files are large: they count as the
+/// run's memory, and wait until it is in its cgroup.
+fn is_own(entry: &Mount, hosts: &[&AbsPath]) -> bool {
+    let kind = match entry.kind {
+        MountKind::Scratch { .. } | MountKind::Symlink { .. } | MountKind::File { .. } => true,
+        MountKind::Bind { .. }
+        | MountKind::Overlay { .. }
+        | MountKind::Again { .. }
+        | MountKind::Proc
+        | MountKind::Dev
+        | MountKind::Attached { .. }
+        | MountKind::Mask => false,
+    };
+    kind && !hosts.iter().any(|host| entry.at.is_within(host))
+}
+
+fn put_own(root: &Root, scratch: &scratch::Scratch, Mount { at, kind }: &Mount) -> Result<(), Fault> {
+    match kind {
+        MountKind::Scratch { mode } => root.attach_dir(at, scratch.directory(*mode)?),
+        MountKind::Symlink { target } => root.symlink(at, target),
+        MountKind::File { contents } => root.file(at, contents.as_bytes()),
+        MountKind::Bind { .. }
+        | MountKind::Overlay { .. }
+        | MountKind::Again { .. }
+        | MountKind::Proc
+        | MountKind::Dev
+        | MountKind::Attached { .. }
+        | MountKind::Mask => Err("it is not the run's own").step("constructed root", at),
+    }
 }
 
 /// Makes the parts that no plan changes. The host's paths still resolve afterwards, but for the anchor's.
@@ -55,7 +127,11 @@ pub(crate) fn begin() -> Result<Unfilled, Fault> {
     let place = |path| AbsPath::new(path).step("constructed root", path);
     dev::mount(&root, &scratch, &place(DEV)?, nodes)?;
     proc::mount(&root, &place(PROC)?)?;
-    Ok(Unfilled { root, scratch })
+    Ok(Unfilled {
+        root,
+        scratch,
+        laid: Laid::Nothing,
+    })
 }
 
 /// Fills the root by the plan and makes it the only one. Afterwards no host path can be named. Gives back the listener
@@ -66,13 +142,20 @@ pub(crate) fn finish(
     made: Vec<OwnedFd>,
     attachments: Option<&OwnedFd>,
 ) -> Result<Option<OwnedFd>, Fault> {
-    let Unfilled { root, scratch } = unfilled;
+    let mut unfilled = unfilled;
+    if unfilled.laid == Laid::Nothing {
+        unfilled.lay_out(plan)?;
+    }
+    let Unfilled {
+        root,
+        scratch,
+        laid: _,
+    } = unfilled;
     let sources = if made.is_empty() {
         open_sources(&plan.mounts)?
     } else {
         made
     };
-    scratch.limit(limit(plan, LimitKind::Disk), limit(plan, LimitKind::Inodes))?;
     fill(&root, &scratch, &plan.mounts, Material { sources, attachments })?;
     let broker = crate::broker::listen(root.mount(), plan)?;
     if crate::hooks::enforces("read-only-root") {
@@ -127,7 +210,9 @@ fn fill(
     material: Material<'_>,
 ) -> Result<(), Fault> {
     let mut sources = material.sources.into_iter();
-    for Mount { at, kind } in mounts {
+    let hosts = places_of_hosts(mounts);
+    for entry in mounts.iter().filter(|entry| !is_own(entry, &hosts)) {
+        let Mount { at, kind } = entry;
         match kind {
             MountKind::Bind {
                 source,
@@ -146,15 +231,15 @@ fn fill(
                 root.attach_dir(at, overlay::make(root, scratch, layers)?)?;
             }
             MountKind::Again { of, access } => again(root, at, of, *access)?,
-            MountKind::Scratch { mode } => root.attach_dir(at, scratch.directory(*mode)?)?,
             // Made ahead, always there.
             MountKind::Proc if at.as_str() == PROC => {}
             MountKind::Dev if at.as_str() == DEV => {}
             MountKind::Proc | MountKind::Dev => {
                 return Err(format!("only {PROC} and {DEV} can be")).step("constructed root", at);
             }
-            MountKind::Symlink { target } => root.symlink(at, target)?,
-            MountKind::File { contents } => root.file(at, contents.as_bytes())?,
+            MountKind::Scratch { .. } | MountKind::Symlink { .. } | MountKind::File { .. } => {
+                put_own(root, scratch, entry)?
+            }
             MountKind::Attached { offset, length } => {
                 root.file(at, &attached(material.attachments, at, *offset, *length)?)?
             }

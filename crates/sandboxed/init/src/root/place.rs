@@ -118,9 +118,9 @@ impl Root {
             None => None,
         };
         let target = match made {
-            Some(target) => target,
+            Some(target) => Rc::new(target),
             None => match self.existing(at)? {
-                Some(target) => target,
+                Some(target) => Rc::new(target),
                 None => self.make_directory(at)?,
             },
         };
@@ -178,32 +178,41 @@ impl Root {
             return Ok(parent);
         }
         let parent = at.parent().ok_or("has no parent").step("mount point", at)?;
-        let directory = match self.existing(&parent)? {
-            Some(directory) => directory,
-            None => self.make_directory(&parent)?,
-        };
-        self.refuse_host(&directory, at)?;
+        match self.existing(&parent)? {
+            Some(directory) => {
+                self.refuse_host(&directory, at)?;
+                Ok(self.remember(parent, directory))
+            }
+            None => self.make_directory(&parent),
+        }
+    }
+
+    /// Keeps a directory of this run's own open.
+    fn remember(&self, at: AbsPath, directory: OwnedFd) -> Rc<OwnedFd> {
         let directory = Rc::new(directory);
-        self.open.borrow_mut().insert(parent, Rc::clone(&directory));
-        Ok(directory)
+        self.open.borrow_mut().insert(at, Rc::clone(&directory));
+        directory
     }
 
     /// Makes a directory and those above it, each only on a file system made for this run.
-    fn make_directory(&self, at: &AbsPath) -> Result<OwnedFd, Fault> {
-        let mut current = rustix::io::dup(&self.dir).step("mount point", at)?;
-        for name in at.as_str().split('/').filter(|name| !name.is_empty()) {
-            current = match open_below(&current, name) {
-                Ok(next) => next,
-                Err(Errno::NOENT) => {
-                    self.refuse_host(&current, at)?;
-                    rustix::fs::mkdirat(&current, name, Mode::from_raw_mode(0o755))
-                        .step("mount point", at)?;
-                    open_below(&current, name).step("mount point", at)?
-                }
-                Err(cause) => return Err(cause).step("mount point", at),
-            };
-        }
-        Ok(current)
+    fn make_directory(&self, at: &AbsPath) -> Result<Rc<OwnedFd>, Fault> {
+        let (above, name) = (at.parent(), at.name());
+        let parent = match above {
+            Some(above) => match self.open_parent(at) {
+                Some(parent) => parent,
+                None => match self.existing(&above)? {
+                    Some(parent) => {
+                        self.refuse_host(&parent, at)?;
+                        self.remember(above, parent)
+                    }
+                    None => self.make_directory(&above)?,
+                },
+            },
+            None => return Err("the root is there always").step("mount point", at),
+        };
+        rustix::fs::mkdirat(&*parent, name, Mode::from_raw_mode(0o755)).step("mount point", at)?;
+        let made = open_below(&parent, name).step("mount point", at)?;
+        Ok(self.remember(at.clone(), made))
     }
 
     /// Nothing may be created on a host file system: a mount point that is missing there is an error, not litter.
