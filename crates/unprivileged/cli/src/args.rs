@@ -69,6 +69,15 @@ Exit codes: 0 ok, 1 failed or denied, 2 usage, 3 not found, 10 would ask.
 #[derive(Debug, Parser)]
 #[command(name = "bastle", version, after_help = AFTER, subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) everywhere: Everywhere,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The options that every verb has.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Everywhere {
     /// When to use colour: auto, always or never
     #[arg(
         long,
@@ -82,8 +91,23 @@ pub(crate) struct Cli {
     /// The daemon that verbs speak to: unix:///PATH, https://HOST:PORT (before BASTLE_HOST and the context)
     #[arg(long, global = true, value_name = "ADDRESS", hide_short_help = true)]
     pub(crate) host: Option<String>,
+}
+
+/// The same with one verb: describing all of them takes longer than reading a policy, and only help and errors need it.
+#[derive(Debug, Parser)]
+#[command(name = "bastle")]
+struct RunAlone {
+    #[command(flatten)]
+    everywhere: Everywhere,
     #[command(subcommand)]
-    pub(crate) command: Command,
+    command: OnlyRun,
+}
+
+/// That verb.
+#[derive(Debug, Subcommand)]
+enum OnlyRun {
+    /// Run a command inside the fence
+    Run(RunArgs),
 }
 
 /// When to use colour.
@@ -230,6 +254,18 @@ pub(crate) enum Parsed {
 
 /// Reads the arguments. Usage errors end with 2, those of `run` with 125: there, 2 would be the agent's own code.
 pub(crate) fn parse(words: Vec<OsString>) -> Parsed {
+    // Where this fails, all verbs are described, and the same failure is told in full.
+    if verb(&words).is_some_and(|verb| verb == "run")
+        && let Ok(RunAlone {
+            everywhere,
+            command: OnlyRun::Run(args),
+        }) = RunAlone::try_parse_from(&words)
+    {
+        return Parsed::Command(Box::new(Cli {
+            everywhere,
+            command: Command::Run(args),
+        }));
+    }
     let mut command = Cli::command().color(color_of(&words));
     let read = command
         .try_get_matches_from_mut(&words)
@@ -332,6 +368,38 @@ mod tests {
         assert_eq!(code("--color never run --no-such-flag"), Some(125));
         assert_eq!(code("explain --no-such-flag run"), Some(2));
         assert_eq!(code("rnu"), Some(2));
+    }
+
+    #[test]
+    fn run_is_read_alone_as_it_is_read_among_all_verbs() {
+        for line in [
+            "run -- true",
+            "run true --json -- x",
+            "--color never run --quiet --net none -- ./true",
+            "--host unix:///x run --color always --json -d --tag a --tag b -- sh -c x",
+            "run --ro /a --rw b --hide c --env A=b --timeout 5s --mem 1GiB --dry-run-policy -- x --help",
+            "run --policy p --preset dev --allow-net a.example --deny-net b.example:1 --unprotect q -- x",
+            "run --learn=f -- x",
+            "run --help",
+            "run --no-such-flag -- x",
+            "run",
+            "run --net",
+            "run --quiet --quiet -- x",
+            "runs -- x",
+        ] {
+            let words = words(line);
+            let alone = RunAlone::try_parse_from(&words).ok().map(|read| {
+                let OnlyRun::Run(args) = read.command;
+                format!("{:?} {args:?}", read.everywhere)
+            });
+            let among_all = Cli::try_parse_from(&words)
+                .ok()
+                .and_then(|read| match read.command {
+                    Command::Run(args) => Some(format!("{:?} {args:?}", read.everywhere)),
+                    _ => None,
+                });
+            assert_eq!(alone, among_all, "{line}");
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub use commands::egress::{ServeStandalone, offer_standalone};
 
 pub use fs_client::fs_client;
 
-use args::{Cli, Command, Parsed};
+use args::{Cli, Command, Everywhere, Parsed};
 
 /// Runs the command line; returns the exit code.
 #[must_use]
@@ -33,7 +33,10 @@ pub fn main() -> u8 {
 }
 
 fn run(cli: Cli) -> u8 {
-    let Cli { color, host, command } = cli;
+    let Cli {
+        everywhere: Everywhere { color, host },
+        command,
+    } = cli;
     client::choose(host);
     let cx = context::Context::new(color);
     let format = commands::format_of(&command);
