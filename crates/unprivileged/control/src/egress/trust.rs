@@ -75,19 +75,33 @@ fn certificates(bundle: &str) -> Vec<Vec<u8>> {
         .collect()
 }
 
+/// What each letter of base64 stands for; 64 is skipped, 65 is no letter of it.
+const VALUES: [u8; 256] = {
+    let mut values = [65; 256];
+    let letters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut value = 0;
+    while value < letters.len() {
+        values[letters[value] as usize] = value as u8;
+        value += 1;
+    }
+    let skipped = b" \t\n\x0c\r=";
+    let mut index = 0;
+    while index < skipped.len() {
+        values[skipped[index] as usize] = 64;
+        index += 1;
+    }
+    values
+};
+
 fn base64(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() * 3 / 4);
     let (mut bits, mut held) = (0u32, 0u32);
-    for letter in text.bytes().filter(|b| !b.is_ascii_whitespace() && *b != b'=') {
-        let value = match letter {
-            b'A'..=b'Z' => letter - b'A',
-            b'a'..=b'z' => letter - b'a' + 26,
-            b'0'..=b'9' => letter - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        bits = bits << 6 | u32::from(value);
+    for letter in text.bytes() {
+        match VALUES[usize::from(letter)] {
+            64 => continue,
+            65.. => return None,
+            value => bits = bits << 6 | u32::from(value),
+        }
         held += 6;
         if held >= 8 {
             held -= 8;
