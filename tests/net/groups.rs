@@ -1,11 +1,12 @@
 //! Groups: `group:npm` and the like stand for what the person's package manager is configured with, and nothing that a
-//! project says changes that. Fetched by the real npm, pip and cargo from a registry of the lab.
-use crate::support::{Ended, Fence, Lab, Limit, for_each_identity, run, skip};
+//! project says changes that. Fetched by the real npm, pip, cargo and apt from a registry of the lab.
+use crate::support::{Ended, Fence, Identity, Lab, Limit, Output, for_each_identity, run, skip};
 use crate::world::{Scripts, host, world};
 use serde_json::json;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 const SLOW: Limit = Limit(Duration::from_secs(180));
@@ -272,5 +273,104 @@ fn the_group_apt_names_exactly_the_hosts_of_the_systems_sources() {
         }
         let output = apt.fence(lab).run(["true"]);
         assert_eq!(output.ended.code, 0, "{output:?}");
+    });
+}
+
+/// Fetches the lab's package with apt as a person in a project would who names the sources there.
+const APT_FETCH: &str = "mkdir -p state/lists/partial cache/archives/partial && : > state/status
+apt=\"apt-get -q -o Dir::Etc=$PWD/apt -o Dir::State=$PWD/state -o Dir::State::status=$PWD/state/status -o Dir::Cache=$PWD/cache\"
+apt=\"$apt -o Acquire::Languages=none -o Acquire::Retries=0 -o APT::Update::Error-Mode=any\"
+$apt update && $apt download lab-package && test \"$(dpkg-deb -f lab-package_1.0_all.deb Package)\" = lab-package
+echo status $?
+";
+
+/// A source of apt at `host`. The repository is not signed: whom to believe is the person's matter, where to go is ours.
+fn source_at(host: &str) -> String {
+    format!("deb [trusted=yes] http://{host}:{}/apt lab main\n", world().plain)
+}
+
+/// The same command on a machine whose sources of apt are in `etc`: only that process and its children see them.
+fn with_sources(etc: &Path, lab: &Lab, inner: &Command) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c"]);
+    command
+        .arg("mount --bind \"$0\" /etc/apt && exec \"$@\"")
+        .arg(etc);
+    let uid = lab.identity.uid();
+    command.arg("setpriv").args([
+        format!("--reuid={uid}"),
+        format!("--regid={uid}"),
+        "--clear-groups".to_owned(),
+    ]);
+    command.arg(inner.get_program()).args(inner.get_args());
+    command.env_clear();
+    for (name, value) in inner.get_envs() {
+        if let Some(value) = value {
+            command.env(name, value);
+        }
+    }
+    command.current_dir(inner.get_current_dir().expect("the workspace"));
+    command
+}
+
+#[test]
+fn apt_fetches_from_the_systems_sources_and_a_projects_list_widens_nothing() {
+    let test = "apt_fetches_from_the_systems_sources_and_a_projects_list_widens_nothing";
+    if !installed("apt-get", test) {
+        return;
+    }
+    for_each_identity(|lab| {
+        if lab.identity == Identity::Current {
+            return skip(test, "only root can show a process other sources of apt");
+        }
+        let (mirror, evil) = (host("mirror"), host("evil"));
+        let etc = lab.tools().join("apt");
+        std::fs::create_dir(&etc).expect("a fresh place");
+        std::fs::write(etc.join("sources.list"), source_at(&mirror)).expect("can be written");
+        let apt = Manager {
+            group: "apt",
+            ..CARGO
+        };
+        let plan = apt.fence(lab).flags(["--dry-run-policy", "--json"]);
+        let plan = run(&mut with_sources(&etc, lab, &plan.command(["true"])), b"", SLOW);
+        assert_eq!(plan.code, 0, "{plan:?}");
+        let place = format!("{mirror}:{}", world().plain);
+        assert!(plan.stdout.contains(&place), "the host is listed: {plan:?}");
+        let fetch = |from: &str| {
+            lab.project("apt/sources.list", &source_at(from));
+            let script = lab.project("fetch.sh", APT_FETCH);
+            let fence = apt.fence(lab);
+            let inner = fence.command(["sh", script.to_str().expect("UTF-8")]);
+            let ended = run(&mut with_sources(&etc, lab, &inner), b"", SLOW);
+            Output {
+                ended,
+                audit: fence.audit(),
+            }
+        };
+        let output = fetch(&evil);
+        let last = output.said().lines().last().unwrap_or_default();
+        assert!(last.starts_with("status ") && last != "status 0", "{output:?}");
+        assert!(
+            world().seen(&evil).is_empty(),
+            "the project's host was reached: {output:?}"
+        );
+        assert!(
+            !crate::world::codes(&output, &evil).is_empty(),
+            "and the denial is told: {output:?}"
+        );
+        // The same project with the system's source: the same command works.
+        let output = fetch(&mirror);
+        assert!(output.said().ends_with("status 0"), "control: {output:?}");
+        let asked = world().seen(&mirror);
+        assert!(
+            asked.iter().any(|request| request["path"]
+                .as_str()
+                .is_some_and(|path| path.ends_with(".deb"))),
+            "{asked:?}"
+        );
+        assert!(
+            asked.iter().all(|request| request["method"] == "GET"),
+            "{asked:?}"
+        );
     });
 }

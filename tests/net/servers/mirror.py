@@ -1,8 +1,9 @@
-"""Package registries of the lab: one package, as npm, pip and cargo fetch it. Everything is made in memory.
+"""Package registries of the lab: one package, as npm, pip, cargo and apt fetch it. Everything is made in memory.
 
     /npm/…     a packument and its tarball
     /pip/…     a simple index and a wheel
     /cargo/…   a sparse index and a crate
+    /apt/…     a repository without a signature, and a package
 """
 import base64
 import hashlib
@@ -33,11 +34,24 @@ def wheel():
     return whole.getvalue()
 
 
+def deb(control):
+    """A Debian package: an `ar` archive of three files."""
+    members = {"debian-binary": b"2.0\n", "control.tar.gz": tarball({"./control": control}),
+               "data.tar.gz": tarball({"./usr/share/lab-package/word": "from the lab\n"})}
+    whole = b"!<arch>\n"
+    for name, body in members.items():
+        whole += f"{name:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(body):<10}`\n".encode() + body + b"\n" * (len(body) % 2)
+    return whole
+
+
 NPM = tarball({"package/package.json": json.dumps({"name": "lab-package", "version": "1.0.0"}),
                "package/index.js": "module.exports = 'from the lab'\n"})
 WHEEL = wheel()
 CRATE = tarball({"lab-package-1.0.0/Cargo.toml": '[package]\nname = "lab-package"\nversion = "1.0.0"\nedition = "2021"\n',
                  "lab-package-1.0.0/src/lib.rs": ""})
+
+CONTROL = "Package: lab-package\nVersion: 1.0\nArchitecture: all\nMaintainer: lab <lab@lab.test>\nDescription: from the lab\n"
+DEB = deb(CONTROL)
 
 
 def npm(base, rest):
@@ -74,9 +88,18 @@ def cargo(base, rest):
     return None
 
 
+def apt(_base, rest):
+    if rest.startswith("dists/lab/main/binary-") and rest.endswith("/Packages"):
+        digest = hashlib.sha256(DEB).hexdigest()
+        return f"{CONTROL}Filename: pool/lab-package_1.0_all.deb\nSize: {len(DEB)}\nSHA256: {digest}\n\n".encode(), "text/plain"
+    if rest.endswith(".deb"):
+        return DEB, "application/octet-stream"
+    return None
+
+
 def answer(scheme, host, path):
     """Body and kind, or nothing where there is no such thing."""
     first, _, rest = path.strip("/").partition("/")
     if path.endswith("/"):
         rest += "/"
-    return {"npm": npm, "pip": pip, "cargo": cargo}[first](f"{scheme}://{host}", rest)
+    return {"npm": npm, "pip": pip, "cargo": cargo, "apt": apt}[first](f"{scheme}://{host}", rest)

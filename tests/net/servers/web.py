@@ -106,6 +106,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             "npm": self.packages,
             "pip": self.packages,
             "cargo": self.packages,
+            "apt": self.packages,
         }
         handler = known.get(first)
         if handler:
