@@ -79,9 +79,11 @@ fn by_bwrap(bwrap: &(dyn Fn() -> Command + Sync)) -> Result<f64, Failed> {
     let started = Instant::now();
     std::thread::scope(|scope| {
         let starters: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(|| several(bwrap))).collect();
-        starters
-            .into_iter()
-            .try_for_each(|starter| starter.join().map_err(|_| Failed::new("bwrap", "a starter died"))?)
+        starters.into_iter().try_for_each(|starter| {
+            starter
+                .join()
+                .map_err(|_| Failed::new("bwrap", "a starter died"))?
+        })
     })?;
     Ok(per_second(started))
 }

@@ -78,7 +78,14 @@ impl<'a> Pool<'a> {
     /// A client with a plan.
     pub(super) fn client(&self, count: usize) -> Result<Client, Failed> {
         let count = count.to_string();
-        let arguments = ["__bench-spawner", "--same-plan", "--count", &count, "--", "./true"];
+        let arguments = [
+            "__bench-spawner",
+            "--same-plan",
+            "--count",
+            &count,
+            "--",
+            "./true",
+        ];
         let mut command = self.place.bastle(&self.bastle, &arguments)();
         let mut child = command
             .env("BASTLE_SPAWNER", &self.socket)
@@ -103,7 +110,10 @@ impl<'a> Pool<'a> {
         if ready.contains("ready") {
             Ok(client)
         } else {
-            Err(Failed::new("bastle __bench-spawner", "it did not come to its plan"))
+            Err(Failed::new(
+                "bastle __bench-spawner",
+                "it did not come to its plan",
+            ))
         }
     }
 
@@ -138,10 +148,7 @@ impl Client {
         self.said
             .read_to_string(&mut printed)
             .map_err(Failed::io("bastle __bench-spawner"))?;
-        let status = self
-            .child
-            .wait()
-            .map_err(Failed::io("bastle __bench-spawner"))?;
+        let status = self.child.wait().map_err(Failed::io("bastle __bench-spawner"))?;
         if status.success() {
             timings(&printed).map_err(|why| Failed::new("bastle __bench-spawner", why))
         } else {

@@ -22,10 +22,26 @@ const LINKS: [(&str, &str); 5] = [
 /// Asks bastle for both. `bastle` makes a command of its arguments, in the workspace.
 pub(super) fn of(bastle: &dyn Fn(&[&str]) -> Command) -> Result<String, Failed> {
     let unusable = |what: &str, why: String| Failed::new(format!("recipe of the lower bound: {what}"), why);
-    let asked = ["run", "--net", "none", "--dry-run-policy", "--json", "--", "./true"];
+    let asked = [
+        "run",
+        "--net",
+        "none",
+        "--dry-run-policy",
+        "--json",
+        "--",
+        "./true",
+    ];
     let (text, _) = try_once(&mut bastle(&asked)).map_err(|why| unusable("plan", why))?;
     let shown: Value = serde_json::from_str(&text).map_err(|error| unusable("plan", error.to_string()))?;
-    let asked = ["run", "--quiet", "--net", "none", "--", "cat", "/proc/self/mountinfo"];
+    let asked = [
+        "run",
+        "--quiet",
+        "--net",
+        "none",
+        "--",
+        "cat",
+        "/proc/self/mountinfo",
+    ];
     let (mounts, _) = try_once(&mut bastle(&asked)).map_err(|why| unusable("mounts", why))?;
     write(&shown["plan"], &mounts, &|source| Path::new(source).is_dir()).ok_or_else(|| {
         let why = "it has an entry that is not known here".to_owned();
@@ -89,7 +105,11 @@ impl Recipe {
         match kind["type"].as_str()? {
             "symlink" => self.line(&["link", kind["target"].as_str()?, at]),
             // One line of it: how long it is does not matter to the kernel.
-            "file" => self.line(&["file", at, kind["contents"].as_str()?.lines().next().unwrap_or_default()]),
+            "file" => self.line(&[
+                "file",
+                at,
+                kind["contents"].as_str()?.lines().next().unwrap_or_default(),
+            ]),
             "scratch" => {
                 self.directory(at);
                 self.scratch(at, kind["mode"].as_u64()?);
@@ -197,7 +217,8 @@ mod tests {
             ],
             "landlock": [{ "path": "/tmp", "access": "read-write" }],
         });
-        let mounts = "5 4 0:1 / / ro - x\n6 5 0:1 /.mask/file /proc/keys ro - x\n7 5 0:2 /sys /proc/sys ro - x\n";
+        let mounts =
+            "5 4 0:1 / / ro - x\n6 5 0:1 /.mask/file /proc/keys ro - x\n7 5 0:2 /sys /proc/sys ro - x\n";
         let directories = |source: &str| source.ends_with("certs") || source.ends_with("w");
         let expected = [
             "link\tusr/bin\tbin",
