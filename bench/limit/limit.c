@@ -90,6 +90,10 @@ static struct {
 static int step_count;
 static int timing;
 
+/* Whoever called; in the new namespace these have no number until they are mapped. */
+static uid_t own_uid;
+static gid_t own_gid;
+
 static struct line {
     char *word[4];
     int tree;
@@ -362,8 +366,8 @@ static void take_identity(unsigned outside, int word) {
     char byte;
     if (outside == 0) {
         write_file("/proc/self/setgroups", "deny");
-        write_map("self", "uid_map", INSIDE, geteuid());
-        write_map("self", "gid_map", INSIDE, getegid());
+        write_map("self", "uid_map", INSIDE, own_uid);
+        write_map("self", "gid_map", INSIDE, own_gid);
         return;
     }
     if (read(word, &byte, 1) != 1) die("waiting for the maps");
@@ -411,7 +415,9 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: limit [-t] RECIPE WORKSPACE PROGRAM [ARGUMENT...]\n");
         return 125;
     }
-    unsigned outside = geteuid() == 0 ? FIRST_OUTSIDE + (unsigned)getpid() % 0x10000 : 0;
+    own_uid = geteuid();
+    own_gid = getegid();
+    unsigned outside = own_uid == 0 ? FIRST_OUTSIDE + (unsigned)getpid() % 0x10000 : 0;
     step("start");
     read_recipe(argv[1]);
     int word[2] = {-1, -1};
