@@ -317,3 +317,45 @@ fn pivot(root: &Root) -> Result<(), Fault> {
     rustix::process::umask(Mode::from_raw_mode(0o022));
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_at_or_below_a_place_of_the_hosts_is_not_laid_out_before_it_is_there() {
+        let at = |path: &str| AbsPath::new(path).unwrap();
+        let mount = |path: &str, kind: MountKind| Mount { at: at(path), kind };
+        let bind = |path: &str| MountKind::Bind {
+            source: at(path),
+            access: Access::ReadOnly,
+            owned: false,
+        };
+        let file = || MountKind::File {
+            contents: "x".to_owned(),
+        };
+        let link = || MountKind::Symlink {
+            target: "x".to_owned(),
+        };
+        let mounts = [
+            mount("/etc/hosts", file()),
+            mount("/srv", bind("/srv")),
+            mount("/srv/made", file()),
+            mount("/srv-too", link()),
+            mount("/tmp", MountKind::Scratch { mode: 0o1777 }),
+            mount("/tmp/work", bind("/tmp/work")),
+            mount("/tmp/work/link", link()),
+            mount("/tmp/hidden", MountKind::Mask),
+            mount("/tmp/hidden/below", MountKind::Scratch { mode: 0o700 }),
+            mount("/var/large", MountKind::Attached { offset: 0, length: 1 }),
+            mount("/proc", MountKind::Proc),
+        ];
+        let hosts = places_of_hosts(&mounts);
+        let own: Vec<&str> = mounts
+            .iter()
+            .filter(|entry| is_own(entry, &hosts))
+            .map(|entry| entry.at.as_str())
+            .collect();
+        assert_eq!(own, ["/etc/hosts", "/srv-too", "/tmp"]);
+    }
+}
