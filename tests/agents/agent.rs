@@ -1,0 +1,160 @@
+//! The agents: where each is, how it is started, what its tools are called.
+use crate::model::{Call, HOST};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Agent {
+    /// Claude Code.
+    Claude,
+    /// Codex.
+    Codex,
+    /// opencode.
+    Opencode,
+}
+
+/// What an agent's own permission layer is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asks {
+    /// To ask for nothing that the tests have it do: the fence is what holds.
+    Nothing,
+    /// To ask before it runs a command.
+    Commands,
+}
+
+/// Where `cargo xtask test` puts the agents; a marker beside them says that they are whole.
+fn place() -> PathBuf {
+    std::env::var_os("BASTLE_AGENTS").map_or_else(
+        || Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("agents"),
+        PathBuf::from,
+    )
+}
+
+/// The directory of all agents, or why there is none.
+pub(crate) fn installed() -> Result<PathBuf, String> {
+    let place = place();
+    match place.join("node_modules/.bin/claude").exists() {
+        true => Ok(place.canonicalize().map_err(|error| error.to_string())?),
+        false => Err(format!(
+            "the agents are not installed in {}: `cargo xtask test` does that",
+            place.display()
+        )),
+    }
+}
+
+impl Agent {
+    /// The name of its driver, and of its program.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Claude => "claude",
+            Self::Codex => "codex",
+            Self::Opencode => "opencode",
+        }
+    }
+
+    /// The variable in which it looks for its key.
+    pub(crate) fn key(self) -> &'static str {
+        match self {
+            Self::Claude => "ANTHROPIC_API_KEY",
+            Self::Codex | Self::Opencode => "LAB_KEY",
+        }
+    }
+
+    /// The header in which a model of its kind wants the key.
+    pub(crate) fn header(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Claude => ("x-api-key", "x-api-key: {}"),
+            Self::Codex | Self::Opencode => ("authorization", "Authorization: Bearer {}"),
+        }
+    }
+
+    /// The words that start it, with the model at this port.
+    pub(crate) fn words(self, installed: &Path, port: u16, asks: Asks) -> Vec<String> {
+        let program = installed.join("node_modules/.bin").join(self.name());
+        let mut words = vec![program.to_str().expect("UTF-8").to_owned()];
+        let mut add = |more: &[&str]| words.extend(more.iter().map(|word| (*word).to_owned()));
+        match self {
+            Self::Claude => {
+                add(&["-p", "--verbose", "--input-format", "stream-json"]);
+                add(&["--output-format", "stream-json", "--permission-prompt-tool", "stdio"]);
+                if asks == Asks::Nothing {
+                    add(&["--allowedTools", "Bash,Write,Edit"]);
+                }
+            }
+            Self::Codex => {
+                let provider = format!(
+                    "model_providers.lab={{name=\"lab\",base_url=\"https://{HOST}:{port}/v1\",env_key=\"LAB_KEY\",wire_api=\"responses\"}}"
+                );
+                add(&["app-server", "-c", "model=\"lab-model\"", "-c", "model_provider=\"lab\""]);
+                add(&["-c", &provider]);
+            }
+            Self::Opencode => add(&["acp"]),
+        }
+        words
+    }
+
+    /// Variables that it needs.
+    pub(crate) fn variables(self, port: u16, asks: Asks) -> Vec<(&'static str, String)> {
+        match self {
+            Self::Claude => vec![
+                ("ANTHROPIC_BASE_URL", format!("https://{HOST}:{port}")),
+                ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1".to_owned()),
+            ],
+            Self::Codex => Vec::new(),
+            Self::Opencode => {
+                let may = match asks {
+                    Asks::Nothing => "allow",
+                    Asks::Commands => "ask",
+                };
+                let model = json!({ "limit": { "context": 100_000, "output": 4096 }, "tool_call": true });
+                let config = json!({
+                    "autoupdate": false, "share": "disabled", "model": "lab/lab-model", "small_model": "lab/lab-model",
+                    "provider": { "lab": { "npm": "@ai-sdk/openai-compatible", "models": { "lab-model": model },
+                        "options": { "baseURL": format!("https://{HOST}:{port}/v1"), "apiKey": "{env:LAB_KEY}" } } },
+                    "permission": { "bash": may, "edit": "allow" },
+                });
+                vec![
+                    ("OPENCODE_CONFIG_CONTENT", config.to_string()),
+                    ("OPENCODE_DISABLE_MODELS_FETCH", "1".to_owned()),
+                    ("OPENCODE_DISABLE_AUTOUPDATE", "1".to_owned()),
+                ]
+            }
+        }
+    }
+
+    /// Its tool for something, and what that is told.
+    pub(crate) fn call(self, call: &Call) -> (String, Value) {
+        let (name, input) = match (self, call) {
+            (_, Call::Tool(name, input)) => return (name.clone(), input.clone()),
+            (Self::Claude, Call::Shell(command) | Call::ShellAsking(command)) => {
+                ("Bash", json!({ "command": command, "description": "a command" }))
+            }
+            (Self::Claude, Call::Write(path, text)) => {
+                ("Write", json!({ "file_path": path, "content": text }))
+            }
+            (Self::Codex, Call::Shell(command)) => ("exec_command", json!({ "cmd": command })),
+            (Self::Codex, Call::ShellAsking(command)) => (
+                "exec_command",
+                json!({ "cmd": command, "sandbox_permissions": "require_escalated",
+                    "justification": "the model wants it" }),
+            ),
+            // Its own tool takes patches; it is found inside as a command.
+            (Self::Codex, Call::Write(path, text)) => {
+                let lines: String = text.lines().map(|line| format!("+{line}\n")).collect();
+                let patch = format!("*** Begin Patch\n*** Add File: {path}\n{lines}*** End Patch\n");
+                (
+                    "exec_command",
+                    json!({ "cmd": format!("apply_patch <<'EOF'\n{patch}EOF\n") }),
+                )
+            }
+            (Self::Opencode, Call::Shell(command) | Call::ShellAsking(command)) => {
+                ("bash", json!({ "command": command, "description": "a command" }))
+            }
+            (Self::Opencode, Call::Write(path, text)) => {
+                ("write", json!({ "filePath": path, "content": text }))
+            }
+        };
+        (name.to_owned(), input)
+    }
+}
