@@ -19,7 +19,7 @@ pub(crate) enum Agent {
 pub(crate) enum Asks {
     /// To ask for nothing that the tests have it do: the fence is what holds.
     Nothing,
-    /// To ask before it runs a command.
+    /// To ask before it runs a command that could do harm.
     Commands,
 }
 
@@ -79,7 +79,7 @@ impl Agent {
                 add(&["-p", "--verbose", "--input-format", "stream-json"]);
                 add(&["--output-format", "stream-json", "--permission-prompt-tool", "stdio"]);
                 if asks == Asks::Nothing {
-                    add(&["--allowedTools", "Bash,Write,Edit"]);
+                    add(&["--dangerously-skip-permissions"]);
                 }
             }
             Self::Codex => {
@@ -112,7 +112,7 @@ impl Agent {
                     "autoupdate": false, "share": "disabled", "model": "lab/lab-model", "small_model": "lab/lab-model",
                     "provider": { "lab": { "npm": "@ai-sdk/openai-compatible", "models": { "lab-model": model },
                         "options": { "baseURL": format!("https://{HOST}:{port}/v1"), "apiKey": "{env:LAB_KEY}" } } },
-                    "permission": { "bash": may, "edit": "allow" },
+                    "permission": { "bash": may, "edit": "allow", "external_directory": may },
                 });
                 vec![
                     ("OPENCODE_CONFIG_CONTENT", config.to_string()),
@@ -127,18 +127,13 @@ impl Agent {
     pub(crate) fn call(self, call: &Call) -> (String, Value) {
         let (name, input) = match (self, call) {
             (_, Call::Tool(name, input)) => return (name.clone(), input.clone()),
-            (Self::Claude, Call::Shell(command) | Call::ShellAsking(command)) => {
+            (Self::Claude, Call::Shell(command)) => {
                 ("Bash", json!({ "command": command, "description": "a command" }))
             }
             (Self::Claude, Call::Write(path, text)) => {
                 ("Write", json!({ "file_path": path, "content": text }))
             }
             (Self::Codex, Call::Shell(command)) => ("exec_command", json!({ "cmd": command })),
-            (Self::Codex, Call::ShellAsking(command)) => (
-                "exec_command",
-                json!({ "cmd": command, "sandbox_permissions": "require_escalated",
-                    "justification": "the model wants it" }),
-            ),
             // Its own tool takes patches; it is found inside as a command.
             (Self::Codex, Call::Write(path, text)) => {
                 let lines: String = text.lines().map(|line| format!("+{line}\n")).collect();
@@ -148,7 +143,7 @@ impl Agent {
                     json!({ "cmd": format!("apply_patch <<'EOF'\n{patch}EOF\n") }),
                 )
             }
-            (Self::Opencode, Call::Shell(command) | Call::ShellAsking(command)) => {
+            (Self::Opencode, Call::Shell(command)) => {
                 ("bash", json!({ "command": command, "description": "a command" }))
             }
             (Self::Opencode, Call::Write(path, text)) => {

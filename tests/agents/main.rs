@@ -17,6 +17,8 @@
 mod support;
 
 mod agent;
+mod asking;
+mod injected;
 #[path = "../keep/kept.rs"]
 #[allow(dead_code)]
 mod kept;

@@ -15,11 +15,12 @@ fn edits_and_tests(test: &str, agent: Agent) {
     let Some(scene) = Scene::new(test, agent, script) else {
         return;
     };
-    let working = scene.start(Asks::Nothing, &[], &json!({}));
+    let working = scene.start(Asks::Nothing, &["--attended"], &json!({}));
     assert_eq!(working.ends(), 0, "{:#?}", working.kept.events());
     let turns = scene.model.turns();
     assert_eq!(turns.len(), 4, "{turns:#?}");
-    assert!(turns[3].body.to_string().contains("passed-42"), "{turns:#?}");
+    let results = turns[3].results();
+    assert!(results.len() == 3 && results[2].contains("passed-42"), "{results:#?}");
     // The key: the model got it with every request, and what the agent has in its place is another.
     let (header, _) = agent.header();
     for request in scene.model.requests() {
@@ -27,8 +28,7 @@ fn edits_and_tests(test: &str, agent: Agent) {
         assert!(sent.ends_with(KEY), "{request:?}");
         assert!(!request.body.to_string().contains(KEY), "the agent saw its key");
     }
-    let told = turns[1].body.to_string();
-    assert!(told.contains("key: sk-"), "a stand-in of the same shape: {told}");
+    assert!(results[0].contains("key: sk-"), "a stand-in of the same shape: {results:#?}");
     assert!(!working.record().contains(KEY));
     // The work: in the run's copy, not in the project.
     let diff = scene.verb(&["diff", &working.kept.name]).stdout;

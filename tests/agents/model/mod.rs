@@ -40,8 +40,6 @@ pub(crate) struct Turn {
 pub(crate) enum Call {
     /// A command of the shell.
     Shell(String),
-    /// The same, of which the agent must ask a person.
-    ShellAsking(String),
     /// A file with these contents.
     Write(String, String),
     /// A tool by its name.
@@ -118,6 +116,11 @@ impl Request {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_str())
+    }
+
+    /// What tools gave back so far, oldest first.
+    pub(crate) fn results(&self) -> Vec<String> {
+        wire::results(&self.body)
     }
 }
 

@@ -30,6 +30,20 @@ pub(super) fn aside(path: &str) -> Option<(&'static str, Vec<u8>)> {
     Some((JSON, answer.to_string().into_bytes()))
 }
 
+/// What tools gave back, in a request of any manner.
+pub(super) fn results(body: &Value) -> Vec<String> {
+    let messages = body["messages"].as_array().into_iter().flatten();
+    let blocks = messages.clone().filter_map(|message| message["content"].as_array());
+    let blocks = blocks.flatten().filter(|block| block["type"] == "tool_result");
+    let answers = messages.filter(|message| message["role"] == "tool");
+    let items = body["input"].as_array().into_iter().flatten();
+    let outputs = items.filter(|item| item["type"] == "function_call_output");
+    let told = blocks.chain(answers).map(|result| &result["content"]);
+    told.chain(outputs.map(|item| &item["output"]))
+        .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+        .collect()
+}
+
 /// Events under their names.
 fn named(events: &[Value]) -> Vec<u8> {
     let lines = events.iter().map(|event| {
