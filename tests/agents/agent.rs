@@ -34,7 +34,7 @@ fn place() -> PathBuf {
 /// The directory of all agents, or why there is none.
 pub(crate) fn installed() -> Result<PathBuf, String> {
     let place = place();
-    match place.join("node_modules/.bin/claude").exists() {
+    match place.join("whole").is_file() {
         true => Ok(place.canonicalize().map_err(|error| error.to_string())?),
         false => Err(format!(
             "the agents are not installed in {}: `cargo xtask test` does that",
@@ -89,7 +89,7 @@ impl Agent {
                 add(&["app-server", "-c", "model=\"lab-model\"", "-c", "model_provider=\"lab\""]);
                 add(&["-c", &provider]);
             }
-            Self::Opencode => add(&["acp"]),
+            Self::Opencode => add(&["acp", "--pure"]),
         }
         words
     }
@@ -109,7 +109,7 @@ impl Agent {
                 };
                 let model = json!({ "limit": { "context": 100_000, "output": 4096 }, "tool_call": true });
                 let config = json!({
-                    "autoupdate": false, "share": "disabled", "model": "lab/lab-model", "small_model": "lab/lab-model",
+                    "autoupdate": false, "share": "disabled", "snapshot": false, "model": "lab/lab-model", "small_model": "lab/lab-model",
                     "provider": { "lab": { "npm": "@ai-sdk/openai-compatible", "models": { "lab-model": model },
                         "options": { "baseURL": format!("https://{HOST}:{port}/v1"), "apiKey": "{env:LAB_KEY}" } } },
                     "permission": { "bash": may, "edit": "allow", "external_directory": may },

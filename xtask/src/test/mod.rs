@@ -2,6 +2,7 @@
 //!
 //! Every step runs even when an earlier one failed, so that one run tells everything; `--fail-fast` stops at
 //! the first. The last line is `N passed, N failed, N skipped`.
+mod agents;
 pub(crate) mod packages;
 pub(crate) mod stage;
 mod steps;

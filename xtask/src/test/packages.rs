@@ -90,6 +90,11 @@ const NEEDED: &[Package] = &[
         reason: "a client inside the fence that does not know about proxies",
     },
     Package {
+        name: "npm",
+        sign: "npm",
+        reason: "installs the agents that run inside the fence",
+    },
+    Package {
         name: "python3-pip",
         sign: "/usr/bin/pip",
         reason: "fetches from the lab's package index inside the fence",

@@ -1,7 +1,7 @@
 //! The steps of `cargo xtask test`, in order.
 use super::stage::Stage;
 use super::tally::{Selection, Tally, summary};
-use super::{Advisories, Options, Scope, packages, tools};
+use super::{Advisories, Options, Scope, agents, packages, tools};
 use crate::sh::{self, Ended, Failed};
 use std::path::PathBuf;
 use std::process::Command;
@@ -33,6 +33,7 @@ enum Kind {
     Deny(Advisories),
     Build { hooks: Hooks },
     UnitTests { filter: Option<String> },
+    Agents,
     DocTests,
     IntegrationTests { filter: Option<String> },
     Aarch64,
@@ -101,6 +102,7 @@ pub(super) fn plan(options: &Options) -> Vec<Step> {
                     filter: filter.clone(),
                 },
             ),
+            step("agents", Kind::Agents),
             step("integration tests", Kind::IntegrationTests { filter }),
         ]
     };
@@ -150,6 +152,10 @@ impl Step {
                 Selection::All,
             ),
             Kind::IntegrationTests { filter } => test(&["--package", "bastle"], filter, ledger),
+            Kind::Agents => Ok(match agents::ensure() {
+                Ok(()) => StepEnd::Passed,
+                Err(failed) => StepEnd::Skipped(format!("they cannot be installed: {failed}")),
+            }),
             Kind::Aarch64 => aarch64(),
             Kind::Fuzz => counted(&mut crate::fuzz::builtin_command(None)?, Selection::All),
         }
