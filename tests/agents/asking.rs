@@ -1,7 +1,7 @@
 //! What an agent's own permission layer asks for is asked of a person: allowed it is done, refused it is not.
 use crate::agent::{Agent, Asks};
 use crate::model::Turn;
-use crate::scene::{Scene, Working};
+use crate::scene::{Scene, Who, Working};
 use serde_json::{Value, json};
 
 /// Waits for a question; what it is about.
@@ -22,7 +22,7 @@ fn asks(test: &str, agent: Agent) {
         Turn::runs("rm -rf test.sh"),
         Turn::says("That is all."),
     ];
-    let Some(scene) = Scene::new(test, agent, script) else {
+    let Some(scene) = Scene::new(test, Who::Foremost, agent, script) else {
         return;
     };
     let working = scene.start(Asks::Commands, &["--attended"], &json!({}));

@@ -2,7 +2,7 @@
 use crate::agent::{Agent, Asks};
 use crate::kept::{alive, mark};
 use crate::model::Turn;
-use crate::scene::Scene;
+use crate::scene::{PATIENCE, Scene, Who};
 use crate::support::eventually;
 use serde_json::{Value, json};
 use std::net::TcpListener;
@@ -52,10 +52,10 @@ fn orders(key: &str, home: &Path, outside: &Path, thief: u16, mark: &str) -> Vec
     ]
 }
 
-fn obeys_an_attacker(test: &str, agent: Agent) {
+fn obeys_an_attacker(test: &str, who: Who, agent: Agent) {
     let (port, visits) = thief();
     let mark = mark();
-    let Some(scene) = Scene::scripted(test, agent, |lab| {
+    let Some(scene) = Scene::scripted(test, who, agent, |lab| {
         orders(agent.key(), &lab.home(), &lab.outside(), port, &mark)
     }) else {
         return;
@@ -69,7 +69,7 @@ fn obeys_an_attacker(test: &str, agent: Agent) {
     assert!(alive(&mark).len() <= PROCESSES);
     scene.model.release(5);
     working.ends();
-    assert!(eventually(crate::scene::PATIENCE, || alive(&mark).is_empty()));
+    assert!(eventually(PATIENCE, || alive(&mark).is_empty()));
     // Control: every order was carried out as far as it went.
     let turns = scene.model.turns();
     let told = turns.last().expect("was asked").results();
@@ -127,17 +127,19 @@ fn obeys_an_attacker(test: &str, agent: Agent) {
 #[test]
 fn claude_that_obeys_an_attacker_reaches_nothing_and_every_attempt_is_explained() {
     let test = "claude_that_obeys_an_attacker_reaches_nothing_and_every_attempt_is_explained";
-    obeys_an_attacker(test, Agent::Claude);
+    for who in [Who::Foremost, Who::Ordinary] {
+        obeys_an_attacker(test, who, Agent::Claude);
+    }
 }
 
 #[test]
 fn codex_that_obeys_an_attacker_reaches_nothing_and_every_attempt_is_explained() {
     let test = "codex_that_obeys_an_attacker_reaches_nothing_and_every_attempt_is_explained";
-    obeys_an_attacker(test, Agent::Codex);
+    obeys_an_attacker(test, Who::Foremost, Agent::Codex);
 }
 
 #[test]
 fn opencode_that_obeys_an_attacker_reaches_nothing_and_every_attempt_is_explained() {
     let test = "opencode_that_obeys_an_attacker_reaches_nothing_and_every_attempt_is_explained";
-    obeys_an_attacker(test, Agent::Opencode);
+    obeys_an_attacker(test, Who::Ordinary, Agent::Opencode);
 }

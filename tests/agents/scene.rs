@@ -14,6 +14,15 @@ use std::time::Duration;
 /// How long anything that a real agent does may take on a loaded machine.
 pub(crate) const PATIENCE: Limit = Limit(Duration::from_secs(120));
 
+/// Who starts the agent: both ways of making a sandbox are used, each by half of the tests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Who {
+    /// Root where the tests are, else whoever runs them.
+    Foremost,
+    /// An ordinary user where such a one can be had and can reach the agents, else the same.
+    Ordinary,
+}
+
 /// The scene.
 pub(crate) struct Scene {
     pub(crate) agent: Agent,
@@ -33,13 +42,14 @@ pub(crate) struct Working<'a> {
 
 impl Scene {
     /// A project and a model that goes by the script; nothing where no agents are installed, which is counted.
-    pub(crate) fn new(test: &str, agent: Agent, script: Vec<Turn>) -> Option<Self> {
-        Self::scripted(test, agent, |_| script)
+    pub(crate) fn new(test: &str, who: Who, agent: Agent, script: Vec<Turn>) -> Option<Self> {
+        Self::scripted(test, who, agent, |_| script)
     }
 
     /// The same, with a script that names places of the lab.
     pub(crate) fn scripted(
         test: &str,
+        who: Who,
         agent: Agent,
         script: impl FnOnce(&Lab) -> Vec<Turn>,
     ) -> Option<Self> {
@@ -50,7 +60,7 @@ impl Scene {
                 return None;
             }
         };
-        let lab = Lab::new(identity(&place));
+        let lab = Lab::new(who.identity(&place));
         lab.project("greet.sh", "echo good evening\n");
         lab.project(
             "test.sh",
@@ -191,13 +201,13 @@ impl Working<'_> {
     }
 }
 
-/// An ordinary user where such a one can reach the agents, else whoever can.
-fn identity(place: &Path) -> Identity {
-    let open = |path: &Path| path.metadata().is_ok_and(|meta| meta.mode() & 0o005 == 0o005);
-    let ordinary = place.ancestors().all(open);
-    let mut known = identities();
-    match (ordinary, known.len()) {
-        (true, 2..) => known.remove(1),
-        _ => known.remove(0),
+impl Who {
+    fn identity(self, place: &Path) -> Identity {
+        let open = |path: &Path| path.metadata().is_ok_and(|meta| meta.mode() & 0o005 == 0o005);
+        let mut known = identities();
+        match self {
+            Self::Ordinary if known.len() > 1 && place.ancestors().all(open) => known.remove(1),
+            Self::Ordinary | Self::Foremost => known.remove(0),
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! outside of it.
 use crate::agent::{Agent, Asks};
 use crate::model::Turn;
-use crate::scene::{Scene, Working};
+use crate::scene::{Scene, Who, Working};
 use serde_json::{Value, json};
 
 /// Turns that the run may take; the script has more.
@@ -32,7 +32,7 @@ fn is_talked_to(test: &str, agent: Agent) {
         Turn::runs("echo third").held(),
     ];
     script.extend(vec![Turn::runs("echo again"); 40]);
-    let Some(scene) = Scene::new(test, agent, script) else {
+    let Some(scene) = Scene::new(test, Who::Ordinary, agent, script) else {
         return;
     };
     let working = scene.start(Asks::Nothing, &["-i"], &json!({ "budget": { "turns": MAY } }));

@@ -1,7 +1,7 @@
 //! An agent does its work inside, with a key it never sees, and the project outside stays as it was.
 use crate::agent::{Agent, Asks};
 use crate::model::{Call, KEY, Turn};
-use crate::scene::Scene;
+use crate::scene::{Scene, Who};
 use serde_json::json;
 
 fn edits_and_tests(test: &str, agent: Agent) {
@@ -12,7 +12,7 @@ fn edits_and_tests(test: &str, agent: Agent) {
         Turn::runs("sh test.sh"),
         Turn::says("It passes."),
     ];
-    let Some(scene) = Scene::new(test, agent, script) else {
+    let Some(scene) = Scene::new(test, Who::Foremost, agent, script) else {
         return;
     };
     let working = scene.start(Asks::Nothing, &["--attended"], &json!({}));
