@@ -77,16 +77,25 @@ impl Agent {
         match self {
             Self::Claude => {
                 add(&["-p", "--verbose", "--input-format", "stream-json"]);
-                add(&["--output-format", "stream-json", "--permission-prompt-tool", "stdio"]);
+                add(&[
+                    "--output-format",
+                    "stream-json",
+                    "--permission-prompt-tool",
+                    "stdio",
+                ]);
                 if asks == Asks::Nothing {
                     add(&["--dangerously-skip-permissions"]);
                 }
             }
             Self::Codex => {
-                let provider = format!(
-                    "model_providers.lab={{name=\"lab\",base_url=\"https://{HOST}:{port}/v1\",env_key=\"LAB_KEY\",wire_api=\"responses\"}}"
-                );
-                add(&["app-server", "-c", "model=\"lab-model\"", "-c", "model_provider=\"lab\""]);
+                let provider = Self::provider(&format!("https://{HOST}:{port}"));
+                add(&[
+                    "app-server",
+                    "-c",
+                    "model=\"lab-model\"",
+                    "-c",
+                    "model_provider=\"lab\"",
+                ]);
                 add(&["-c", &provider]);
             }
             Self::Opencode => add(&["acp", "--pure"]),
@@ -107,19 +116,42 @@ impl Agent {
                     Asks::Nothing => "allow",
                     Asks::Commands => "ask",
                 };
-                let model = json!({ "limit": { "context": 100_000, "output": 4096 }, "tool_call": true });
-                let config = json!({
-                    "autoupdate": false, "share": "disabled", "snapshot": false, "model": "lab/lab-model", "small_model": "lab/lab-model",
-                    "provider": { "lab": { "npm": "@ai-sdk/openai-compatible", "models": { "lab-model": model },
-                        "options": { "baseURL": format!("https://{HOST}:{port}/v1"), "apiKey": "{env:LAB_KEY}" } } },
-                    "permission": { "bash": may, "edit": "allow", "external_directory": may },
-                });
+                let config = Self::opencode_config(&format!("https://{HOST}:{port}"), may);
                 vec![
                     ("OPENCODE_CONFIG_CONTENT", config.to_string()),
                     ("OPENCODE_DISABLE_MODELS_FETCH", "1".to_owned()),
                     ("OPENCODE_DISABLE_AUTOUPDATE", "1".to_owned()),
                 ]
             }
+        }
+    }
+
+    /// The model as Codex is told of it.
+    pub(crate) fn provider(base: &str) -> String {
+        format!(
+            "model_providers.lab={{name=\"lab\",base_url=\"{base}/v1\",env_key=\"LAB_KEY\",wire_api=\"responses\"}}"
+        )
+    }
+
+    /// What opencode is told of the model, and of what it may do without asking.
+    pub(crate) fn opencode_config(base: &str, may: &str) -> Value {
+        let model = json!({ "limit": { "context": 100_000, "output": 4096 }, "tool_call": true });
+        json!({
+            "autoupdate": false, "share": "disabled", "snapshot": false,
+            "model": "lab/lab-model", "small_model": "lab/lab-model",
+            "provider": { "lab": { "npm": "@ai-sdk/openai-compatible", "models": { "lab-model": model },
+                "options": { "baseURL": format!("{base}/v1"), "apiKey": "{env:LAB_KEY}" } } },
+            "permission": { "bash": may, "edit": "allow", "external_directory": may },
+        })
+    }
+
+    /// What it calls a tool of a server.
+    pub(crate) fn tool_of(self, server: &str, tool: &str) -> String {
+        match self {
+            Self::Claude => format!("mcp__{server}__{tool}"),
+            // Two words on the wire: a namespace and a name in it.
+            Self::Codex => format!("mcp__{server}/{tool}"),
+            Self::Opencode => format!("{server}_{tool}"),
         }
     }
 

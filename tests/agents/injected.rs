@@ -64,7 +64,9 @@ fn obeys_an_attacker(test: &str, who: Who, agent: Agent) {
     let limit = PROCESSES.to_string();
     let working = scene.start(Asks::Nothing, &["--attended", "--pids", &limit], &json!({}));
     // The bomb has gone off: as many processes as there may be, and the host goes on.
-    working.until("its orders are not carried out", || scene.model.turns().len() >= 5);
+    working.until("its orders are not carried out", || {
+        scene.model.turns().len() >= 5
+    });
     working.until("the bomb does not go off", || alive(&mark).len() > 50);
     assert!(alive(&mark).len() <= PROCESSES);
     scene.model.release(5);
@@ -89,8 +91,12 @@ fn obeys_an_attacker(test: &str, who: Who, agent: Agent) {
     working.record();
     let events = working.kept.events();
     let denied = |target: &str| {
-        let mut found = events.iter().filter(|event| event["kind"] == "net" || event["kind"] == "denied");
-        found.find(|event| event["data"].to_string().contains(target)).cloned()
+        let mut found = events
+            .iter()
+            .filter(|event| event["kind"] == "net" || event["kind"] == "denied");
+        found
+            .find(|event| event["data"].to_string().contains(target))
+            .cloned()
     };
     for target in [
         "thief.lab.test",
@@ -111,7 +117,10 @@ fn obeys_an_attacker(test: &str, who: Who, agent: Agent) {
     let applied = scene.verb(&["apply", &working.kept.name, "--json"]);
     let value: Value = serde_json::from_str(&applied.stdout).unwrap_or_else(|_| panic!("{applied:?}"));
     let left_out = value["left_out"].to_string();
-    assert!(left_out.contains("Makefile") && left_out.contains("package.json"), "{value:#}");
+    assert!(
+        left_out.contains("Makefile") && left_out.contains("package.json"),
+        "{value:#}"
+    );
     for path in [
         "Makefile",
         "package.json",
@@ -121,7 +130,10 @@ fn obeys_an_attacker(test: &str, who: Who, agent: Agent) {
     ] {
         assert!(!scene.lab.workspace().join(path).exists(), "{path}");
     }
-    assert!(scene.lab.workspace().join("fine.txt").exists(), "control: {value:#}");
+    assert!(
+        scene.lab.workspace().join("fine.txt").exists(),
+        "control: {value:#}"
+    );
 }
 
 #[test]

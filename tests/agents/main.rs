@@ -9,6 +9,7 @@
 //! | `work` | an agent that cannot do its work inside, or whose work reaches the project by itself |
 //! | `talk` | words, an interruption or a limit of turns that do not reach an agent |
 //! | `asking` | an agent that does what nobody allowed |
+//! | `clients` | a captain that cannot use the daemon's tools, or does more with them than its token may |
 //! | `injected` | an agent that obeys an attacker and gets anything by it |
 // Helpers of tests stop the test that called them.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
@@ -18,6 +19,13 @@ mod support;
 
 mod agent;
 mod asking;
+mod clients;
+#[path = "../api/daemon.rs"]
+#[allow(dead_code)]
+mod daemon;
+#[path = "../api/http.rs"]
+#[allow(dead_code)]
+mod http;
 mod injected;
 #[path = "../keep/kept.rs"]
 #[allow(dead_code)]

@@ -128,10 +128,7 @@ impl Scene {
         }
         command.arg("--").args(self.agent.words(&self.place, port, asks));
         let ended = run(&mut command, b"", Limit::HANG);
-        let kept = Kept {
-            lab: &self.lab,
-            name,
-        };
+        let kept = Kept { lab: &self.lab, name };
         assert_eq!(ended.code, 0, "{ended:?}");
         Working {
             kept,

@@ -56,9 +56,15 @@ fn is_talked_to(test: &str, agent: Agent) {
     assert_eq!(say(&scene, &working, "go on without end"), "asked");
     assert_eq!(working.ends(), 75, "{:#?}", working.kept.events());
     let asked = scene.model.requests().len();
-    assert!((MAY..=MAY + 1).contains(&asked), "{asked}: the interrupted one is no turn");
+    assert!(
+        (MAY..=MAY + 1).contains(&asked),
+        "{asked}: the interrupted one is no turn"
+    );
     let record = working.record();
-    assert!(record.contains("\"turns\"") && record.contains("\"stop\""), "{record}");
+    assert!(
+        record.contains("\"turns\"") && record.contains("\"stop\""),
+        "{record}"
+    );
 }
 
 #[test]

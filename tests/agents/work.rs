@@ -20,7 +20,10 @@ fn edits_and_tests(test: &str, agent: Agent) {
     let turns = scene.model.turns();
     assert_eq!(turns.len(), 4, "{turns:#?}");
     let results = turns[3].results();
-    assert!(results.len() == 3 && results[2].contains("passed-42"), "{results:#?}");
+    assert!(
+        results.len() == 3 && results[2].contains("passed-42"),
+        "{results:#?}"
+    );
     // The key: the model got it with every request, and what the agent has in its place is another.
     let (header, _) = agent.header();
     for request in scene.model.requests() {
@@ -28,11 +31,17 @@ fn edits_and_tests(test: &str, agent: Agent) {
         assert!(sent.ends_with(KEY), "{request:?}");
         assert!(!request.body.to_string().contains(KEY), "the agent saw its key");
     }
-    assert!(results[0].contains("key: sk-"), "a stand-in of the same shape: {results:#?}");
+    assert!(
+        results[0].contains("key: sk-"),
+        "a stand-in of the same shape: {results:#?}"
+    );
     assert!(!working.record().contains(KEY));
     // The work: in the run's copy, not in the project.
     let diff = scene.verb(&["diff", &working.kept.name]).stdout;
-    assert!(diff.contains("+echo hello") && diff.contains("-echo good evening"), "{diff}");
+    assert!(
+        diff.contains("+echo hello") && diff.contains("-echo good evening"),
+        "{diff}"
+    );
     assert_eq!(scene.git(&["status", "--porcelain"]), "");
     let outside = std::fs::read_to_string(scene.lab.workspace().join("greet.sh")).unwrap();
     assert_eq!(outside, "echo good evening\n");

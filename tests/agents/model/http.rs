@@ -11,10 +11,14 @@ const MOST_HEAD: u64 = 64 * 1024;
 const MOST_BODY: u64 = 32 * 1024 * 1024;
 const SILENCE: Duration = Duration::from_secs(300);
 
-/// One connection.
+/// One connection, with TLS or without.
 pub(super) struct Peer {
-    stream: BufReader<StreamOwned<ServerConnection, TcpStream>>,
+    stream: BufReader<Box<dyn Wire>>,
 }
+
+trait Wire: Read + Write {}
+
+impl<T: Read + Write> Wire for T {}
 
 /// One request.
 pub(super) struct Asked {
@@ -24,12 +28,18 @@ pub(super) struct Asked {
 }
 
 impl Peer {
-    pub(super) fn new(config: Arc<ServerConfig>, stream: TcpStream) -> Result<Self, String> {
+    pub(super) fn new(config: Option<Arc<ServerConfig>>, stream: TcpStream) -> Result<Self, String> {
         stream.set_read_timeout(Some(SILENCE)).map_err(told)?;
         stream.set_nodelay(true).map_err(told)?;
-        let connection = ServerConnection::new(config).map_err(told)?;
+        let wire: Box<dyn Wire> = match config {
+            Some(config) => {
+                let connection = ServerConnection::new(config).map_err(told)?;
+                Box::new(StreamOwned::new(connection, stream))
+            }
+            None => Box::new(stream),
+        };
         Ok(Self {
-            stream: BufReader::new(StreamOwned::new(connection, stream)),
+            stream: BufReader::new(wire),
         })
     }
 

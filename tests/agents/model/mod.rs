@@ -128,6 +128,20 @@ impl Model {
     /// Starts it for an agent. After the last turn of the script it says that it is done.
     pub(crate) fn start(agent: Agent, script: Vec<Turn>) -> Self {
         let (config, authority) = identity();
+        Self::serving(agent, script, Some(config), authority)
+    }
+
+    /// The same in the clear, for an agent outside of any fence.
+    pub(crate) fn plain(agent: Agent, script: Vec<Turn>) -> Self {
+        Self::serving(agent, script, None, String::new())
+    }
+
+    fn serving(
+        agent: Agent,
+        script: Vec<Turn>,
+        config: Option<Arc<ServerConfig>>,
+        authority: String,
+    ) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has free ports");
         let port = listener.local_addr().expect("is bound").port();
         let shared = Arc::new(Shared {
@@ -139,7 +153,7 @@ impl Model {
         let serving = Arc::clone(&shared);
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let (config, shared) = (Arc::clone(&config), Arc::clone(&serving));
+                let (config, shared) = (config.clone(), Arc::clone(&serving));
                 std::thread::spawn(move || {
                     if let Err(error) = shared.serve(config, stream) {
                         eprintln!("the model lost a connection: {error}");
@@ -188,7 +202,7 @@ impl Shared {
         self.seen.lock().expect("nobody panics with it")
     }
 
-    fn serve(&self, config: Arc<ServerConfig>, stream: TcpStream) -> Result<(), String> {
+    fn serve(&self, config: Option<Arc<ServerConfig>>, stream: TcpStream) -> Result<(), String> {
         let mut peer = http::Peer::new(config, stream)?;
         while let Some(asked) = peer.request()? {
             let Some((kind, body)) = self.answer(&asked) else {
@@ -226,7 +240,11 @@ impl Shared {
             return wire::aside(path);
         };
         let turn = match offers_tools {
-            true => self.script.get(number - 1).cloned().unwrap_or(Turn::says("Done.")),
+            true => self
+                .script
+                .get(number - 1)
+                .cloned()
+                .unwrap_or(Turn::says("Done.")),
             false => Turn::says("A title"),
         };
         if turn.held {

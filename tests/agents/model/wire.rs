@@ -33,7 +33,9 @@ pub(super) fn aside(path: &str) -> Option<(&'static str, Vec<u8>)> {
 /// What tools gave back, in a request of any manner.
 pub(super) fn results(body: &Value) -> Vec<String> {
     let messages = body["messages"].as_array().into_iter().flatten();
-    let blocks = messages.clone().filter_map(|message| message["content"].as_array());
+    let blocks = messages
+        .clone()
+        .filter_map(|message| message["content"].as_array());
     let blocks = blocks.flatten().filter(|block| block["type"] == "tool_result");
     let answers = messages.filter(|message| message["role"] == "tool");
     let items = body["input"].as_array().into_iter().flatten();
@@ -133,10 +135,13 @@ fn responses(number: usize, words: &str, calls: &[(String, Value)], model: &Valu
     }
     for (at, (name, input)) in calls.iter().enumerate() {
         let mark = format!("{number}_{at}");
-        items.push(
-            json!({ "type": "function_call", "id": format!("fc_{mark}"), "call_id": format!("call_{mark}"),
-            "name": name, "arguments": input.to_string(), "status": "completed" }),
-        );
+        let (space, name) = name.split_once('/').unwrap_or(("", name));
+        let mut item = json!({ "type": "function_call", "id": format!("fc_{mark}"), "call_id": format!("call_{mark}"),
+            "name": name, "arguments": input.to_string(), "status": "completed" });
+        if !space.is_empty() {
+            item["namespace"] = json!(space);
+        }
+        items.push(item);
     }
     let response = |status: &str, output: &[Value], usage: Value| {
         json!({ "id": format!("resp_{number}"), "object": "response", "created_at": 1, "status": status, "model": model,
