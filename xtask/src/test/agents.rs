@@ -73,7 +73,13 @@ fn install(place: &Path) -> Result<(), Failed> {
     let npm = sh::which("npm").ok_or_else(|| Failed::new("npm", "it is not on PATH"))?;
     let mut command = Command::new(npm);
     command
-        .args(["install", "--no-audit", "--no-fund", "--loglevel=error", "--prefix"])
+        .args([
+            "install",
+            "--no-audit",
+            "--no-fund",
+            "--loglevel=error",
+            "--prefix",
+        ])
         .arg(place)
         .args(wanted(AGENTS).lines())
         .current_dir(place);
