@@ -90,6 +90,12 @@ fn a_worker_of_another_prefix_does_not_exist() {
             text(&result).replace(worker, "NAME")
         };
         assert_eq!(
+            call("othe"),
+            call("nobody-c"),
+            "{tool}: nor by a beginning of its name"
+        );
+        assert_eq!(call("other-x"), call("nobody-c"), "{tool}: nor by a name near it");
+        assert_eq!(
             call("other-b"),
             call("nobody-c"),
             "{tool}: the same words as for one that is not there"

@@ -144,7 +144,7 @@ fn every_tool_does_its_one_operation_and_answers_in_the_form_it_announced() {
     let changes = all.call("diff", json!({ "worker": "maker" }));
     assert_eq!(changes["changes"].as_array().map(Vec::len), Some(2), "{changes}");
     let dry = all.call("apply", json!({ "worker": "maker", "dry_run": true }));
-    assert_eq!(dry["paths"], json!(["d/e", "made.txt"]));
+    assert_eq!(dry["paths"], json!(["d", "d/e", "made.txt"]));
     assert!(!daemon.root.join("ws/made.txt").exists(), "dry means dry");
     all.call("apply", json!({ "worker": "maker" }));
     assert_eq!(

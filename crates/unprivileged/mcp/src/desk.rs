@@ -81,11 +81,11 @@ impl<F: Face> Desk<F> {
     pub(crate) fn begin(self: &Arc<Self>, caller: &str) -> Result<AtWork<F>, RpcError> {
         let mut kept = self.kept();
         let all: usize = kept.at_work.values().sum();
-        let own = kept.at_work.entry(caller.to_owned()).or_default();
-        if all >= self.limits.in_all || *own >= self.limits.per_caller {
+        let own = kept.at_work.get(caller).copied().unwrap_or(0);
+        if all >= self.limits.in_all || own >= self.limits.per_caller {
             return Err(RpcError::busy());
         }
-        *own += 1;
+        kept.at_work.insert(caller.to_owned(), own + 1);
         Ok(AtWork {
             desk: Arc::clone(self),
             caller: caller.to_owned(),
@@ -190,7 +190,7 @@ impl<F: Face> Desk<F> {
         };
         match filter.get("resourceSubscriptions") {
             None => {}
-            Some(Value::Array(uris)) if uris.len() <= 64 => {
+            Some(Value::Array(uris)) if uris.len() <= 16 => {
                 for uri in uris {
                     let uri = uri.as_str().filter(|uri| uri.len() <= 1024);
                     let uri = uri.ok_or_else(|| RpcError::params("resourceSubscriptions: short texts"))?;
@@ -199,7 +199,7 @@ impl<F: Face> Desk<F> {
                     }
                 }
             }
-            Some(_) => return Err(RpcError::params("resourceSubscriptions: at most 64 addresses")),
+            Some(_) => return Err(RpcError::params("resourceSubscriptions: at most 16 addresses")),
         }
         Ok(wanted)
     }

@@ -261,3 +261,112 @@ async fn answer<F: Face>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::face::{About, Asked, Call, Outcome, done};
+    use crate::limits::Limits;
+    use proptest::prelude::*;
+
+    struct Echo;
+
+    impl Face for Echo {
+        type Caller = ();
+
+        fn about(&self) -> About {
+            About {
+                name: "echo",
+                title: "echo",
+                version: "0",
+                instructions: "",
+                capabilities: json!({ "tools": {} }),
+            }
+        }
+
+        fn key(&self, (): &()) -> String {
+            String::new()
+        }
+
+        async fn serve(&self, asked: Asked, _: &Call<()>) -> Result<Outcome, RpcError> {
+            Ok(done(json!({ "asked": format!("{asked:?}").len() })))
+        }
+    }
+
+    /// Everything that is said to these bytes.
+    fn said(bytes: &[u8]) -> Vec<u8> {
+        let limits = Limits {
+            line: 2048,
+            ..Limits::default()
+        };
+        let desk = Arc::new(Desk::new(Echo, limits).unwrap());
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let (output, mut reads) = tokio::io::duplex(1 << 20);
+            let ends = Stdio { input: bytes, output };
+            converse(desk, (), ends).await.unwrap();
+            let mut all = Vec::new();
+            tokio::io::AsyncReadExt::read_to_end(&mut reads, &mut all)
+                .await
+                .unwrap();
+            all
+        })
+    }
+
+    const WORDS: [&str; 12] = [
+        r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}"#,
+        r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#,
+        r#"{"jsonrpc":"2.0","id":"x","method":"tools/call","params":{"name":"a","arguments":{}}}"#,
+        r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":7}}"#,
+        r#"{"jsonrpc":"2.0","id":3,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#,
+        r#"{"jsonrpc":"2.0","id":4,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"x"}}}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}"#,
+        r#"{"jsonrpc":"2.0","id":"nobody","result":{}}"#,
+        "[]",
+        "",
+        "{",
+        "\u{0}",
+    ];
+
+    #[test]
+    fn a_line_longer_than_is_taken_is_refused_and_the_next_is_served() {
+        let bytes = format!("\"{}\"\n{}\n", "x".repeat(5000), WORDS[0]);
+        let all = String::from_utf8(said(bytes.as_bytes())).unwrap();
+        let lines: Vec<Value> = all
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert_eq!(lines.len(), 2, "{all}");
+        assert_eq!(lines[0]["error"]["code"], -32600);
+        assert_eq!(lines[1]["result"]["protocolVersion"], "2025-11-25");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn whatever_comes_in_only_messages_go_out(
+            picks in proptest::collection::vec((0..WORDS.len(), any::<u8>(), 0usize..200), 0..12),
+            noise in proptest::collection::vec(any::<u8>(), 0..60),
+        ) {
+            let mut bytes = Vec::new();
+            for (pick, flip, at) in picks {
+                let mut line = WORDS[pick].as_bytes().to_vec();
+                if let Some(byte) = line.get_mut(at) {
+                    *byte ^= flip;
+                }
+                bytes.extend_from_slice(&line);
+                bytes.push(b'\n');
+            }
+            bytes.extend_from_slice(&noise);
+            for line in said(&bytes).split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+                let message: Value = serde_json::from_slice(line).unwrap();
+                prop_assert_eq!(&message["jsonrpc"], "2.0");
+                prop_assert!(message["result"].is_object() != message["error"].is_object(), "{}", message);
+            }
+        }
+    }
+}

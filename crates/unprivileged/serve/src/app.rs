@@ -75,7 +75,19 @@ impl App {
         )
         .help("GET /api/v1/runs");
         let name = match RunId::try_from(asked.clone()) {
-            Ok(_) => self.ask(move |fleet| fleet.resolve(&asked)).await?,
+            Ok(_) => match self.ask(move |fleet| fleet.resolve(&asked)).await {
+                Ok(name) => name,
+                // A near name, or several that begin so, are told only to whoever may see all of them; to others it is the
+                // same words whether a run is not there or not theirs.
+                Err(refusal) => {
+                    let code = refusal.faults.first().map(|fault| fault.code);
+                    let held = caller.run.is_some() || caller.prefix.is_some();
+                    return match code {
+                        Some(Code::RunMissing) if held => Err(missing),
+                        Some(_) | None => Err(refusal),
+                    };
+                }
+            },
             Err(_) => return Err(missing),
         };
         if !caller.may_on(Verb::Read, &name) {

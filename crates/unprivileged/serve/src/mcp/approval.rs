@@ -4,7 +4,7 @@
 //! approved; whether the caller may answer at all is the operation's to say.
 use super::content::{clean, failed, refused, result};
 use super::door::{Asker, Door, Rest};
-use bastle_mcp::{Call, Outcome, RpcError, done};
+use bastle_mcp::{Call, Era, Outcome, RpcError, done};
 use serde_json::{Map, Value, json};
 
 /// What the person is asked, by name.
@@ -16,7 +16,7 @@ pub(super) async fn approve(
     arguments: &Map<String, Value>,
     call: &Call<Asker>,
 ) -> Result<Outcome, RpcError> {
-    if !call.declares("elicitation") {
+    if !asks_people(call) {
         return Ok(carried(door, rest, call).await);
     }
     let number = arguments["approval"].as_u64().unwrap_or(0);
@@ -40,6 +40,12 @@ pub(super) async fn approve(
             "the person who was asked did not decide; the question is still open",
         ))),
     }
+}
+
+/// Whether the client can show somebody a form: one that says nothing more precise can.
+fn asks_people(call: &Call<Asker>) -> bool {
+    let said = call.capabilities.get("elicitation").and_then(Value::as_object);
+    said.is_some_and(|kinds| kinds.is_empty() || kinds.contains_key("form"))
 }
 
 async fn carried(door: &Door, rest: Rest, call: &Call<Asker>) -> Outcome {
@@ -77,8 +83,7 @@ async fn ask(
         word("about"),
         word("text"),
     );
-    let form = json!({
-        "mode": "form",
+    let mut form = json!({
         "message": message,
         "requestedSchema": {
             "type": "object",
@@ -88,6 +93,10 @@ async fn ask(
             "required": ["approve"],
         },
     });
+    // The oldest revision has forms only, and no word for it.
+    if call.era != Era::Legacy("2025-06-18") {
+        form["mode"] = "form".into();
+    }
     let wish = json!({ "method": "elicitation/create", "params": form });
     Ok(Outcome::Ask {
         requests: Map::from_iter([(QUESTION.to_owned(), wish)]),

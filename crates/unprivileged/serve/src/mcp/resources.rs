@@ -11,9 +11,7 @@ const SCHEME: &str = "worker://";
 /// Workers in one page of the list.
 const PAGE: usize = 100;
 /// How often somebody who wants to be told of a change is looked after.
-const LOOK: Duration = Duration::from_secs(1);
-/// Most that is looked after for one stream.
-const MOST_WATCHED: usize = 16;
+const LOOK: Duration = Duration::from_secs(2);
 
 /// What of a worker is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +129,6 @@ fn told(faults: &[Fault]) -> RpcError {
 pub(super) async fn changes(door: &Door, asker: &Asker, uris: Vec<String>, out: &Out) {
     let mut watched: Vec<(String, String, Option<u64>)> = uris
         .into_iter()
-        .take(MOST_WATCHED)
         .filter_map(|uri| {
             parse(&uri)
                 .map(|(name, _)| name.to_owned())

@@ -2,13 +2,13 @@
 use super::content::escaped;
 use super::door::{Asker, Door, Rest};
 use super::tools::brief;
-use bastle_contract::Fault;
+use bastle_contract::{Code, Fault};
 use bastle_mcp::Call;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
 /// Between two looks: short at first, then longer.
-const LOOKS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
+const LOOKS: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(2));
 /// How long when nobody says.
 const USUAL: u64 = 60;
 
@@ -42,7 +42,15 @@ pub(super) async fn wait(
         let mut workers = Vec::new();
         for name in &names {
             let path = format!("/api/v1/runs/{}", escaped(name));
-            workers.push(brief(&door.ask(&call.caller, Rest::get(path)).await?));
+            match door.ask(&call.caller, Rest::get(path)).await {
+                Ok(run) => workers.push(brief(&run)),
+                // Looking too often is ours to slow down, not a reason to stop waiting.
+                Err(faults) if faults.first().is_some_and(|fault| fault.code == Code::ApiRate) => {
+                    pause = slowest;
+                    break;
+                }
+                Err(faults) => return Err(faults),
+            }
         }
         let count = |states: &[&str]| workers.iter().filter(|worker| is_in(worker, states)).count();
         let (ended, asks) = (count(&ENDED), count(&ASKS));

@@ -58,7 +58,7 @@ pub(super) const WATCHING: &[Tool] = &[
         about: "Waits until all (or any) of the workers ended, one of them asks something, or the time is over; tells progress meanwhile. `why` says which.",
         operation: "GET /api/v1/runs/{id}",
         params: &[
-            must("workers", Kind::Texts(64), At::Here, "Names of the workers"),
+            must("workers", Kind::Texts(32), At::Here, "Names of the workers"),
             may(
                 "until",
                 Kind::Words(&["all", "any"]),
