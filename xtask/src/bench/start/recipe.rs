@@ -212,14 +212,14 @@ mod tests {
                 { "at": "/etc/services", "kind": bind("/etc/services", "read-only", false) },
                 { "at": "/proc", "kind": { "type": "proc" } },
                 { "at": "/tmp", "kind": { "type": "scratch", "mode": 1023 } },
-                { "at": "/tmp/w", "kind": bind("/tmp/w", "read-write", true) },
-                { "at": "/tmp/w/true", "kind": bind("/tmp/w/true", "read-only", true) },
+                { "at": "/tmp/p", "kind": bind("/tmp/p", "read-write", true) },
+                { "at": "/tmp/p/true", "kind": bind("/tmp/p/true", "read-only", true) },
             ],
             "landlock": [{ "path": "/tmp", "access": "read-write" }],
         });
         let mounts =
             "5 4 0:1 / / ro - x\n6 5 0:1 /.mask/file /proc/keys ro - x\n7 5 0:2 /sys /proc/sys ro - x\n";
-        let directories = |source: &str| source.ends_with("certs") || source.ends_with("w");
+        let directories = |source: &str| source.ends_with("certs") || source.ends_with("p");
         let expected = [
             "link\tusr/bin\tbin",
             "dir\tetc",
@@ -233,9 +233,9 @@ mod tests {
             "again\tproc/sys",
             "dir\ttmp",
             "scratch\ttmp\t1777",
-            "dir\ttmp/w",
-            "bind\t/tmp/w\ttmp/w\trw+owned",
-            "bind\t/tmp/w/true\ttmp/w/true\tro+owned",
+            "dir\ttmp/p",
+            "bind\t/tmp/p\ttmp/p\trw+owned",
+            "bind\t/tmp/p/true\ttmp/p/true\tro+owned",
             "rule\trw\ttmp",
         ];
         let written = write(&plan, mounts, &directories).expect("every kind is known");
