@@ -21,6 +21,48 @@ fn follows(name: &str, value: &Value) {
 }
 
 #[test]
+fn a_command_that_is_not_there_is_told_at_once_with_the_code_of_a_shell() {
+    for_each_identity(|lab| {
+        std::fs::write(lab.workspace().join("plain"), "#!/nonexistent/interpreter\n")
+            .expect("can be written");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        std::fs::set_permissions(lab.workspace().join("plain"), mode).expect("own file");
+        for (program, code, words) in [
+            ("nonesuch-command", 127, "not found inside the fence"),
+            ("./plain", 126, "plain"),
+        ] {
+            let kept = Kept { lab, name: fresh() };
+            let told = verb(
+                lab,
+                &[
+                    "run",
+                    "-d",
+                    "--net",
+                    "none",
+                    "--workspace",
+                    "in-place",
+                    "--name",
+                    &kept.name,
+                    "--",
+                    program,
+                ],
+            );
+            assert_eq!(told.code, code, "{told:?}");
+            assert!(told.stdout.is_empty() && told.stderr.contains(words), "{told:?}");
+            assert_eq!(kept.file()["state"], "failed", "its record stays");
+        }
+        // One that is there and ends at once is a run like any other.
+        let (kept, ended) = Kept::attempt(lab, &["--net", "none"], "exit 127\n");
+        assert_eq!(
+            (ended.code, ended.stdout.trim()),
+            (0, kept.name.as_str()),
+            "{ended:?}"
+        );
+        assert_eq!(kept.wait(), 127);
+    });
+}
+
+#[test]
 fn a_name_that_is_taken_and_flags_that_cannot_travel_are_refused_and_nothing_runs() {
     for_each_identity(|lab| {
         let kept = Kept::start(lab, &["--net", "none"], "sleep 600\n");

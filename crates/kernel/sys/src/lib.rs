@@ -10,6 +10,7 @@ pub mod fanotify;
 pub mod fd;
 pub mod guard;
 pub mod landlock;
+pub mod memory;
 pub mod mount;
 pub mod net;
 pub mod peer;

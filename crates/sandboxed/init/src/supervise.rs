@@ -36,6 +36,7 @@ pub(crate) fn supervise(
         execs: Execs::new(common),
         dials: Dials::of(&handover.plan.network),
         line: true,
+        refused: false,
         agent,
     };
     let mut watchdog = Watchdog::of(handover);
@@ -44,7 +45,7 @@ pub(crate) fn supervise(
         life.serve_calls(&ready)?;
         for source in &ready {
             match source {
-                Source::AgentWord => life.line = execution(handover, &life.agent.line)?,
+                Source::AgentWord => life.execution()?,
                 Source::Word(id) => life.execs.hear(&handover.events, *id)?,
                 Source::Dial(id) => {
                     let told = life.dials.settle(*id);
@@ -67,7 +68,7 @@ pub(crate) fn supervise(
         if let Some(status) = life.reap(&children)? {
             // Its last word may still lie on the line: why it could not be executed.
             while life.line {
-                life.line = execution(handover, &life.agent.line)?;
+                life.execution()?;
             }
             return finish(handover, status, &life.guard);
         }
@@ -80,6 +81,8 @@ struct Life<'a> {
     agent: Agent,
     /// Whether the agent has not executed yet.
     line: bool,
+    /// Whether it said why it cannot.
+    refused: bool,
     guard: Guard,
     execs: Execs<'a>,
     dials: Dials,
@@ -235,6 +238,31 @@ impl Life<'_> {
         Ok(true)
     }
 
+    /// The line closes when the agent executes; until then it can say why it did not.
+    fn execution(&mut self) -> Result<(), Fault> {
+        let told =
+            match socket::receive::<FromAgent>(&self.agent.line).step("starting the agent", "report")? {
+                Some((FromAgent::NotExecuted(code, fault), _)) => {
+                    self.refused = true;
+                    FromInit::NotExecuted { code, fault }
+                }
+                Some(_) => return Ok(()),
+                None => {
+                    self.line = false;
+                    if self.refused {
+                        return Ok(());
+                    }
+                    FromInit::Executed
+                }
+            };
+        socket::send(&self.handover.events, &told, &[]).step("reporting", "control")?;
+        if !self.line {
+            // The plan was read and carried out; from now on it waits.
+            bastle_sys::memory::give_back();
+        }
+        Ok(())
+    }
+
     /// Reaps whoever ended; the agent's status when it was the agent.
     fn reap(&mut self, children: &OwnedFd) -> Result<Option<WaitStatus>, Fault> {
         let mut buffer = [0; 4096];
@@ -255,20 +283,6 @@ impl Life<'_> {
                 Err(cause) => return Err(cause).step("reaping", "wait"),
             }
         }
-    }
-}
-
-/// The line closes when the agent executes; until then it can say why it did not.
-/// Whether it is still open.
-fn execution(handover: &Handover, line: &OwnedFd) -> Result<bool, Fault> {
-    match socket::receive::<FromAgent>(line).step("starting the agent", "report")? {
-        Some((FromAgent::NotExecuted(code, fault), _)) => {
-            socket::send(&handover.events, &FromInit::NotExecuted { code, fault }, &[])
-                .step("reporting", "control")?;
-            Ok(true)
-        }
-        Some(_) => Ok(true),
-        None => Ok(false),
     }
 }
 

@@ -141,6 +141,8 @@ pub enum FromInit {
     Broker,
     /// Something happened.
     Event(Event),
+    /// The agent's program runs.
+    Executed,
     /// The agent could not be executed (126 or 127).
     NotExecuted {
         /// Exit code to report.

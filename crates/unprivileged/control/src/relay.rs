@@ -260,6 +260,10 @@ impl<'a> Relay<'a> {
                 self.give_up(125, fault);
                 Ok(())
             }
+            FromInit::Executed => {
+                self.voice.executed();
+                Ok(())
+            }
             FromInit::NotExecuted { code, fault } => {
                 self.ending.fault = Some((code, fault));
                 Ok(())

@@ -7,6 +7,8 @@ use bastle_contract::{CapabilityStatement, Denied, LaunchPlan, LimitHit, ReadSig
 pub trait Voice {
     /// The fence stands and was proven; the agent starts now.
     fn proven(&mut self, plan: &LaunchPlan, statement: &CapabilityStatement);
+    /// The agent's program runs.
+    fn executed(&mut self) {}
     /// Whether the reading of files is seen; told before the fence is proven.
     fn reads(&mut self, _sight: &ReadSight) {}
     /// Something was denied; `id` names the audit record.

@@ -16,7 +16,18 @@ pub(super) fn run(args: &RunArgs, cx: &Context) -> Result<u8, Vec<Fault>> {
     can_travel(args).map_err(one)?;
     let (place, spec) = request(args)?;
     let (dir, file) = NativeBackend::new(&place.state).start(&spec)?;
+    if never_executed(&file) {
+        let format = if args.json { Format::Json } else { Format::Human };
+        cx.report(file.fault.as_slice(), format);
+        return Ok(file.code.unwrap_or(ExitCode::NotFound as u8));
+    }
     started(args, &dir, &file, cx)
+}
+
+/// Whether the program was not there, or could not be executed.
+fn never_executed(file: &RunFile) -> bool {
+    let code = file.fault.as_ref().map(|fault| fault.code);
+    matches!(code, Some(Code::ExecNotFound | Code::ExecFailed))
 }
 
 fn started(args: &RunArgs, dir: &RunDir, file: &RunFile, cx: &Context) -> Result<u8, Vec<Fault>> {
@@ -126,6 +137,7 @@ fn request(args: &RunArgs) -> Result<(Place, LaunchSpec), Vec<Fault>> {
         } else {
             Attended::Nobody
         },
+        trace: None,
     };
     let spec = LaunchSpec::new(spec)
         .map_err(|error| one(usage("the run cannot be asked for", error.to_string())))?;

@@ -55,7 +55,13 @@ impl Voice for KeptVoice<'_> {
         self.begun = true;
         let told = self.journal.state(RunState::Running, None);
         self.mind(told);
+    }
+
+    fn executed(&mut self) {
+        // Not before: a program that is not there is told to whoever waits, not found by them later.
         self.notice.give();
+        // Policies and plans were made and are gone; a kept run may wait for days.
+        bastle_sys::memory::give_back();
     }
 
     fn denied(&mut self, id: &str, denied: &Denied) {

@@ -143,6 +143,7 @@ impl Relay<'_> {
             | FromInit::Failed(_)
             | FromInit::Faces
             | FromInit::Broker
+            | FromInit::Executed
             | FromInit::Event(_)
             | FromInit::NotExecuted { .. }
             | FromInit::Exited { .. } => Ok(()),
