@@ -67,7 +67,7 @@ impl Place {
         self.ceiling(&usual(lab, ""));
     }
 
-    fn command(&self, warm: usize) -> Command {
+    pub(crate) fn command(&self, warm: usize) -> Command {
         let mut command = Command::new(bastle());
         command.env_clear().arg("spawner");
         command.arg("--socket").arg(self.socket());

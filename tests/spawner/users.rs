@@ -154,3 +154,44 @@ fn nothing_is_started_when_it_cannot_be_recorded() {
     );
     assert!(daemon.has(0), "and nothing is served");
 }
+
+#[test]
+fn nothing_is_started_when_the_disk_says_that_a_record_is_not_on_it() {
+    let Some(lab) = ordinary("nothing_is_started_when_the_disk_says") else {
+        return;
+    };
+    let place = Place::new();
+    place.ceiling(&usual(&lab, r#", "rate": {"per_second": 1000, "burst": 1000}"#));
+    // Writing works all the time, and from the third time on the disk does not confirm.
+    let mut command = place.command(0);
+    command.env("BASTLE_TEST_SYNC_FAILS", "3");
+    let daemon = place.start_by(with_program(&command, crate::support::with_hooks()));
+    let mut served = 0;
+    let mut refused = None;
+    for _ in 0..10 {
+        let connection = crate::client::connect_as(&place.socket(), lab.identity.uid()).unwrap();
+        match wish(&connection) {
+            Ok(_) if refused.is_none() => served += 1,
+            Ok(_) => panic!("served after the log was lost"),
+            Err(fault) => refused = Some(fault.code),
+        }
+    }
+    assert_eq!(refused, Some(Code::AuditWrite), "{}", place.said());
+    assert!(
+        (1..=2).contains(&served),
+        "{served} were served, and at most two records are on the disk"
+    );
+    assert!(daemon.has(0), "and nothing is served");
+}
+
+/// The same command of another program.
+fn with_program(command: &Command, program: &Path) -> Command {
+    let mut other = Command::new(program);
+    other.env_clear().args(command.get_args());
+    for (name, value) in command.get_envs() {
+        if let Some(value) = value {
+            other.env(name, value);
+        }
+    }
+    other
+}

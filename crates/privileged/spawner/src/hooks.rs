@@ -12,3 +12,22 @@ pub(crate) const fn enforces(_layer: &str) -> bool {
 pub(crate) fn enforces(layer: &str) -> bool {
     std::env::var("BASTLE_TEST_WITHOUT").map_or(true, |without| without != layer)
 }
+
+/// Whether making the log durable is reported to have worked.
+#[cfg(not(feature = "test-hooks"))]
+#[inline(always)]
+pub(crate) fn disk(_synced: u32) -> std::io::Result<()> {
+    Ok(())
+}
+
+/// Fails from the named sync on, as a disk that went away does.
+#[cfg(feature = "test-hooks")]
+pub(crate) fn disk(synced: u32) -> std::io::Result<()> {
+    let fails = std::env::var("BASTLE_TEST_SYNC_FAILS")
+        .ok()
+        .and_then(|text| text.parse::<u32>().ok());
+    match fails {
+        Some(from) if synced >= from => Err(std::io::Error::from_raw_os_error(5)),
+        Some(_) | None => Ok(()),
+    }
+}

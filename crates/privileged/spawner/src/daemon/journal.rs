@@ -21,6 +21,8 @@ pub(super) struct Journal {
     pending: bool,
     /// After a failed sync nobody knows what is on the disk.
     broken: bool,
+    /// How often it was made durable.
+    synced: u32,
     refusals: BTreeMap<(u32, Code), Repeated>,
 }
 
@@ -40,6 +42,7 @@ impl Journal {
             writer,
             pending: false,
             broken: false,
+            synced: 0,
             refusals: BTreeMap::new(),
         })
     }
@@ -109,10 +112,11 @@ impl Journal {
             return Ok(());
         }
         self.pending = false;
-        self.writer.sync().map_err(|error| {
-            self.broken = true;
-            fault(&error)
-        })
+        self.synced = self.synced.saturating_add(1);
+        let disk = crate::hooks::disk(self.synced).map_err(|error| cannot(&error));
+        let synced = disk.and_then(|()| self.writer.sync().map_err(|error| fault(&error)));
+        self.broken = synced.is_err();
+        synced
     }
 
     /// Ends the log. The index is told by the mother, which can still open it.
@@ -141,6 +145,10 @@ fn note(what: &Value) -> AuditEvent {
 }
 
 fn fault(error: &AuditError) -> Fault {
+    cannot(error)
+}
+
+fn cannot(error: &dyn std::error::Error) -> Fault {
     Fault::new(
         Code::AuditWrite,
         "the spawner cannot write its audit log",

@@ -44,7 +44,7 @@ const MOST_CEILING: usize = 4 << 20;
 
 /// Variables that a test build reads.
 #[cfg(feature = "test-hooks")]
-const KEPT: &[&str] = &["BASTLE_TEST_WITHOUT"];
+const KEPT: &[&str] = &["BASTLE_TEST_WITHOUT", "BASTLE_TEST_SYNC_FAILS"];
 #[cfg(not(feature = "test-hooks"))]
 const KEPT: &[&str] = &[];
 
