@@ -132,6 +132,23 @@ impl Ground {
         Ok((own, others))
     }
 
+    /// Descriptors of the daemon, and mounts and control groups of the machine.
+    pub(super) fn count(&self, daemon: u32) -> Result<[(&'static str, f64); 3], Failed> {
+        let entries = |path: String| {
+            std::fs::read_dir(&path)
+                .map(|entries| entries.count() as f64)
+                .map_err(Failed::io(path))
+        };
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").map_err(Failed::io("mountinfo"))?;
+        let groups =
+            sh::stdout_of(Command::new("find").args(["/sys/fs/cgroup", "-type", "d", "-name", "*bastle*"]))?;
+        Ok([
+            ("daemon_descriptors", entries(format!("/proc/{daemon}/fd"))?),
+            ("mounts", mounts.lines().count() as f64),
+            ("cgroups", groups.lines().count() as f64),
+        ])
+    }
+
     /// Processes that run our copy of the binary.
     fn processes(&self) -> Result<Vec<u32>, Failed> {
         let mut found = Vec::new();

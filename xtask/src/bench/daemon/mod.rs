@@ -22,6 +22,8 @@ pub(super) const RUNS: u32 = 100;
 pub(super) const MOST_RUNS: u32 = 2000;
 /// For how long runs are started as fast as they can be.
 const CHURN: Duration = Duration::from_secs(5);
+/// Runs that are asked for together beside the idle ones.
+const CROWD: u32 = 100;
 /// Events of a store that is restarted with, when nothing is said.
 pub(super) const EVENTS: u64 = 1_000_000;
 /// What an idle agent does.
@@ -65,6 +67,7 @@ pub(super) fn run(bastle: &Path, samples: usize, load: Load) -> Result<GroupResu
     let outcome = with_runs(&ground, &daemon, samples, runs, &mut taken);
     daemon.clear()?;
     outcome?;
+    held(&ground, &daemon, "after_all", &mut taken)?;
     daemon.stop()?;
     restart(&ground, events, &mut taken)?;
     audit(&ground, &mut taken);
@@ -113,13 +116,39 @@ fn with_runs(
             }
         }
     }
+    held(ground, daemon, "before_churn", taken)?;
     let (started, took) = churn(ground, &mut api, &mut heard)?;
     taken.figure(
         "spawns_s",
         &format!("runs_{runs}"),
         f64::from(started) / took.as_secs_f64(),
     );
+    let crowd = crowd(ground, &mut api, &mut heard)?;
+    taken.figure("spawns_s", &format!("crowd_{CROWD}"), crowd);
+    held(ground, daemon, "after_churn", taken)
+}
+
+/// What runs that ended must have given back.
+fn held(ground: &Ground, daemon: &Daemon<'_>, when: &str, taken: &mut Taken) -> Result<(), Failed> {
+    let (own, _) = ground.weigh(daemon.pid())?;
+    taken.figure("daemon_pss_kib", when, own);
+    for (what, count) in ground.count(daemon.pid())? {
+        taken.figure(what, when, count);
+    }
     Ok(())
+}
+
+/// As many runs at once as [`CROWD`] says, again and again; how many ended each second.
+fn crowd(ground: &Ground, api: &mut Api, heard: &mut Heard) -> Result<f64, Failed> {
+    let begin = Instant::now();
+    let mut ended = 0;
+    while begin.elapsed() < CHURN {
+        for name in start(ground, api, "exit 0", CROWD)? {
+            heard.when(&name, "completed")?;
+            ended += 1;
+        }
+    }
+    Ok(f64::from(ended) / begin.elapsed().as_secs_f64())
 }
 
 /// Asks for `many` runs at once and returns their names.
