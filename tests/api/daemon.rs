@@ -35,6 +35,16 @@ impl Daemon {
 
     /// Starts one where another was.
     pub(crate) fn start_in(root: PathBuf, dir: Option<tempfile::TempDir>, words: &[&str]) -> Self {
+        Self::start_with(root, dir, words, &[])
+    }
+
+    /// The same, with further variables.
+    pub(crate) fn start_with(
+        root: PathBuf,
+        dir: Option<tempfile::TempDir>,
+        words: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
         let socket = root.join("run/bastle.sock");
         let mut child = Command::new(bastle())
             .env_clear()
@@ -42,6 +52,7 @@ impl Daemon {
             .env("HOME", root.join("home"))
             .env("XDG_STATE_HOME", root.join("state"))
             .env("XDG_RUNTIME_DIR", root.join("run"))
+            .envs(variables.iter().copied())
             .current_dir(&root)
             .args(["serve", "--listen", "127.0.0.1:0", "--socket"])
             .arg(&socket)

@@ -16,3 +16,4 @@ mod http;
 mod outward;
 mod runs;
 mod streams;
+mod traces;

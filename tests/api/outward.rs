@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
 /// Takes one request and answers; its head and body.
-fn receive(listener: &TcpListener, answer: &str) -> (String, Vec<u8>) {
+pub(crate) fn receive(listener: &TcpListener, answer: &str) -> (String, Vec<u8>) {
     let (mut stream, _) = listener.accept().expect("it is told");
     stream.set_read_timeout(Some(HANG)).unwrap();
     let mut all = Vec::new();

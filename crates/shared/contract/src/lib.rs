@@ -24,6 +24,7 @@ pub mod socket;
 pub mod spawner;
 mod statement;
 pub mod stream;
+mod trace;
 mod wire;
 
 pub use code::{Code, CodeInfo, ExitCode};
@@ -43,6 +44,7 @@ pub use plan::{
     Stdio, Waiver,
 };
 pub use statement::{CapabilityStatement, ProbeResult, Verdict};
+pub use trace::{TRACE_VARIABLE, TraceError, TraceParent};
 pub use wire::{
     ExecWish, FromInit, FromSpawner, MAX_DIALS, MAX_EXECS, MAX_FRAME, MAX_PLAN, ToInit, ToSpawner,
     WIRE_VERSION, WireError, decode, encode,

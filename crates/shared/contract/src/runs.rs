@@ -268,6 +268,9 @@ pub struct RawSpec {
     /// Who can answer.
     #[serde(default)]
     pub attended: Attended,
+    /// The trace in which it was asked for, as whoever asked said it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<crate::TraceParent>,
 }
 
 fn is_false(value: &bool) -> bool {

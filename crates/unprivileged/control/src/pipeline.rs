@@ -289,7 +289,7 @@ pub(crate) fn run_behind(
     };
     let digest = plan_digest(&plan)?;
     let record = || {
-        let mut record = Record::open(&place.state, &plan.run)?;
+        let mut record = Record::open_in_trace(&place.state, &plan.run, &plan.env)?;
         record.durable(&AuditEvent::RunPlanned {
             policy: plan.policy.clone(),
             plan: digest,

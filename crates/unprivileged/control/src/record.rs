@@ -42,6 +42,24 @@ impl Record {
         Ok(Self::of(writer))
     }
 
+    /// The same for an agent that is told its trace: the log belongs to the same one.
+    pub(crate) fn open_in_trace(
+        state: &Path,
+        run: &RunId,
+        env: &[(bastle_contract::EnvName, String)],
+    ) -> Result<Self, Fault> {
+        let told = env
+            .iter()
+            .find(|(name, _)| name.as_str() == bastle_contract::TRACE_VARIABLE)
+            .and_then(|(_, value)| bastle_contract::TraceParent::parse(value).ok());
+        let Some(trace) = told else {
+            return Self::open(state, run);
+        };
+        let writer =
+            AuditWriter::create_with_trace(state, run, trace.trace).map_err(|error| cannot(&error))?;
+        Ok(Self::of(writer))
+    }
+
     /// Takes up the log of a run whose writer died; `None` when it is closed already, or somebody writes it.
     pub(crate) fn resume(state: &Path, run: &RunId) -> Result<Option<Self>, Fault> {
         match AuditWriter::resume(state, run) {

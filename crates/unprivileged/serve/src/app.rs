@@ -7,7 +7,7 @@ use crate::metrics::Metrics;
 use bastle_contract::{Code, RunId};
 use bastle_control::fleet::{Caller, Fleet, RunRecord, Verb};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::watch;
 
 /// Shared by all requests.
@@ -16,8 +16,8 @@ pub(crate) struct App(Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) fleet: Fleet,
-    pub(crate) admission: Admission,
-    pub(crate) rate: Rate,
+    /// What can be changed while it serves; replaced as a whole.
+    pub(crate) settings: RwLock<Arc<Settings>>,
     pub(crate) streams: Streams,
     pub(crate) metrics: Metrics,
     /// Number of the newest event.
@@ -27,6 +27,12 @@ pub(crate) struct Inner {
     pub(crate) state: PathBuf,
     /// Where events are told over WebSocket, for whoever asks.
     pub(crate) ws_url: String,
+}
+
+/// Whom it serves, and how often.
+pub(crate) struct Settings {
+    pub(crate) admission: Admission,
+    pub(crate) rate: Rate,
 }
 
 impl std::ops::Deref for App {
@@ -40,6 +46,16 @@ impl std::ops::Deref for App {
 impl App {
     pub(crate) fn new(inner: Inner) -> Self {
         Self(Arc::new(inner))
+    }
+
+    /// The settings of this moment.
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Other settings hold for every request from now on.
+    pub(crate) fn change(&self, settings: Settings) {
+        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
     }
 
     /// Calls the fleet where waiting is allowed.

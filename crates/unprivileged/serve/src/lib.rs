@@ -13,6 +13,7 @@ pub mod mcp;
 mod metrics;
 pub mod openapi;
 mod options;
+mod otlp;
 mod outward;
 mod routes;
 mod server;

@@ -26,6 +26,8 @@ pub(crate) struct Metrics {
     pub(crate) connections: AtomicU64,
     /// Webhooks that could not be delivered.
     pub(crate) webhook_failures: AtomicU64,
+    /// Traces that no collector took.
+    pub(crate) trace_failures: AtomicU64,
 }
 
 impl Metrics {
@@ -122,6 +124,12 @@ impl Metrics {
             "counter",
             "Webhooks that could not be delivered.",
             load(&self.webhook_failures),
+        );
+        out.one(
+            "bastle_trace_failures_total",
+            "counter",
+            "Batches of spans that no collector took.",
+            load(&self.trace_failures),
         );
         self.http(&mut out);
         out.0

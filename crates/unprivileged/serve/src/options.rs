@@ -34,6 +34,8 @@ pub struct ServeOptions {
     pub in_the_open: InTheOpen,
     /// Most runs that live at once.
     pub max_parallel: Option<u32>,
+    /// Collector of traces; the settings say otherwise, or nothing does.
+    pub otlp: Option<String>,
     /// The settings file; the usual places when absent.
     pub config: Option<PathBuf>,
 }
@@ -49,7 +51,7 @@ pub enum InTheOpen {
 }
 
 /// The settings file.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
     /// Other names of this daemon.
@@ -64,10 +66,12 @@ pub(crate) struct Config {
     pub(crate) webhooks: Vec<Webhook>,
     /// Whether questions are shown on this desktop; default yes.
     pub(crate) desktop: Option<bool>,
+    /// A collector of traces: `https://HOST[:PORT]`, or `http://` of this machine. None when absent.
+    pub(crate) otlp: Option<String>,
 }
 
 /// Somebody who is told.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Webhook {
     /// `https://…`, or `http://` of this machine.
@@ -123,6 +127,9 @@ impl Config {
         for hook in &self.webhooks {
             crate::webhook::Address::parse(&hook.url).map_err(|why| format!("field webhooks.url: {why}"))?;
         }
+        if let Some(url) = &self.otlp {
+            crate::webhook::Address::parse(url).map_err(|why| format!("field otlp: {why}"))?;
+        }
         if self.requests_per_second == Some(0) || self.max_parallel == Some(0) {
             return Err("field requests_per_second, max_parallel: at least 1".to_owned());
         }
@@ -151,6 +158,8 @@ mod tests {
             "{\"webhooks\":[{\"url\":\"http://example.com/x\",\"secret_file\":\"/s\"}]}",
             "{\"webhooks\":[{\"url\":\"file:///etc/passwd\",\"secret_file\":\"/s\"}]}",
             "{\"webhooks\":[{\"url\":\"https://example.com/x\"}]}",
+            "{\"otlp\":\"http://collector.example:4318\"}",
+            "{\"otlp\":\"127.0.0.1:4318\"}",
         ] {
             std::fs::write(&path, bad).unwrap();
             assert!(Config::load(Some(&path)).is_err(), "{bad}");

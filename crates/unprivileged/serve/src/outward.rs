@@ -1,13 +1,15 @@
-//! Telling people who are not looking: webhooks, and a notice on the desktop.
+//! Telling those who are not looking: webhooks, a collector of traces, and a notice on the desktop.
 use crate::app::App;
 use crate::errors::Refusal;
 use crate::options::Config;
-use crate::webhook::Hook;
-use bastle_contract::Fault;
+use crate::otlp;
+use crate::webhook::{Address, Hook};
+use bastle_contract::{Code, Fault};
 use bastle_control::fleet::{EventFilter, StoredEvent};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -16,31 +18,87 @@ const BATCH: usize = 32;
 /// Time between two notices: a run that asks and asks does not cover the screen.
 const CALM: Duration = Duration::from_secs(2);
 
-/// Starts what the settings ask for.
-pub(crate) fn start(app: &App, config: &Config, tasks: &mut JoinSet<()>) -> Result<(), Fault> {
-    for hook in &config.webhooks {
-        let hook = Hook::open(hook)?;
-        tasks.spawn(follow(app.clone(), hook));
+/// Those who are told, and how far each was.
+pub(crate) struct Outward {
+    tasks: JoinSet<()>,
+    /// Number of the last event that each was told; 0 while it begins.
+    told: Vec<Arc<AtomicU64>>,
+}
+
+impl Outward {
+    /// Nobody is told anything more. The number from which whoever comes next goes on.
+    pub(crate) fn stop(mut self) -> u64 {
+        self.tasks.abort_all();
+        let told = self.told.iter().map(|told| told.load(Ordering::Relaxed));
+        told.filter(|told| *told > 0).min().unwrap_or(0)
+    }
+
+    /// Waits for those who end by themselves.
+    pub(crate) async fn end(mut self) {
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+/// Whether everybody whom the settings name can be told something.
+pub(crate) fn check(config: &Config) -> Result<(), Fault> {
+    config
+        .webhooks
+        .iter()
+        .try_for_each(|hook| Hook::open(hook).map(|_| ()))
+}
+
+/// Starts what the settings ask for, from the event after `since`; from now on when that is 0.
+pub(crate) fn start(app: &App, config: &Config, since: u64) -> Result<Outward, Fault> {
+    let mut tasks = JoinSet::new();
+    let mut told = Vec::new();
+    let mut place = || {
+        let at = Arc::new(AtomicU64::new(since));
+        told.push(Arc::clone(&at));
+        at
+    };
+    // All of them before any of them.
+    let hooks = config
+        .webhooks
+        .iter()
+        .map(Hook::open)
+        .collect::<Result<Vec<_>, _>>()?;
+    for hook in hooks {
+        tasks.spawn(follow(app.clone(), hook, place()));
+    }
+    if let Some(url) = &config.otlp {
+        let address = Address::parse(url).map_err(|why| {
+            Fault::new(
+                Code::ApiConfig,
+                format!("the collector {url} cannot be used"),
+                why,
+            )
+            .help("bastle serve --otlp http://127.0.0.1:4318")
+        })?;
+        tasks.spawn(otlp::follow(app.clone(), address.below("/v1/traces"), place()));
     }
     if config.desktop.unwrap_or(true)
         && std::env::var_os("DBUS_SESSION_BUS_ADDRESS").is_some()
         && let Some(program) = notifier()
     {
-        tasks.spawn(notice(app.clone(), program));
+        tasks.spawn(notice(app.clone(), program, place()));
     }
-    Ok(())
+    Ok(Outward { tasks, told })
 }
 
 /// Reads events of some kinds as they come.
-struct Reader {
+pub(crate) struct Reader {
     app: App,
     filter: EventFilter,
     since: u64,
 }
 
 impl Reader {
-    async fn open(app: App, kinds: Vec<String>) -> Option<Self> {
-        let since = app.ask(|fleet| fleet.newest_event()).await.ok()?;
+    pub(crate) async fn open(app: App, kinds: Vec<String>, at: &AtomicU64) -> Option<Self> {
+        let since = match at.load(Ordering::Relaxed) {
+            0 => app.ask(|fleet| fleet.newest_event()).await.ok()?,
+            since => since,
+        };
+        at.store(since, Ordering::Relaxed);
         Some(Self {
             app,
             filter: EventFilter {
@@ -52,7 +110,7 @@ impl Reader {
     }
 
     /// The next events; `None` when the daemon ends.
-    async fn next(&mut self) -> Option<Vec<StoredEvent>> {
+    pub(crate) async fn next(&mut self) -> Option<Vec<StoredEvent>> {
         let mut newest = self.app.newest.clone();
         let mut closing = self.app.closing.clone();
         loop {
@@ -74,15 +132,17 @@ impl Reader {
     }
 }
 
-async fn follow(app: App, hook: Hook) {
+async fn follow(app: App, hook: Hook, at: Arc<AtomicU64>) {
     let mut closing = app.closing.clone();
     let work = async {
-        let mut reader = Reader::open(app.clone(), hook.kinds()).await?;
+        let mut reader = Reader::open(app.clone(), hook.kinds(), &at).await?;
         loop {
             for event in reader.next().await? {
+                let seq = event.seq;
                 if !hook.tell(event).await {
                     app.metrics.webhook_failures.fetch_add(1, Ordering::Relaxed);
                 }
+                at.store(seq, Ordering::Relaxed);
             }
         }
     };
@@ -100,15 +160,16 @@ fn notifier() -> Option<PathBuf> {
         .find(|program| program.is_absolute() && program.is_file())
 }
 
-async fn notice(app: App, program: PathBuf) {
+async fn notice(app: App, program: PathBuf, at: Arc<AtomicU64>) {
     let mut closing = app.closing.clone();
     let work = async {
-        let mut reader = Reader::open(app, vec!["question".to_owned()]).await?;
+        let mut reader = Reader::open(app, vec!["question".to_owned()], &at).await?;
         loop {
             let events = reader.next().await?;
             let Some(event) = events.into_iter().next_back() else {
                 continue;
             };
+            at.store(event.seq, Ordering::Relaxed);
             let run = event.run.map(String::from).unwrap_or_default();
             let text = event
                 .data

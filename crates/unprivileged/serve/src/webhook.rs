@@ -132,15 +132,34 @@ impl Hook {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs());
-        let request = Request::builder()
+        let signature = ("bastle-signature", sign(&self.key, now, &body));
+        self.address
+            .post("application/cloudevents+json", Some(signature), body)
+            .await
+    }
+}
+
+impl Address {
+    /// The same place with this behind its path.
+    pub(crate) fn below(&self, more: &str) -> Self {
+        Self {
+            target: self.target.clone(),
+            path: format!("{}{more}", self.path.trim_end_matches('/')),
+        }
+    }
+
+    /// Sends something there; whether it was taken. Nothing of the answer is read but its status.
+    pub(crate) async fn post(&self, kind: &str, extra: Option<(&str, String)>, body: Bytes) -> bool {
+        let mut request = Request::builder()
             .method("POST")
-            .uri(&self.address.path)
-            .header(header::HOST, self.address.target.host())
-            .header(header::CONTENT_TYPE, "application/cloudevents+json")
-            .header(header::USER_AGENT, "bastle")
-            .header("bastle-signature", sign(&self.key, now, &body))
-            .body(Full::new(body));
-        let (Ok(request), Ok(stream)) = (request, self.address.target.connect().await) else {
+            .uri(&self.path)
+            .header(header::HOST, self.target.host())
+            .header(header::CONTENT_TYPE, kind)
+            .header(header::USER_AGENT, "bastle");
+        if let Some((name, value)) = extra {
+            request = request.header(name, value);
+        }
+        let (Ok(request), Ok(stream)) = (request.body(Full::new(body)), self.target.connect().await) else {
             return false;
         };
         let Ok((mut sender, connection)) =

@@ -18,7 +18,8 @@ Examples:
   bastle serve --no-listen                             the local socket alone
 
 On the local socket your own user and root need no token; everybody else does: bastle token create --role ROLE.
-SIGTERM and ^C end it in order; runs live on and are found again. SIGHUP reads the certificate again.
+SIGTERM and ^C end it in order; runs live on and are found again. SIGHUP reads the
+certificate and the settings again; addresses, sockets and what the command line says stay.
 Settings: $XDG_CONFIG_HOME/bastle/serve.json, else /etc/bastle/serve.json.
 Exit codes: 0 ended, 1 failed, 2 usage.")]
 pub(crate) struct ServeArgs {
@@ -52,6 +53,9 @@ pub(crate) struct ServeArgs {
     /// Most runs that live at once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     max_parallel: Option<u32>,
+    /// Collector that is sent a trace of every run (OTLP over HTTP), e.g. http://127.0.0.1:4318
+    #[arg(long, value_name = "URL")]
+    otlp: Option<String>,
     /// Settings file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -85,6 +89,7 @@ pub(crate) fn run(args: ServeArgs, cx: &Context) -> Ended {
             InTheOpen::Never
         },
         max_parallel: args.max_parallel,
+        otlp: args.otlp,
         config: args.config,
     };
     bastle_serve::serve(&options, |serves| tell(serves, cx))?;

@@ -226,6 +226,9 @@ pub(crate) struct EventForm {
     /// The batch of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     batch: Option<String>,
+    /// The trace of the run and its place in it, where the event tells it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traceparent: Option<String>,
     /// The rest. Text of the agent is in it as it came: show it escaped.
     data: Value,
 }
@@ -247,6 +250,12 @@ impl From<StoredEvent> for EventForm {
             sequence: event.seq.to_string(),
             runsequence: event.run_seq,
             batch: event.batch,
+            // Only what has its form: data of other events comes from agents.
+            traceparent: (event.kind == "state")
+                .then(|| event.data.get("traceparent")?.as_str())
+                .flatten()
+                .filter(|text| bastle_contract::TraceParent::parse(text).is_ok())
+                .map(str::to_owned),
             data: event.data,
         }
     }

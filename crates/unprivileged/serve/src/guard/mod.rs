@@ -98,7 +98,7 @@ pub(crate) async fn around(State(app): State<App>, request: Request, next: Next)
     let method = request.method().clone();
     let instance: String = request.uri().path().chars().take(200).collect();
     let peer = request.extensions().get::<Peer>().cloned();
-    let response = match app.admission.check(peer.as_ref(), &request) {
+    let response = match app.settings().admission.check(peer.as_ref(), &request) {
         Ok(()) => next.run(request).await,
         Err(refusal) => refusal.into_response(),
     };
@@ -128,7 +128,7 @@ pub(crate) async fn authorize(
     next: Next,
 ) -> Response {
     if need == Need::Nothing {
-        return match app.rate.open(request.extensions().get::<Peer>()) {
+        return match app.settings().rate.open(request.extensions().get::<Peer>()) {
             Ok(()) => next.run(request).await,
             Err(refusal) => refusal.into_response(),
         };
@@ -151,7 +151,7 @@ pub(crate) async fn authorize(
 }
 
 fn admit(app: &App, need: Need, caller: &Caller) -> Result<(), Refusal> {
-    app.rate.known(&caller.id)?;
+    app.settings().rate.known(&caller.id)?;
     if need.allows(caller) {
         return Ok(());
     }
@@ -192,7 +192,7 @@ async fn recognise(app: &App, peer: Option<&Peer>, headers: &HeaderMap) -> Resul
                 Some(caller) => Ok(Who(caller, Some(secret))),
                 // Only wrong ones are counted: guesses of one process must not keep another out that has a good one.
                 None => {
-                    app.rate.unknown(peer)?;
+                    app.settings().rate.unknown(peer)?;
                     Err(unknown())
                 }
             }
@@ -200,7 +200,7 @@ async fn recognise(app: &App, peer: Option<&Peer>, headers: &HeaderMap) -> Resul
         None => match peer {
             Some(Peer::Local(uid)) if is_owner(*uid) => Ok(Who(Caller::owner(*uid), None)),
             Some(_) | None => {
-                app.rate.unknown(peer)?;
+                app.settings().rate.unknown(peer)?;
                 Err(unknown())
             }
         },

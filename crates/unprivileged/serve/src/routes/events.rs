@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, Response, header};
 use bastle_contract::Code;
 use bastle_control::fleet::{Caller, EventFilter, StoredEvent, Verb};
 use bytes::Bytes;
+use futures_util::SinkExt;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -261,20 +262,24 @@ async fn socket(
 }
 
 async fn tell(mut feed: Feed, mut socket: WebSocket) {
-    let mut heard = Instant::now();
+    // Since when a ping waits for its answer. Who is told events is not asked, and must not be taken for gone.
+    let mut asked: Option<Instant> = None;
     loop {
         let sent = tokio::select! {
             next = feed.next() => match next {
                 Next::Events(events) => send(&mut socket, events).await,
-                Next::Quiet if heard.elapsed() > SILENCE => false,
-                Next::Quiet => socket.send(Message::Ping(Bytes::new())).await.is_ok(),
+                Next::Quiet if asked.is_some_and(|since| since.elapsed() > SILENCE) => false,
+                Next::Quiet => {
+                    asked.get_or_insert_with(Instant::now);
+                    socket.send(Message::Ping(Bytes::new())).await.is_ok()
+                }
                 Next::Over => false,
             },
             word = socket.recv() => match word {
                 // Nothing is asked for here; that somebody is there is all that counts.
                 Some(Ok(Message::Close(_)) | Err(_)) | None => return,
                 Some(Ok(_)) => {
-                    heard = Instant::now();
+                    asked = None;
                     true
                 }
             },
@@ -293,9 +298,10 @@ async fn tell(mut feed: Feed, mut socket: WebSocket) {
 async fn send(socket: &mut WebSocket, events: Vec<StoredEvent>) -> bool {
     for event in events {
         let text = serde_json::to_string(&EventForm::from(event)).unwrap_or_default();
-        if socket.send(Message::text(text)).await.is_err() {
+        if socket.feed(Message::text(text)).await.is_err() {
             return false;
         }
     }
-    true
+    // Together: a call to the kernel for each would cost more than the events.
+    socket.flush().await.is_ok()
 }

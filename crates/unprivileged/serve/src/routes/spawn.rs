@@ -9,6 +9,7 @@ use crate::routes::runs::told;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use bastle_contract::TraceParent;
 use bastle_control::fleet::{BatchReport, Caller, RunRequest, SpawnRequest, Verb};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -68,6 +69,7 @@ async fn spawn(
             Some(_) | None => request.key = Some(key),
         }
     }
+    request.trace = trace(&headers);
     let told = told(&caller);
     let report = start(&app, caller, request).await?;
     let status = if report.repeated {
@@ -110,6 +112,15 @@ fn key(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
                 plain(&String::from_utf8_lossy(value.as_bytes()))
             ))
         })
+}
+
+/// The trace of the request. One that cannot be read is no reason to refuse: the run begins one of its own.
+fn trace(headers: &HeaderMap) -> Option<TraceParent> {
+    let mut all = headers.get_all("traceparent").iter();
+    match (all.next(), all.next()) {
+        (Some(one), None) => one.to_str().ok().and_then(|text| TraceParent::parse(text).ok()),
+        (None, _) | (_, Some(_)) => None,
+    }
 }
 
 async fn preamble(State(app): State<App>, Body(value): Body<Value>) -> Result<Json<Preamble>, Refusal> {

@@ -130,9 +130,10 @@ fn local(path: &Path, group: Option<&str>) -> Result<(UnixListener, Made), Fault
         .create(directory)
         .map_err(fail)?;
     match UnixStream::connect(path) {
-        Ok(_) => {
+        Ok(peer) if is_served(&peer) => {
             return Err(cannot(&shown, "another daemon serves it").help("bastle daemon status"));
         }
+        Ok(_) => {}
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {}
         Err(error) => return Err(fail(error)),
     }
@@ -146,6 +147,15 @@ fn local(path: &Path, group: Option<&str>) -> Result<(UnixListener, Made), Fault
         return Err(fault);
     }
     Ok((listener, Made(path.to_path_buf())))
+}
+
+/// Whether the process that listens there lives. A copy of a dead one that is about to become a keeper still has its
+/// socket open for a moment, and serves nobody.
+fn is_served(peer: &UnixStream) -> bool {
+    match rustix::net::sockopt::socket_peercred(peer) {
+        Ok(about) => rustix::process::pidfd_open(about.pid, PidfdFlags::empty()).is_ok(),
+        Err(_) => true,
+    }
 }
 
 fn place(beside: &Path, path: &Path, group: Option<&str>) -> Result<(), Fault> {

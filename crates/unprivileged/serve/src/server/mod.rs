@@ -6,7 +6,7 @@ mod notify;
 mod paced;
 mod tls;
 
-use crate::app::{App, Inner};
+use crate::app::{App, Inner, Settings};
 use crate::guard::{Admission, Rate, Secure, Streams};
 use crate::metrics::Metrics;
 use crate::options::{Config, ServeOptions};
@@ -46,18 +46,21 @@ pub struct Serves {
 /// # Errors
 /// When the settings, the store or a listener cannot be used.
 pub fn serve(options: &ServeOptions, ready: impl FnOnce(&Serves)) -> Result<(), Fault> {
-    let config = Config::load(options.config.as_deref())?;
+    let config = configured(options)?;
     let tls = match &options.tls {
         Some((certificate, key)) => Some(tls::read(certificate, key)?),
         None => None,
     };
     raise_descriptors();
-    let listeners = listen::open(options)?;
     let mut fleet_options = FleetOptions::new(options.state.clone());
     if let Some(most) = options.max_parallel.or(config.max_parallel) {
         fleet_options.max_parallel = most;
     }
-    let fleet = Fleet::open(fleet_options)?;
+    // The state first: whoever has it may take the socket of a daemon that is dead. And nothing is begun before every
+    // address is known to be ours.
+    let claim = Fleet::claim(fleet_options)?;
+    let listeners = listen::open(options)?;
+    let fleet = Fleet::begin(claim)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .max_blocking_threads(256)
@@ -130,7 +133,12 @@ async fn run(
         app.clone(),
         [Arc::clone(&network.crowd), Arc::clone(&local.crowd)],
     ));
-    outward::start(&app, config, &mut serving)?;
+    let mut reloading = Reloading {
+        options,
+        addresses: &addresses,
+        outward: outward::start(&app, config, 0)?,
+        config: config.clone(),
+    };
     let mut end = signal(SignalKind::terminate()).map_err(fail)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(fail)?;
     let mut reload = signal(SignalKind::hangup()).map_err(fail)?;
@@ -140,12 +148,13 @@ async fn run(
         tokio::select! {
             _ = end.recv() => break,
             _ = interrupt.recv() => break,
-            _ = reload.recv() => again(options, sealed.as_ref()),
+            _ = reload.recv() => again(options, sealed.as_ref(), &app, &mut reloading),
         }
     }
     notify::tell("STOPPING=1");
     close.send_replace(true);
     drop(listeners.made);
+    serving.spawn(reloading.outward.end());
     drain(&app, serving, &[network.crowd, local.crowd]).await;
     Ok(())
 }
@@ -163,9 +172,27 @@ async fn drain(app: &App, mut serving: tokio::task::JoinSet<()>, crowds: &[Arc<C
     }
 }
 
-/// SIGHUP: a new certificate holds for new connections; one that cannot be read leaves the old one.
-fn again(options: &ServeOptions, sealed: Option<&watch::Sender<Arc<rustls::ServerConfig>>>) {
+/// What a reload needs to know.
+struct Reloading<'s> {
+    options: &'s ServeOptions,
+    addresses: &'s [SocketAddr],
+    outward: outward::Outward,
+    config: Config,
+}
+
+/// SIGHUP: a new certificate holds for new connections, new settings for new requests; one that cannot be read leaves the old
+/// one.
+fn again(
+    options: &ServeOptions,
+    sealed: Option<&watch::Sender<Arc<rustls::ServerConfig>>>,
+    app: &App,
+    reloading: &mut Reloading<'_>,
+) {
     notify::tell("RELOADING=1");
+    match resettle(app, reloading) {
+        Ok(()) => eprintln!("bastle: the settings were read again"),
+        Err(fault) => eprintln!("bastle: {fault}; the old settings stay"),
+    }
     if let (Some((certificate, key)), Some(sealed)) = (&options.tls, sealed) {
         match tls::read(certificate, key) {
             Ok(tls) => {
@@ -177,6 +204,56 @@ fn again(options: &ServeOptions, sealed: Option<&watch::Sender<Arc<rustls::Serve
     notify::tell("READY=1");
 }
 
+/// Takes other settings: all of them, or none.
+fn resettle(app: &App, reloading: &mut Reloading<'_>) -> Result<(), Fault> {
+    let options = reloading.options;
+    let config = configured(options)?;
+    if config == reloading.config {
+        return Ok(());
+    }
+    // What can fail comes first. Nobody is told twice who was not told before: the old ones say how far they were.
+    outward::check(&config)?;
+    let empty = outward::start(
+        app,
+        &Config {
+            desktop: Some(false),
+            ..Config::default()
+        },
+        0,
+    )?;
+    let since = std::mem::replace(&mut reloading.outward, empty).stop();
+    reloading.outward = outward::start(app, &config, since)?;
+    app.change(settings(options, &config, reloading.addresses));
+    let usual = FleetOptions::new(options.state.clone()).max_parallel;
+    app.fleet
+        .allow_at_once(options.max_parallel.or(config.max_parallel).unwrap_or(usual));
+    reloading.config = config;
+    Ok(())
+}
+
+/// The settings file, under what the command line says.
+fn configured(options: &ServeOptions) -> Result<Config, Fault> {
+    let mut config = Config::load(options.config.as_deref())?;
+    if options.otlp.is_some() {
+        config.otlp.clone_from(&options.otlp);
+    }
+    Ok(config)
+}
+
+/// Whom it serves, and how often.
+fn settings(options: &ServeOptions, config: &Config, addresses: &[SocketAddr]) -> Settings {
+    let secure = match options.tls {
+        Some(_) => Secure::Tls,
+        None => Secure::Plain,
+    };
+    let hosts = [options.hosts.clone(), config.allow_hosts.clone()].concat();
+    let origins = [options.origins.clone(), config.allow_origins.clone()].concat();
+    Settings {
+        admission: Admission::new(addresses, secure, &hosts, &origins),
+        rate: Rate::new(config.requests_per_second.unwrap_or(200), 20),
+    }
+}
+
 fn inner(
     options: &ServeOptions,
     config: &Config,
@@ -184,12 +261,6 @@ fn inner(
     serves: &Serves,
     (fleet, newest, closing): (Fleet, watch::Receiver<u64>, watch::Receiver<bool>),
 ) -> Inner {
-    let secure = match options.tls {
-        Some(_) => Secure::Tls,
-        None => Secure::Plain,
-    };
-    let hosts = [options.hosts.clone(), config.allow_hosts.clone()].concat();
-    let origins = [options.origins.clone(), config.allow_origins.clone()].concat();
     let ws_url = serves.urls.first().map_or_else(
         || "ws+unix:///api/v1/ws".to_owned(),
         |url| format!("{}/api/v1/ws", url.replacen("http", "ws", 1)),
@@ -197,8 +268,7 @@ fn inner(
     Inner {
         state: fleet.state().to_path_buf(),
         fleet,
-        admission: Admission::new(addresses, secure, &hosts, &origins),
-        rate: Rate::new(config.requests_per_second.unwrap_or(200), 20),
+        settings: std::sync::RwLock::new(Arc::new(settings(options, config, addresses))),
         streams: Streams::default(),
         metrics: Metrics::default(),
         newest,
