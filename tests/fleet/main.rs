@@ -12,3 +12,6 @@ mod http;
 
 mod inside;
 mod killed;
+mod processes;
+mod records;
+mod storm;
