@@ -7,6 +7,7 @@ use crate::client::{Daemon, own_socket};
 use crate::context::{Context, Ended, Format};
 use crate::render::{bytes, clean, duration_ms, now_ms, timestamp};
 use bastle_contract::{Code, Fault};
+use bastle_control::fleet::Fleet;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ Examples:
   bastle daemon start
   bastle daemon status
   bastle daemon stop                 runs live on; the next start finds them again
+  bastle daemon backup FILE          a copy of its records, while it works or not
   bastle daemon install --dry-run    the units that would be written
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 no daemon is running.")]
@@ -54,6 +56,14 @@ enum DaemonVerb {
         #[arg(long)]
         json: bool,
     },
+    /// Copy its records to a new file, whether it runs or not
+    Backup {
+        /// The copy; a file that is there is not replaced
+        file: std::path::PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Set it up as a service of systemd: yours, or as root the system's
     Install {
         /// Show what would be written, write nothing
@@ -79,6 +89,7 @@ impl DaemonArgs {
             DaemonVerb::Start { json, .. }
             | DaemonVerb::Stop { json, .. }
             | DaemonVerb::Status { json }
+            | DaemonVerb::Backup { json, .. }
             | DaemonVerb::Install { json, .. } => *json,
             DaemonVerb::Detached { .. } => false,
         }
@@ -91,6 +102,7 @@ pub(crate) fn run(args: &DaemonArgs, cx: &Context) -> Ended {
         DaemonVerb::Start { listen, wait, json } => start(*listen, seconds(*wait), (*json).into(), cx),
         DaemonVerb::Stop { wait, json } => stop(seconds(*wait), (*json).into(), cx),
         DaemonVerb::Status { json } => status((*json).into(), cx),
+        DaemonVerb::Backup { file, json } => backup(file, (*json).into(), cx),
         DaemonVerb::Install { dry_run, json } => {
             let doing = if *dry_run {
                 install::Doing::Show
@@ -101,6 +113,20 @@ pub(crate) fn run(args: &DaemonArgs, cx: &Context) -> Ended {
         }
         DaemonVerb::Detached { words } => Err(process::become_daemon(words).into()),
     }
+}
+
+fn backup(file: &std::path::Path, format: Format, cx: &Context) -> Ended {
+    let state = state_dir()?;
+    Fleet::copy_records(&state, file)?;
+    let size = file.metadata().map_or(0, |about| about.len());
+    if format == Format::Json {
+        cx.print_json(&json!({ "schema": "bastle.daemon-backup/v1", "file": file, "bytes": size }))?;
+        return Ok(0);
+    }
+    let shown = clean(&file.display().to_string());
+    cx.note(&format!("{} {shown}, {}", cx.err.tick(), bytes(size)));
+    cx.note("  to put it back: bastle daemon stop, then install -m 600 FILE STATE/daemon/daemon.db (docs/operations.md)");
+    Ok(0)
 }
 
 fn seconds(count: u16) -> Duration {

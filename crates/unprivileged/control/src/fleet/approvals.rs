@@ -130,7 +130,7 @@ pub(super) fn answer(inner: &Inner, caller: &Caller, id: u64, said: &Said<'_>) -
 fn record(db: &Connection, caller: &Caller, id: u64, said: &Said<'_>) -> Result<(Approval, i64), Stop> {
     let mut approval = one(db, id)?;
     allow_on(caller, Verb::Answer, &approval.run)?;
-    let now = now_ms();
+    let now = super::words::steady_ms();
     match approval.state {
         ApprovalState::Open if approval.expires_ms > now => {}
         ApprovalState::Open => return Err(stale(id, "it expired").into()),

@@ -4,17 +4,32 @@
 //! refused, so that nothing has to be compared that could be compared wrongly.
 use super::words::{missing, run_id};
 use super::{RunRequest, rows};
-use crate::store::{Stop, uint};
+use crate::store::{Stop, int, uint};
 use bastle_contract::runs::LaunchSpec;
 use bastle_contract::{Code, Fault, RunId};
 use bastle_policy::Effective;
 use rusqlite::{Connection, OptionalExtension};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
 /// How deep runs may start runs.
 pub(super) const MAX_DEPTH: u64 = 3;
 /// How many children of one run may live.
 pub(super) const MAX_CHILDREN: usize = 16;
+
+/// The budgets that are counted.
+pub(super) const KINDS: [&str; 7] = [
+    "turns",
+    "tokens",
+    "cost",
+    "bytes-out",
+    "bytes-in",
+    "requests",
+    "connections",
+];
+
+/// Budgets by their names.
+pub(super) type Amounts = BTreeMap<&'static str, u64>;
 
 /// Keys under which a child may say more, because more there is less reach.
 const NARROWING: &[(&str, &str)] = &[
@@ -168,7 +183,7 @@ pub(super) fn compare(name: &RunId, parent: &Effective, child: &Effective) -> Re
 }
 
 /// Checks depth, number and budget against every ancestor, in the transaction that makes the child; gives its depth.
-pub(super) fn charge(db: &Connection, parent: &RunId, turns: Option<u64>, more: usize) -> Result<u64, Stop> {
+pub(super) fn charge(db: &Connection, parent: &RunId, wanted: &Amounts, more: usize) -> Result<u64, Stop> {
     let alive = living(db, parent)?.len();
     if alive + more > MAX_CHILDREN {
         return Err(refused(
@@ -198,47 +213,140 @@ pub(super) fn charge(db: &Connection, parent: &RunId, turns: Option<u64>, more: 
         if phase == "ended" || phase == "queued" {
             return Err(refused(&name, "it does not live").into());
         }
-        turns_left(db, &name, turns)?;
+        left(db, &name, wanted)?;
         at = above.map(run_id).transpose()?;
     }
     Ok(depth)
 }
 
-/// What an ancestor may still spend: its own turns, less what it and its children used or may use.
-fn turns_left(db: &Connection, name: &RunId, turns: Option<u64>) -> Result<(), Stop> {
-    let spec = rows::spec(db, name)?;
-    let Some(most) = turns_of(&spec) else {
+/// What an ancestor may still spend of each budget it has: its own, less what it used and what all below it used or may use.
+pub(super) fn left(db: &Connection, name: &RunId, wanted: &Amounts) -> Result<(), Stop> {
+    let own = amounts_of(&rows::spec(db, name)?)?;
+    for (what, most) in own {
+        let gone = spent(db, name, what)?.saturating_add(promised(db, name, what)?);
+        let left = most.saturating_sub(gone);
+        match wanted.get(what) {
+            Some(wanted) if *wanted <= left => {}
+            Some(wanted) => {
+                let why = format!(
+                    "it asks for {wanted} {}, and {left} of {most} are left",
+                    word(what)
+                );
+                return Err(refused(name, why).into());
+            }
+            None => {
+                let why = format!("it names no {}, and the parent's are counted", word(what));
+                return Err(refused(name, why).into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the children of a run used or may use, and theirs in turn.
+fn promised(db: &Connection, parent: &RunId, what: &'static str) -> Result<u64, Stop> {
+    let mut children = Vec::new();
+    let mut statement = db.prepare_cached("SELECT name, spec, phase FROM runs WHERE parent = ?1")?;
+    let mut rows = statement.query([parent.as_str()])?;
+    while let Some(row) = rows.next()? {
+        let spec: LaunchSpec = super::words::json(&row.get::<_, String>(1)?)?;
+        children.push((run_id(row.get(0)?)?, spec, row.get::<_, String>(2)?));
+    }
+    let mut sum = forgotten(db, parent, what)?;
+    for (child, spec, phase) in children {
+        let gone = spent(db, &child, what)?.saturating_add(promised(db, &child, what)?);
+        let holds = match phase.as_str() {
+            "ended" => gone,
+            // It may still use all that it was given.
+            _ => amounts_of(&spec)?.get(what).copied().unwrap_or(gone).max(gone),
+        };
+        sum = sum.saturating_add(holds);
+    }
+    Ok(sum)
+}
+
+/// What children used that are not on record any more.
+fn forgotten(db: &Connection, parent: &RunId, what: &str) -> Result<u64, Stop> {
+    spent(db, parent, &format!("below {what}"))
+}
+
+/// A run goes from the records: what it used stays with its parent.
+pub(super) fn hand_up(db: &Connection, name: &RunId) -> Result<(), Stop> {
+    let parent: Option<Option<String>> = db
+        .prepare_cached("SELECT parent FROM runs WHERE name = ?1")?
+        .query_row([name.as_str()], |row| row.get(0))
+        .optional()?;
+    let Some(parent) = parent.flatten().map(run_id).transpose()? else {
         return Ok(());
     };
-    let used = uint(
-        db.prepare_cached("SELECT turns FROM runs WHERE name = ?1")?
-            .query_row([name.as_str()], |row| row.get(0))?,
-    );
-    let mut promised = 0;
-    let mut statement = db.prepare_cached("SELECT spec, turns, phase FROM runs WHERE parent = ?1")?;
-    let mut rows = statement.query([name.as_str()])?;
-    while let Some(row) = rows.next()? {
-        let child: LaunchSpec = super::words::json(&row.get::<_, String>(0)?)?;
-        let spent = uint(row.get(1)?);
-        promised += if row.get::<_, String>(2)? == "ended" {
-            spent
-        } else {
-            turns_of(&child).unwrap_or(spent)
-        };
+    for what in KINDS {
+        let gone = spent(db, name, what)?.saturating_add(promised(db, name, what)?);
+        if gone > 0 {
+            db.prepare_cached(
+                "INSERT INTO spent(run, what, used) SELECT name, ?2, ?3 FROM runs WHERE name = ?1 \
+                 ON CONFLICT(run, what) DO UPDATE SET used = used + excluded.used",
+            )?
+            .execute(rusqlite::params![
+                parent.as_str(),
+                format!("below {what}"),
+                int(gone)
+            ])?;
+        }
     }
-    let left = most.saturating_sub(used).saturating_sub(promised);
-    match turns {
-        Some(turns) if turns <= left => Ok(()),
-        Some(turns) => Err(refused(
-            name,
-            format!("it asks for {turns} turns, and {left} of {most} are left"),
-        )
-        .into()),
-        None => Err(refused(name, "it names no turns, and the parent's are counted").into()),
+    Ok(())
+}
+
+/// What a run is known to have used. Its children's use is not in it.
+fn spent(db: &Connection, name: &RunId, what: &str) -> Result<u64, Stop> {
+    let found: Option<i64> = db
+        .prepare_cached("SELECT used FROM spent WHERE run = ?1 AND what = ?2")?
+        .query_row([name.as_str(), what], |row| row.get(0))
+        .optional()?;
+    Ok(uint(found.unwrap_or(0)))
+}
+
+/// How people call it.
+fn word(what: &str) -> &str {
+    match what {
+        "cost" => "millionths of a dollar",
+        "bytes-out" => "bytes out",
+        "bytes-in" => "bytes in",
+        other => other,
     }
 }
 
-/// The turns that a request allows.
-pub(super) fn turns_of(spec: &LaunchSpec) -> Option<u64> {
-    spec.get().policy.as_ref()?.get("budget")?.get("turns")?.as_u64()
+/// The budgets that a request names, in whole numbers; money in millionths of a dollar.
+pub(super) fn amounts_of(spec: &LaunchSpec) -> Result<Amounts, Fault> {
+    let Some(policy) = &spec.get().policy else {
+        return Ok(Amounts::new());
+    };
+    let unreadable = |faults: Vec<Fault>| {
+        faults
+            .into_iter()
+            .next()
+            .unwrap_or_else(|| refused(&spec.get().name, "its policy cannot be read"))
+    };
+    let budget = bastle_policy::parse("request", policy.to_string().as_bytes())
+        .map_err(unreadable)?
+        .budget;
+    let number = |at: &Option<bastle_policy::At<u64>>| at.as_ref().map(|at| at.value);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a number of dollars that was checked to be finite and not negative; the cast saturates"
+    )]
+    let usd = budget.usd.as_ref().map(|at| (at.value * 1_000_000.0) as u64);
+    let named = [
+        ("turns", number(&budget.turns)),
+        ("tokens", number(&budget.tokens)),
+        ("cost", usd),
+        ("bytes-out", number(&budget.bytes_out)),
+        ("bytes-in", number(&budget.bytes_in)),
+        ("requests", number(&budget.requests)),
+        ("connections", number(&budget.connections)),
+    ];
+    Ok(named
+        .into_iter()
+        .filter_map(|(what, amount)| Some((what, amount?)))
+        .collect())
 }

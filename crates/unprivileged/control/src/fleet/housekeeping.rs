@@ -1,5 +1,5 @@
 //! What time does: questions expire, old events and answered keys go.
-use super::words::{now_ms, run_id};
+use super::words::{run_id, steady_ms};
 use super::{Caller, Inner, removing, rows};
 use crate::store::{Stop, int};
 use bastle_contract::Fault;
@@ -15,7 +15,7 @@ pub(super) fn tidy_up(inner: &Inner) {
     let done = expire(inner).and_then(|()| forget_events(inner)).and_then(|()| {
         inner.store.write(|db| {
             db.prepare_cached("DELETE FROM idempotency WHERE created_ms < ?1")?
-                .execute([int(now_ms().saturating_sub(KEYS_MS))])?;
+                .execute([int(steady_ms().saturating_sub(KEYS_MS))])?;
             Ok(())
         })
     });
@@ -37,7 +37,7 @@ pub(super) fn forget_runs(inner: &Inner) {
 
 /// A question that nobody answered is answered with no.
 fn expire(inner: &Inner) -> Result<(), Fault> {
-    let now = now_ms();
+    let now = steady_ms();
     let expired = inner.store.write(|db| {
         let mut statement =
             db.prepare_cached("SELECT id, run FROM approvals WHERE state = 'open' AND expires_ms <= ?1")?;

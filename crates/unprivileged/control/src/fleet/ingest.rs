@@ -111,7 +111,7 @@ fn question(db: &Connection, name: &str, event: &RunEvent, patience_ms: u64) -> 
         words,
         about(event.data.get("about")),
         int(event.time_ms),
-        int(super::words::now_ms().saturating_add(patience_ms)),
+        int(super::words::steady_ms().saturating_add(patience_ms)),
     ])?;
     db.prepare_cached("UPDATE runs SET question = ?2 WHERE name = ?1")?
         .execute(params![name, words])?;
@@ -151,31 +151,46 @@ fn answered(db: &Connection, name: &str, event: &RunEvent) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Sums of models, where an event tells them: one budget that was reached, or the totals at the end. They only grow.
+/// What an event may tell to be used, as it is called when a budget is reached, and in the totals at the end.
+const SPENT: &[(&str, &[&str])] = &[
+    ("turns", &["turns"]),
+    ("tokens", &["tokens", "model_tokens"]),
+    ("cost", &["cost_micro_usd", "micro_usd"]),
+    ("bytes-out", &["bytes_out"]),
+    ("bytes-in", &["bytes_in"]),
+    ("requests", &["requests"]),
+    ("connections", &["connections"]),
+];
+
+/// Sums, where an event tells them: one budget that was reached, or the totals at the end. They only grow.
 fn usage(db: &Connection, name: &str, data: &Value) -> Result<(), Stop> {
     let kind = data.get("kind").and_then(Value::as_str);
     let totals = data.get("net").unwrap_or(data);
-    let number = |word: &str, keys: &[&str]| {
-        if kind == Some(word) {
-            return data.get("used").and_then(Value::as_u64).unwrap_or(0);
-        }
-        let mut found = keys
-            .iter()
-            .filter_map(|key| totals.get(key).and_then(Value::as_u64));
-        found.next().unwrap_or(0)
-    };
-    let (turns, tokens, cost) = (
-        number("turns", &["turns"]),
-        number("tokens", &["tokens", "model_tokens"]),
-        number("cost", &["cost_micro_usd", "micro_usd"]),
-    );
-    if turns == 0 && tokens == 0 && cost == 0 {
-        return Ok(());
+    for (what, keys) in SPENT {
+        let used = if kind == Some(what) {
+            data.get("used").and_then(Value::as_u64)
+        } else {
+            keys.iter()
+                .find_map(|key| totals.get(key).and_then(Value::as_u64))
+        };
+        let Some(used) = used.filter(|used| *used > 0) else {
+            continue;
+        };
+        db.prepare_cached(
+            "INSERT INTO spent(run, what, used) SELECT name, ?2, ?3 FROM runs WHERE name = ?1 \
+             ON CONFLICT(run, what) DO UPDATE SET used = max(used, excluded.used)",
+        )?
+        .execute(params![name, what, int(used)])?;
+        let column = match *what {
+            "turns" => "turns",
+            "tokens" => "model_tokens",
+            "cost" => "micro_usd",
+            _ => continue,
+        };
+        db.prepare_cached(&format!(
+            "UPDATE runs SET {column} = max({column}, ?2) WHERE name = ?1"
+        ))?
+        .execute(params![name, int(used)])?;
     }
-    db.prepare_cached(
-        "UPDATE runs SET turns = max(turns, ?2), model_tokens = max(model_tokens, ?3), micro_usd = max(micro_usd, ?4) \
-         WHERE name = ?1",
-    )?
-    .execute(params![name, int(turns), int(tokens), int(cost)])?;
     Ok(())
 }

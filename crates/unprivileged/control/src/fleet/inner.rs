@@ -14,7 +14,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -41,6 +41,8 @@ pub(super) struct Inner {
     pub(super) store: Store,
     pub(super) since_ms: u64,
     pub(super) spawn_failures: AtomicU64,
+    /// Most runs that live at once.
+    pub(super) max_parallel: AtomicU32,
     /// Wakes the follower.
     pub(super) wake: OwnedFd,
     orders: Mutex<Vec<Order>>,
@@ -78,13 +80,13 @@ impl Bell {
 }
 
 impl Inner {
-    /// Takes the state directory and opens the records.
-    pub(super) fn open(options: FleetOptions) -> Result<Self, Fault> {
-        let lock = take(&options.state)?;
+    /// Opens the records of a state directory that was taken.
+    pub(super) fn open(options: FleetOptions, lock: File) -> Result<Self, Fault> {
         let store = Store::open(&options.state.join("daemon"))?;
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| unusable(&options.state, &error.into()))?;
         Ok(Self {
+            max_parallel: AtomicU32::new(options.max_parallel),
             options,
             store,
             since_ms: now_ms(),
@@ -258,7 +260,7 @@ fn lock(file: &mut File) -> std::io::Result<bool> {
 }
 
 /// Takes the state directory for this process; its number is written for whoever comes second.
-fn take(state: &Path) -> Result<File, Fault> {
+pub(super) fn take(state: &Path) -> Result<File, Fault> {
     let fail = |error: std::io::Error| unusable(state, &error);
     std::fs::DirBuilder::new()
         .recursive(true)

@@ -60,6 +60,12 @@ pub struct Fleet {
     threads: Arc<Threads>,
 }
 
+/// A state directory that nobody else has. Let go when dropped.
+pub struct Claim {
+    options: FleetOptions,
+    lock: std::fs::File,
+}
+
 /// Ends the threads when the last clone goes.
 struct Threads {
     inner: Arc<Inner>,
@@ -98,9 +104,20 @@ impl Drop for Threads {
 }
 
 impl Fleet {
+    /// Takes the state directory for itself and does nothing yet.
+    pub fn claim(options: FleetOptions) -> Result<Claim, Fault> {
+        let lock = inner::take(&options.state)?;
+        Ok(Claim { options, lock })
+    }
+
     /// Takes the state directory for itself, finds runs again, and begins to work.
     pub fn open(options: FleetOptions) -> Result<Self, Fault> {
-        let inner = Arc::new(Inner::open(options)?);
+        Self::begin(Self::claim(options)?)
+    }
+
+    /// Finds runs again in a state directory that was taken, and begins to work.
+    pub fn begin(claim: Claim) -> Result<Self, Fault> {
+        let inner = Arc::new(Inner::open(claim.options, claim.lock)?);
         let failed = |error: std::io::Error| {
             Fault::new(Code::StateDir, "the daemon cannot follow runs", error.to_string())
                 .help("sysctl fs.inotify.max_user_instances")
@@ -136,6 +153,14 @@ impl Fleet {
     /// Stops working; what was begun is finished at the next start. Runs live on.
     pub fn close(self) {
         self.threads.stop();
+    }
+
+    /// Other runs may live at once from now on. Those that live, live on.
+    pub fn allow_at_once(&self, most: u32) {
+        self.inner
+            .max_parallel
+            .store(most, std::sync::atomic::Ordering::Relaxed);
+        self.inner.wake_queue();
     }
 
     /// The state directory.
@@ -342,6 +367,11 @@ impl Fleet {
     pub fn backup(&self, caller: &Caller, to: &Path) -> Result<(), Fault> {
         allow(caller, Verb::Administer, "the records")?;
         self.inner.store.backup(to)
+    }
+
+    /// Copies the records of a state directory to a new file, whether a daemon has it or not.
+    pub fn copy_records(state: &Path, to: &Path) -> Result<(), Fault> {
+        crate::store::copy(&state.join("daemon"), to)
     }
 
     /// Removes runs that ended more than `older` ago and whose work was taken over; the names of those removed.

@@ -5,7 +5,7 @@ use super::{Caller, DEFAULT_TIMEOUT, Inner, RunRequest, SpawnRequest, adopt, chi
 use crate::load::{Loaded, Sources, load};
 use crate::place::Place;
 use bastle_contract::runs::{Attended, DRIVERS, LaunchSpec, NO_DRIVER, RawSpec, Tags};
-use bastle_contract::{Argv, Code, Fault, RunId};
+use bastle_contract::{Argv, Code, EnvName, Fault, RunId, TRACE_VARIABLE, TraceParent};
 use bastle_policy::{At, Grade, LayerKind, NetMode, PreambleFacts, Profile};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashMap};
@@ -128,6 +128,7 @@ impl<'p> Planner<'p> {
         };
         let preamble = bastle_policy::preamble(&loaded.effective, &facts);
         let Asked { argv, input, driver } = asked(profile, run, &preamble).map_err(one)?;
+        let (trace, env) = traced(spot.request.trace, run, parent).map_err(one)?;
         let spec = LaunchSpec::new(RawSpec {
             name,
             argv,
@@ -144,11 +145,7 @@ impl<'p> Planner<'p> {
             unprotect: Vec::new(),
             waive: Vec::new(),
             no_debuggers: false,
-            env: run
-                .env
-                .iter()
-                .map(|(name, value)| (name.clone(), value.clone()))
-                .collect(),
+            env,
             tty: run.tty,
             open_input: run.open_input,
             profile: run.profile.clone(),
@@ -159,6 +156,7 @@ impl<'p> Planner<'p> {
             batch: Some(spot.batch.to_owned()),
             parent: run.parent.clone(),
             attended: Attended::Elsewhere,
+            trace,
         })
         .map_err(|error| vec![bad("this request cannot be used", error.to_string())])?;
         let scopes = writes(&spec, run, &loaded).map_err(one)?;
@@ -227,6 +225,41 @@ impl<'p> Planner<'p> {
         };
         self.plan(&spot, run).map(|planned| planned.preamble)
     }
+}
+
+/// The trace that a run belongs to, and its variables with its own place in that trace: what the request says, else what
+/// its own variables say, else that of its parent, else a new one.
+fn traced(
+    sent: Option<TraceParent>,
+    run: &RunRequest,
+    parent: Option<&LaunchSpec>,
+) -> Result<(Option<TraceParent>, Vec<(EnvName, String)>), Fault> {
+    let variable = EnvName::try_from(TRACE_VARIABLE.to_owned())
+        .map_err(|error| bad("the variable of a trace", error.to_string()))?;
+    let above = parent.and_then(|parent| {
+        let env = &parent.get().env;
+        env.iter()
+            .find(|(name, _)| *name == variable)
+            .map(|(_, value)| value)
+    });
+    let told = |text: Option<&String>| text.and_then(|text| TraceParent::parse(text).ok());
+    let sent = sent
+        .or_else(|| told(run.env.get(&variable)))
+        .or_else(|| told(above));
+    let mut random = [0; 24];
+    getrandom::fill(&mut random)
+        .map_err(|error| Fault::new(Code::StateDir, "no random numbers", error.to_string()))?;
+    let mut own = TraceParent {
+        trace: sent.map_or_else(|| *random.first_chunk().unwrap_or(&[1; 16]), |sent| sent.trace),
+        span: *random.last_chunk().unwrap_or(&[1; 8]),
+        flags: sent.map_or(1, |sent| sent.flags),
+    };
+    // Zero is nobody's number.
+    own.span[0] |= 1;
+    own.trace[0] |= u8::from(sent.is_none());
+    let mut env = run.env.clone();
+    env.insert(variable, own.to_string());
+    Ok((sent, env.into_iter().collect()))
 }
 
 fn mode(word: Option<&str>) -> Result<Option<String>, Fault> {

@@ -34,12 +34,13 @@ fn start_some(inner: &Arc<Inner>) -> Result<usize, Fault> {
         return Ok(0);
     }
     // Looked for beside whoever writes; only what was found is looked at again under the lock.
-    let any = inner.store.read(|db| choose(db, inner.options.max_parallel))?;
+    let most = inner.max_parallel.load(Ordering::Relaxed);
+    let any = inner.store.read(|db| choose(db, most))?;
     if any.is_empty() {
         return Ok(0);
     }
     let chosen = inner.store.write(|db| {
-        let chosen = choose(db, inner.options.max_parallel)?;
+        let chosen = choose(db, most)?;
         for name in &chosen {
             rows::set_phase(db, name, "starting")?;
         }

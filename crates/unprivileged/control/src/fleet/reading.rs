@@ -284,7 +284,7 @@ pub(super) fn health(inner: &Inner) -> Health {
         since_ms: inner.since_ms,
         living: counted.as_ref().map_or(0, |(living, _)| *living),
         queued: counted.as_ref().map_or(0, |(_, queued)| *queued),
-        max_parallel: inner.options.max_parallel,
+        max_parallel: inner.max_parallel.load(std::sync::atomic::Ordering::Relaxed),
         store_bytes: inner.store.bytes(),
     }
 }

@@ -89,7 +89,8 @@ pub(super) fn prune(inner: &Inner, caller: &Caller, older: Duration) -> Result<V
     if at.place().work().exists() {
         review::prune(&at, older, Prune::Remove)?;
     }
-    let before = now_ms().saturating_sub(u64::try_from(older.as_millis()).unwrap_or(u64::MAX));
+    let before =
+        super::words::steady_ms().saturating_sub(u64::try_from(older.as_millis()).unwrap_or(u64::MAX));
     let old: Vec<RunId> = inner.store.read(|db| {
         let mut statement = db.prepare_cached(
             "SELECT name FROM runs WHERE phase = 'ended' AND ended_ms IS NOT NULL AND ended_ms <= ?1 ORDER BY ord",

@@ -170,6 +170,7 @@ pub(super) fn finish(db: &Connection, file: &RunFile) -> Result<(), Stop> {
 
 /// Removes the row of a run that ended. Its events stay, without their numbers: the name may be given again.
 pub(super) fn delete(db: &Connection, name: &RunId) -> Result<(), Stop> {
+    super::children::hand_up(db, name)?;
     db.prepare_cached("UPDATE events SET run_seq = NULL WHERE run = ?1")?
         .execute([name.as_str()])?;
     db.prepare_cached("DELETE FROM runs WHERE name = ?1 AND phase = 'ended'")?

@@ -2,7 +2,7 @@
 use super::planning::{Planned, Planner, Spot};
 use super::rows::{self, NewRun};
 use super::scopes::{self, Held};
-use super::words::{allow, json, now_ms, text};
+use super::words::{allow, json, now_ms, steady_ms, text};
 use super::{
     BatchReport, Caller, Inner, MAX_BATCH, OnConflict, Role, SpawnRequest, Spawned, TokenWish, Verb,
     children, tokens,
@@ -194,7 +194,7 @@ fn remember(
         key,
         hash.as_slice(),
         text(&without)?,
-        int(now_ms())
+        int(steady_ms())
     ])?;
     Ok(())
 }
@@ -306,7 +306,7 @@ fn one(
         }
     }
     let depth = match &raw.parent {
-        Some(parent) => children::charge(db, parent, children::turns_of(&planned.spec), 1)?,
+        Some(parent) => children::charge(db, parent, &children::amounts_of(&planned.spec)?, 1)?,
         None => 0,
     };
     let now = now_ms();
@@ -329,7 +329,12 @@ fn one(
         living: false,
         path: path.clone(),
     }));
-    let data = serde_json::json!({"state": "queued", "reason": null});
+    let own = raw
+        .env
+        .iter()
+        .find(|(name, _)| name.as_str() == bastle_contract::TRACE_VARIABLE);
+    let data =
+        serde_json::json!({"state": "queued", "reason": null, "traceparent": own.map(|(_, value)| value)});
     rows::own_event(db, Some(&raw.name), "state", &data, now)?;
     if !planned.token {
         return Ok(None);

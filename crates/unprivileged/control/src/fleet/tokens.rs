@@ -36,7 +36,7 @@ pub(super) fn insert(db: &Connection, maker: &str, wish: &TokenWish) -> Result<(
         |length| random_word(length).map_err(|why| Fault::new(Code::StateDir, "cannot make a token", why));
     let id = random(ID)?;
     let secret = format!("{PREFIX}{id}_{}", random(SECRET)?);
-    let now = now_ms();
+    let now = super::words::steady_ms();
     let expires = wish
         .lasts
         .map(|lasts| now.saturating_add(u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX)));
@@ -187,8 +187,11 @@ pub(super) fn authenticate(inner: &Inner, secret: &str) -> Option<Caller> {
     // The comparison of two digests takes the same time wherever they differ.
     let same = given == blake3::Hash::from(stored.unwrap_or([0; 32]));
     let (token, _, ended) = found?;
-    let over =
-        token.revoked_ms.is_some() || token.expires_ms.is_some_and(|expires| expires <= now_ms()) || ended;
+    let over = token.revoked_ms.is_some()
+        || token
+            .expires_ms
+            .is_some_and(|expires| expires <= super::words::steady_ms())
+        || ended;
     if !same || stored.is_none() || over {
         return None;
     }

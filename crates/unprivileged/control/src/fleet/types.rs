@@ -87,6 +87,9 @@ pub struct SpawnRequest {
     /// Higher goes first; equal ones in the order they came.
     #[serde(default)]
     pub priority: i32,
+    /// The trace of the request. Not part of what is asked: asked again within another one, it is the same request.
+    #[serde(skip)]
+    pub trace: Option<bastle_contract::TraceParent>,
 }
 
 /// One run that is asked for.

@@ -8,10 +8,36 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 
-/// Milliseconds since 1970.
+/// Milliseconds since 1970, as the clock on the wall says. For people: whoever sets the clock changes it.
 pub(super) fn now_ms() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    let now = since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
+    #[cfg(test)]
+    let now = now.saturating_add_signed(JUMP.get());
+    now
+}
+
+#[cfg(test)]
+thread_local! {
+    /// By how much somebody has set the clock since this process began.
+    pub(super) static JUMP: std::cell::Cell<i64> = const { std::cell::Cell::new(0) };
+}
+
+/// Milliseconds since 1970 by what the clock on the wall said when this process began and the time that has passed since,
+/// sleep of the machine included. What expires is decided by this: setting the clock lets nothing expire and makes
+/// nothing last.
+pub(super) fn steady_ms() -> u64 {
+    static BEGAN: std::sync::LazyLock<(u64, u64)> = std::sync::LazyLock::new(|| (now_ms(), passed_ms()));
+    let (wall, passed) = *BEGAN;
+    wall.saturating_add(passed_ms().saturating_sub(passed))
+}
+
+fn passed_ms() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let part = |number: i64| u64::try_from(number).unwrap_or(0);
+    part(time.tv_sec)
+        .saturating_mul(1000)
+        .saturating_add(part(time.tv_nsec) / 1_000_000)
 }
 
 /// For calls whose failure changes nothing: the comment beside each says why.

@@ -169,33 +169,8 @@ impl Store {
 
     /// Copies everything to a new file while others write. A file that is there is not replaced.
     pub(crate) fn backup(&self, to: &Path) -> Result<(), Fault> {
-        let fail = |why: String| {
-            Fault::new(
-                Code::StateDir,
-                format!("cannot copy the daemon's records to {}", to.display()),
-                why,
-            )
-            .help("name a file that does not exist, in a directory you may write")
-        };
         self.sound()?;
-        let part = to.with_extension("part");
-        let fresh = std::fs::File::options()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&part)
-            .map_err(|error| fail(error.to_string()))?;
-        let copied = connect_reading(&self.path)
-            .and_then(|from| {
-                let mut into = Connection::open(&part)?;
-                rusqlite::backup::Backup::new(&from, &mut into)?.run_to_completion(512, Duration::ZERO, None)
-            })
-            .map_err(|error| error.to_string())
-            .and_then(|()| fresh.sync_all().map_err(|error| error.to_string()))
-            // A link instead of a rename: it fails when the name is taken.
-            .and_then(|()| std::fs::hard_link(&part, to).map_err(|error| error.to_string()));
-        let removed = std::fs::remove_file(&part).map_err(|error| error.to_string());
-        copied.and(removed).map_err(fail)
+        copy_file(&self.path, to)
     }
 
     fn sound(&self) -> Result<(), Fault> {
@@ -229,6 +204,69 @@ impl Store {
             self.give_up(&error.to_string());
         }
         refused(&error.to_string())
+    }
+}
+
+/// Copies the database in `directory` to a new file, beside whoever has it open.
+pub(crate) fn copy(directory: &Path, to: &Path) -> Result<(), Fault> {
+    let path = directory.join("daemon.db");
+    if !path.exists() {
+        return Err(Fault::new(
+            Code::StateDir,
+            format!("there are no records in {}", directory.display()),
+            "no daemon was ever started with this state",
+        )
+        .help("bastle daemon start"));
+    }
+    copy_file(&path, to)
+}
+
+fn copy_file(path: &Path, to: &Path) -> Result<(), Fault> {
+    let fail = |why: String| {
+        Fault::new(
+            Code::StateDir,
+            format!("cannot copy the daemon's records to {}", to.display()),
+            why,
+        )
+        .help("name a file that does not exist, in a directory you may write")
+    };
+    let mut part = to.as_os_str().to_owned();
+    part.push(".part");
+    let part = PathBuf::from(part);
+    let fresh = std::fs::File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&part)
+        .map_err(|error| fail(error.to_string()))?;
+    let copied = copy_into(path, &part)
+        .and_then(|()| fresh.sync_all().map_err(|error| error.to_string()))
+        // A link instead of a rename: it fails when the name is taken.
+        .and_then(|()| std::fs::hard_link(&part, to).map_err(|error| error.to_string()));
+    let removed = std::fs::remove_file(&part).map_err(|error| error.to_string());
+    copied.and(removed).map_err(fail)?;
+    let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty());
+    std::fs::File::open(directory.unwrap_or_else(|| Path::new(".")))
+        .and_then(|directory| directory.sync_all())
+        .map_err(|error| fail(error.to_string()))
+}
+
+/// Copies, and looks at what came out: a copy that is found damaged when it is needed is none.
+fn copy_into(path: &Path, part: &Path) -> Result<(), String> {
+    let text = |error: rusqlite::Error| error.to_string();
+    let from = connect_reading(path).map_err(text)?;
+    let mut into = Connection::open(part).map_err(text)?;
+    rusqlite::backup::Backup::new(&from, &mut into)
+        .and_then(|copying| copying.run_to_completion(512, Duration::ZERO, None))
+        .map_err(text)?;
+    // As one file: what would lie beside it is not copied by whoever takes it elsewhere.
+    into.pragma_update(None, "journal_mode", "DELETE").map_err(text)?;
+    let checked: String = into
+        .pragma_query_value(None, "quick_check", |row| row.get(0))
+        .map_err(text)?;
+    match checked.as_str() {
+        "ok" => Ok(()),
+        damage => Err(format!("the copy is damaged: {damage}")),
     }
 }
 

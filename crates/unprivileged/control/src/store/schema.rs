@@ -2,7 +2,7 @@
 use rusqlite::Connection;
 
 /// Each step makes version N of version N-1.
-const STEPS: &[&str] = &[FIRST];
+const STEPS: &[&str] = &[FIRST, SPENT];
 
 const FIRST: &str = "
 CREATE TABLE batches(
@@ -144,6 +144,16 @@ CREATE TABLE counters(
     name  TEXT PRIMARY KEY,
     value INTEGER NOT NULL
 ) STRICT;
+";
+
+const SPENT: &str = "
+-- What a run is known to have used of each budget. Only grows.
+CREATE TABLE spent(
+    run  TEXT NOT NULL REFERENCES runs(name) ON DELETE CASCADE,
+    what TEXT NOT NULL,
+    used INTEGER NOT NULL,
+    PRIMARY KEY (run, what)
+) STRICT, WITHOUT ROWID;
 ";
 
 /// Checks that the file is whole and not newer than this program, and takes the steps it lacks, each whole or not.

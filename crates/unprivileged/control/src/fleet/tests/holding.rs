@@ -332,3 +332,47 @@ fn a_million_events_are_opened_and_read_without_being_held_in_memory() {
     assert!(grown < 64 << 20, "{grown} bytes more");
     fleet.close();
 }
+
+#[test]
+fn whoever_sets_the_clock_lets_nothing_expire_and_removes_nothing() {
+    let stage = Stage::new();
+    let fleet = stage.fleet();
+    let request = SpawnRequest {
+        key: Some("once".to_owned()),
+        ..stage.request(1)
+    };
+    let report = fleet.spawn(&owner(), request.clone()).unwrap();
+    let name = names(&report)[0].clone();
+    until(&fleet, "it ends", |fleet| {
+        all_ended(fleet, std::slice::from_ref(&name))
+    });
+    let wish = TokenWish {
+        role: Role::Viewer,
+        note: String::new(),
+        lasts: Some(Duration::from_secs(3600)),
+        prefix: None,
+        verbs: None,
+        run: None,
+    };
+    let (_, secret) = fleet.token_create(&owner(), wish).unwrap();
+    let year = 365 * 24 * 3600 * 1000;
+    for jump in [year, -year] {
+        words::JUMP.set(jump);
+        assert!(
+            words::now_ms().abs_diff(words::steady_ms()) > 300 * 24 * 3600 * 1000,
+            "control"
+        );
+        housekeeping::tidy_up(&fleet.inner);
+        let keep = fleet.inner.options.keep_runs;
+        assert_eq!(fleet.prune(&owner(), keep).unwrap(), []);
+        assert!(fleet.run(&name).is_ok(), "{jump}");
+        assert!(
+            fleet.authenticate(&secret).is_some(),
+            "{jump}: its hour is not over"
+        );
+        let again = fleet.spawn(&owner(), request.clone()).unwrap();
+        assert!(again.repeated, "{jump}: the key is forgotten");
+    }
+    words::JUMP.set(0);
+    fleet.close();
+}

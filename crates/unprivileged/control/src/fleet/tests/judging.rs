@@ -393,3 +393,105 @@ fn a_child_that_could_reach_further_than_its_parent_is_refused() {
     assert!(fleet.authenticate(&secret).is_none());
     fleet.close();
 }
+
+/// What is recorded when a keeper tells that so much of a budget is used.
+fn uses(fleet: &Fleet, run: &RunId, kind: &str, used: u64) {
+    let event = bastle_contract::runs::RunEvent {
+        seq: 1000,
+        time_ms: 1,
+        kind: "budget".to_owned(),
+        data: json!({"kind": kind, "step": "warn", "used": used, "limit": used * 2}),
+    };
+    let recorded = fleet.inner.store.write(|db| {
+        let at: i64 = db.query_row(
+            "SELECT events_at FROM runs WHERE name = ?1",
+            [run.as_str()],
+            |row| row.get(0),
+        )?;
+        let fresh = ingest::Fresh {
+            run,
+            events: &[event],
+            at: crate::store::uint(at),
+        };
+        ingest::take(db, &fresh, 1)
+    });
+    recorded.unwrap();
+}
+
+#[test]
+fn every_budget_of_a_parent_is_charged_with_what_it_and_all_below_it_use() {
+    for (key, kind, scale) in [
+        ("tokens", "tokens", 1),
+        ("requests", "requests", 1),
+        ("bytesOut", "bytes-out", 1),
+        ("bytesIn", "bytes-in", 1),
+        ("connections", "connections", 1),
+        ("usd", "cost", 1_000_000),
+    ] {
+        let mut stage = Stage::new();
+        stage.shut();
+        let fleet = stage.fleet();
+        let ask = |caller: &Caller, amount: Option<u64>, turns: u64| {
+            let mut request = stage.request(1);
+            request.runs[0].token = true;
+            request.runs[0].max_turns = Some(turns);
+            request.runs[0].policy = amount.map(|amount| json!({"budget": {key: amount}}));
+            fleet.spawn(caller, request).map(|report| {
+                let name = names(&report)[0].clone();
+                until(&fleet, "it runs", |fleet| {
+                    state_of(fleet, &name) == RunState::Running
+                });
+                (name, report.runs[0].token.clone().unwrap())
+            })
+        };
+        let (parent, secret) = ask(&owner(), Some(1000), 50).unwrap();
+        let caller = fleet.authenticate(&secret).unwrap();
+        // Its own use counts.
+        uses(&fleet, &parent, kind, 300 * scale);
+        let refused = ask(&caller, Some(701), 1).unwrap_err();
+        assert_eq!(refused[0].code, Code::RunChild, "{key}: {refused:?}");
+        // Who names none would have all of the parent's.
+        assert!(ask(&caller, None, 1).is_err(), "{key}");
+        // What was promised counts, also below the child.
+        let (child, secret) = ask(&caller, Some(400), 5).unwrap();
+        let below = fleet.authenticate(&secret).unwrap();
+        assert!(ask(&caller, Some(301), 1).is_err(), "{key}: 300 are left");
+        assert!(
+            ask(&below, Some(401), 1).is_err(),
+            "{key}: more than its own parent has"
+        );
+        let (grandchild, _) = ask(&below, Some(400), 1).unwrap();
+        uses(&fleet, &child, kind, 400 * scale);
+        // The child used all of its own, and may have handed on as much again: both are the parent's.
+        uses(&fleet, &grandchild, kind, 200 * scale);
+        assert!(
+            ask(&caller, Some(101), 1).is_err(),
+            "{key}: 300, 400 and 200 are used, 400 are promised"
+        );
+        stage.gate = None;
+        until(&fleet, "all end", idle);
+        // On record or not, what was used was used.
+        let left = |fleet: &Fleet| {
+            fleet
+                .inner
+                .store
+                .read(|db| {
+                    let wanted = |amount| children::Amounts::from([(kind_of(kind), amount), ("turns", 1)]);
+                    let fits = |amount| children::left(db, &parent, &wanted(amount)).is_ok();
+                    Ok((fits(100 * scale), fits(100 * scale + 1)))
+                })
+                .unwrap()
+        };
+        assert_eq!(left(&fleet), (true, false), "{key}: 900 are used");
+        fleet.remove(&owner(), &grandchild, None).unwrap();
+        fleet.remove(&owner(), &child, None).unwrap();
+        until(&fleet, "they are gone", |fleet| fleet.run(&child).is_err());
+        assert_eq!(left(&fleet), (true, false), "{key}: still");
+        fleet.close();
+    }
+}
+
+/// The name that the books have for it.
+fn kind_of(kind: &str) -> &'static str {
+    children::KINDS.into_iter().find(|known| *known == kind).unwrap()
+}
