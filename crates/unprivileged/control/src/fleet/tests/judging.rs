@@ -460,13 +460,15 @@ fn every_budget_of_a_parent_is_charged_with_what_it_and_all_below_it_use() {
             ask(&below, Some(401), 1).is_err(),
             "{key}: more than its own parent has"
         );
-        let (grandchild, _) = ask(&below, Some(400), 1).unwrap();
+        // It has to fit into what every ancestor has left, not only into its own parent's.
+        assert!(ask(&below, Some(301), 1).is_err(), "{key}: 300 are left above");
+        let (grandchild, _) = ask(&below, Some(300), 1).unwrap();
         uses(&fleet, &child, kind, 400 * scale);
         // The child used all of its own, and may have handed on as much again: both are the parent's.
         uses(&fleet, &grandchild, kind, 200 * scale);
         assert!(
             ask(&caller, Some(101), 1).is_err(),
-            "{key}: 300, 400 and 200 are used, 400 are promised"
+            "{key}: 300, 400 and 200 are used, 300 are promised"
         );
         stage.gate = None;
         until(&fleet, "all end", idle);
