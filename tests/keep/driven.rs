@@ -205,3 +205,42 @@ fn an_agent_that_asks_without_end_and_reads_nothing_does_not_fill_the_keepers_me
         assert_eq!(deaf.count(), 1, "told once");
     });
 }
+
+#[test]
+fn each_turn_and_command_can_be_taken_back_and_words_within_a_turn_take_no_snapshot() {
+    for_each_identity(|lab| {
+        let script = format!(
+            "{BEGIN}echo one > work; echo '{{\"type\":\"result\",\"subtype\":\"success\"}}'\n\
+             read -r again; echo two > work; echo told >&2\nread -r steer; echo steered >&2\nexec sleep 100000\n"
+        );
+        let flags: Vec<&str> = DRIVER.into_iter().chain(["-i", "--workspace", "copy"]).collect();
+        let kept = Kept::start(lab, &flags, &script);
+        assert!(eventually(SOON, || !agent_said(&kept, "turn-ended").is_empty()));
+        let snapshots = || -> Vec<Value> {
+            let told = verb(lab, &["snapshots", &kept.name, "--json"]).stdout;
+            let value: Value = serde_json::from_str(&told).expect("is JSON");
+            let all = value["snapshots"].as_array().expect("a list").iter();
+            all.filter(|snapshot| snapshot["reason"] == "turn").cloned().collect()
+        };
+        assert_eq!(snapshots().len(), 0);
+        let asked = verb(lab, &["say", &kept.name, "go on"]);
+        assert!(asked.stderr.contains("asked"), "{asked:?}");
+        assert!(eventually(SOON, || errors(&kept).contains("told")));
+        assert_eq!(snapshots().len(), 1, "before the turn");
+        let steered = verb(lab, &["say", &kept.name, "and this"]);
+        assert!(steered.stderr.contains("steered"), "{steered:?}");
+        assert!(eventually(SOON, || errors(&kept).contains("steered")));
+        assert_eq!(snapshots().len(), 1, "within it none");
+        let done = verb(lab, &["exec", &kept.name, "--", "sh", "-c", "cat work; echo three > work"]);
+        assert_eq!((done.code, done.stdout.as_str()), (0, "two\n"), "{done:?}");
+        let taken = snapshots();
+        assert_eq!(taken.len(), 2, "before the command");
+        let looked = verb(lab, &["exec", &kept.name, "--", "cat", "work"]);
+        assert_eq!(looked.stdout, "three\n");
+        assert_eq!(kept.say(&["kill"]).code, 0);
+        let number = taken[0]["number"].to_string();
+        assert_eq!(verb(lab, &["rollback", &kept.name, &number]).code, 0);
+        let tree = kept.state().join("work").join(&kept.name).join("tree/work");
+        assert_eq!(std::fs::read_to_string(tree).expect("is there"), "one\n");
+    });
+}

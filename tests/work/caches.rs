@@ -187,3 +187,47 @@ fn a_dry_run_makes_no_layer_and_a_policy_of_the_person_merges_new_files_by_itsel
         assert!(!lab.home().join(".local/state/bastle/cache/npm").exists());
     });
 }
+
+#[test]
+fn a_large_cache_costs_a_run_its_changes_alone_and_a_removed_entry_is_gone_for_that_run_only() {
+    for_each_identity(|lab| {
+        let fill = format!(
+            "mkdir -p {CRATES} && printf honest > {CRATES}/good-1.0.0.crate && \
+             head -c 3000000 /dev/zero > {CRATES}/large-1.0.0.crate"
+        );
+        let (one, _) = run(lab, &fill);
+        let (code, told, text) = cache(lab, &["merge", &one]);
+        assert_eq!(code, 0, "{told} {text}");
+        let change = format!(
+            "rm {CRATES}/large-1.0.0.crate && printf new > {CRATES}/new-1.0.0.crate && \
+             mv {CRATES}/good-1.0.0.crate {CRATES}/moved-1.0.0.crate && ls {CRATES}"
+        );
+        let (two, output) = run(lab, &change);
+        assert_eq!(output.said(), "moved-1.0.0.crate\nnew-1.0.0.crate", "{output:?}");
+        let how = output.events("note").into_iter().find(|note| note["topic"] == "cache cargo");
+        let how = how.expect("how it has the cache is on record")["text"].to_string();
+        // Where the kernel tells what is read, a run has a copy, so that what is told is all.
+        let layered = lab.identity.uid() != 0;
+        assert_eq!(how.contains("below a layer"), layered, "{how}");
+        let left = lab.home().join(".local/state/bastle/cache/cargo/runs").join(&two);
+        let bytes = walk(&left);
+        assert!(bytes < 1_000_000, "{bytes} bytes are left of a change of a few");
+        let (_, output) = run(lab, &format!("cat {CRATES}/good-1.0.0.crate; ls {CRATES}"));
+        assert_eq!(output.said(), "honestgood-1.0.0.crate\nlarge-1.0.0.crate", "{output:?}");
+        let (_, told, _) = cache(lab, &["merge", &two]);
+        let path = |name: &str| format!(".cargo/registry/cache/mirror/{name}-1.0.0.crate");
+        assert_eq!(fate(&told, &path("new")), "new", "{told}");
+        assert_eq!(fate(&told, &path("moved")), "new", "{told}");
+        let (_, output) = run(lab, &format!("ls {CRATES}"));
+        assert_eq!(output.said().lines().count(), 4, "nothing shared was taken away: {output:?}");
+    });
+}
+
+fn walk(path: &std::path::Path) -> u64 {
+    let Ok(meta) = path.symlink_metadata() else { return 0 };
+    if !meta.is_dir() {
+        return meta.len();
+    }
+    let entries = std::fs::read_dir(path).expect("own directory").flatten();
+    entries.map(|entry| walk(&entry.path())).sum()
+}

@@ -66,8 +66,8 @@ pub use net::{
 pub use netrule::{NetRule, NetTarget};
 pub use pathrule::{Anchor, PathRule};
 pub use plan::{
-    EgressMaterial, FsFacts, LentCache, Needs, PathFact, PathKind, PlanLine, Planned, Rendered, TreeNeed,
-    hidden_below, needs, plan, render_dry_run, writes_below,
+    EgressMaterial, FsFacts, LentCache, LentPlace, Needs, PathFact, PathKind, PlanLine, Planned, Rendered,
+    TreeNeed, hidden_below, needs, plan, render_dry_run, writes_below,
 };
 pub use preamble::{MAX_PREAMBLE, PreambleFacts, preamble, prompt_with};
 pub use presets::{SandboxMode, default_layers, floor, names, preset, sandbox_preset};

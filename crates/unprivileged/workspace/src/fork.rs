@@ -13,6 +13,7 @@ use crate::place::Place;
 use crate::scan::assemble;
 use crate::seen::{Alive, Seen, SeenList, now};
 use crate::store::copy_hashing;
+use crate::times::{self, Times};
 use crate::workspace::Workspace;
 use bastle_contract::{Fault, RunId};
 use std::path::Path;
@@ -21,6 +22,8 @@ use std::path::Path;
 const PIECE: usize = 256;
 
 type Made = (Entry, Option<Seen>);
+/// When a file was changed, where it is known.
+type Modified<'a> = &'a (dyn Fn(&TreePath) -> Option<i64> + Sync);
 
 impl Workspace {
     /// Makes the copy of a new run from a snapshot of this one.
@@ -46,7 +49,13 @@ impl Workspace {
         };
         let place: &Place = &self.place;
         let (space, held) = Self::begin(place, &child)?;
-        let made = space.fill_from(self, &target, child);
+        let times = (
+            self.find(&Which::Number(0))
+                .ok()
+                .and_then(|base| self.times(&base)),
+            self.times(&snapshot),
+        );
+        let made = space.fill_from(self, &target, child, times);
         drop(held);
         if made.is_err() {
             space.abandon()?;
@@ -54,7 +63,13 @@ impl Workspace {
         made.map(|()| space)
     }
 
-    fn fill_from(&self, parent: &Self, target: &Manifest, mut meta: Meta) -> Result<(), Fault> {
+    fn fill_from(
+        &self,
+        parent: &Self,
+        target: &Manifest,
+        mut meta: Meta,
+        (base_times, times): (Option<Times>, Option<Times>),
+    ) -> Result<(), Fault> {
         let base = parent.base()?;
         let lenders = || {
             let source = Lender::new(Dir::open(&self.source), &base);
@@ -64,12 +79,18 @@ impl Workspace {
         let _shared = self.store.lock_shared()?;
         let contents = Contents::new(&self.store, Box::new(lenders), self.path("tmp"));
         let tree = self.open_tree()?;
-        let seen = write_tree(&tree, &self.tree(), target, &contents)?;
+        let modified = |path: &TreePath| times.as_ref().and_then(|times| times.find(target, path));
+        let seen = write_tree((&tree, &self.tree()), target, &contents, &modified)?;
         let batch = self.batch(crate::store::Keep::All);
         let base_id = batch.take_manifest(&base)?;
         let id = batch.take_manifest(target)?;
         batch.commit()?;
         self.write_seen(&seen)?;
+        for (number, times) in [(0, base_times), (1, times.clone())] {
+            if let Some(times) = times {
+                self.write_times(number, &times)?;
+            }
+        }
         self.record(0, None, Reason::Base, &base, base_id)?;
         self.record(1, None, Reason::Fork, target, id)?;
         // What a fork begins with may be nowhere else as a tree: it is on disk before it counts.
@@ -81,10 +102,10 @@ impl Workspace {
 
 /// Writes a whole manifest into an empty tree.
 fn write_tree(
-    tree: &Dir,
-    shown: &Path,
+    (tree, shown): (&Dir, &Path),
     target: &Manifest,
     contents: &Contents<'_>,
+    modified: Modified<'_>,
 ) -> Result<SeenList, Fault> {
     let (dirs, others): (Vec<&Entry>, Vec<&Entry>) = target
         .entries()
@@ -100,7 +121,7 @@ fn write_tree(
         pieces,
         |piece, (made, buffer): &mut (Vec<Made>, Vec<u8>), _| {
             for entry in piece {
-                let seen = write_one(tree, shown, entry, contents, buffer)?;
+                let seen = write_one((tree, shown), entry, contents, modified, buffer)?;
                 made.push(((*entry).clone(), seen));
             }
             Ok(())
@@ -117,17 +138,18 @@ fn write_tree(
 }
 
 fn write_one(
-    tree: &Dir,
-    shown: &Path,
+    (tree, shown): (&Dir, &Path),
     entry: &Entry,
     contents: &Contents<'_>,
+    modified: Modified<'_>,
     buffer: &mut Vec<u8>,
 ) -> Result<Option<Seen>, Fault> {
     let failed = |e| io_fault("write", &shown.join(entry.path.as_path()), e);
     let dir = tree.beneath(entry.path.parent().as_ref()).map_err(failed)?;
     match &entry.kind {
         Kind::File { digest, mode, .. } => {
-            write_file(&dir, &entry.path, (digest, *mode), contents, buffer).map(Some)
+            let what = (digest, *mode, modified(&entry.path));
+            write_file(&dir, &entry.path, what, contents, buffer).map(Some)
         }
         Kind::Symlink { target } => dir
             .make_link(entry.path.name(), &target.0)
@@ -141,7 +163,7 @@ fn write_one(
 fn write_file(
     dir: &Dir,
     path: &TreePath,
-    (digest, mode): (&Content, Mode),
+    (digest, mode, modified): (&Content, Mode, Option<i64>),
     contents: &Contents<'_>,
     buffer: &mut Vec<u8>,
 ) -> Result<Seen, Fault> {
@@ -155,6 +177,9 @@ fn write_file(
     };
     if copied.map_err(failed)?.0 != *digest {
         return Err(not_kept(std::slice::from_ref(path)));
+    }
+    if let Some(modified) = modified {
+        times::set(&to, modified).map_err(failed)?;
     }
     let stat = rustix::fs::fstat(&to).map_err(|e| failed(e.into()))?;
     Ok(Seen::exactly(&stat, Alive::No))

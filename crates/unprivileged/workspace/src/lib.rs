@@ -37,5 +37,6 @@ pub mod snapshot;
 pub mod store;
 #[cfg(test)]
 mod testing;
+mod times;
 pub mod workspace;
 mod worktree;

@@ -31,6 +31,8 @@ pub(crate) struct Restorer<'a> {
     pub(crate) temporary: &'a Path,
     /// Where unrecorded things go; made when needed.
     pub(crate) aside: &'a Path,
+    /// When a file was changed that comes back, where it is known.
+    pub(crate) modified: &'a (dyn Fn(&TreePath) -> Option<i64> + Sync),
 }
 
 impl Restorer<'_> {
@@ -97,6 +99,9 @@ impl Restorer<'_> {
                 shown.as_path(),
                 "the kept content does not have its digest",
             ));
+        }
+        if let Some(modified) = (self.modified)(shown) {
+            crate::times::set(&to, modified).map_err(|e| io_fault("write", path, e))?;
         }
         Ok(())
     }

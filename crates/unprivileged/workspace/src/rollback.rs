@@ -9,6 +9,7 @@ use crate::contents::not_kept;
 use crate::faults::io_fault;
 use crate::manifest::{Content, Kind, Manifest};
 use crate::meta::{FORMAT, Reason, Snapshot, State, Which};
+use crate::path::TreePath;
 use crate::place::{read_record, write_record};
 use crate::restore::{Restorer, sweep};
 use crate::store::Keep;
@@ -79,7 +80,7 @@ impl Workspace {
             before: before.number,
         };
         write_record(self.place.durable(), &self.path("rollback.json"), &intent)?;
-        self.restore(&changes, before.number)?;
+        self.restore(&changes, before.number, (&to.manifest, &target))?;
         self.finish_rollback()?;
         Ok(RolledBack { before, to, changes })
     }
@@ -95,7 +96,7 @@ impl Workspace {
         let (_, now) = self.snapshot_held(None, Reason::BeforeRollback)?;
         let changes = delta(&now, &target, Scope::Whole);
         self.ensure_all(&changes)?;
-        self.restore(&changes, intent.before)?;
+        self.restore(&changes, intent.before, (&intent.to, &target))?;
         self.finish_rollback()?;
         Ok(true)
     }
@@ -123,7 +124,14 @@ impl Workspace {
         }
     }
 
-    fn restore(&self, changes: &[Change], before: u32) -> Result<(), Fault> {
+    fn restore(
+        &self,
+        changes: &[Change],
+        before: u32,
+        (to, target): (&Content, &Manifest),
+    ) -> Result<(), Fault> {
+        let times = self.times_of(to);
+        let modified = |path: &TreePath| times.as_ref().and_then(|times| times.find(target, path));
         let tree = self.open_tree()?;
         let contents = self.contents();
         let temporary = self.path("tmp");
@@ -140,6 +148,7 @@ impl Workspace {
             durable: self.place.durable(),
             temporary: &temporary,
             aside: &self.path("kept").join(before.to_string()),
+            modified: &modified,
         };
         restorer.apply(changes)
     }

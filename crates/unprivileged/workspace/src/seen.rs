@@ -53,6 +53,11 @@ impl Seen {
         }
     }
 
+    /// When its content was changed, in nanoseconds since the epoch.
+    pub(crate) fn modified(&self) -> i64 {
+        self.modified
+    }
+
     /// Whether a file that looks like `stat` still holds what was read then.
     #[must_use]
     pub fn still(&self, stat: &Stat, alive: Alive) -> bool {

@@ -79,6 +79,7 @@ impl Workspace {
         batch.commit()?;
         self.write_seen(&seen)?;
         let number = last.map_or(0, |last| last.number.saturating_add(1));
+        self.keep_times(number, &manifest, &seen)?;
         let snapshot = self.record(number, name, reason, &manifest, id)?;
         if reason == Reason::Turn {
             self.thin()?;
@@ -94,6 +95,7 @@ impl Workspace {
         for snapshot in old {
             let path = self.path("snapshots").join(format!("{}.json", snapshot.number));
             self.place.durable().remove_file(&path)?;
+            self.forget_times(snapshot.number)?;
         }
         Ok(())
     }

@@ -235,6 +235,7 @@ impl Workspace {
                 .write_cache(&self.path("source.seen"), &source.encode())?;
         }
         self.write_seen(&scan.seen)?;
+        self.keep_times(0, &scan.manifest, &scan.seen)?;
         self.record(0, None, Reason::Base, &scan.manifest, id)?;
         meta.note(findings.into_iter().chain(git.findings));
         meta.base = Base {

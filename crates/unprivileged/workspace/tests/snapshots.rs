@@ -57,6 +57,46 @@ fn rollback_gives_back_every_kind_of_change_and_the_spoilt_tree_is_a_snapshot() 
 }
 
 #[test]
+fn a_rollback_and_a_fork_bring_the_times_back_with_the_contents() {
+    let ground = Ground::new();
+    let space = ground.create("one");
+    let long_ago = std::time::UNIX_EPOCH + Duration::from_nanos(1_234_567_890_123_456_789);
+    let file = |space: &Workspace| space.tree().join("src/main.rs");
+    let time = |space: &Workspace| fs::metadata(file(space)).unwrap().modified().unwrap();
+    let base = time(&space);
+    write(&space.tree(), "src/main.rs", b"old work\n");
+    let opened = fs::File::options().write(true).open(file(&space)).unwrap();
+    opened.set_modified(long_ago).unwrap();
+    let one = space.snapshot(None, Reason::Asked).unwrap().snapshot.number;
+    write(&space.tree(), "src/main.rs", b"new work\n");
+    space.rollback(&Which::Number(one), Quiet::Unknown).unwrap();
+    assert_eq!(time(&space), long_ago);
+    space.rollback(&Which::Number(0), Quiet::Unknown).unwrap();
+    assert_eq!(time(&space), base, "the base has the project's own times");
+    let fork = space.fork(&Which::Number(one), run_id("two")).unwrap();
+    assert_eq!(time(&fork), long_ago);
+    fork.rollback(&Which::Number(0), Quiet::Unknown).unwrap();
+    assert_eq!(time(&fork), base, "a fork knows the times of its base");
+}
+
+#[test]
+fn snapshots_that_nobody_asked_for_do_not_pile_up_and_named_ones_stay() {
+    let ground = Ground::new();
+    let space = ground.create("one");
+    write(&space.tree(), "n", b"named");
+    let kept = space.snapshot(Some(name("mine")), Reason::Turn).unwrap();
+    for n in 0..205 {
+        write(&space.tree(), "n", format!("{n}").as_bytes());
+        space.snapshot(None, Reason::Turn).unwrap();
+    }
+    let all = space.snapshots().unwrap();
+    assert_eq!(all.len(), 202, "the base, the named one and the newest");
+    assert!(all.contains(&kept.snapshot));
+    assert_eq!(all.last().unwrap().number, 206);
+    assert!(space.rollback(&Which::Number(206), Quiet::Unknown).is_ok());
+}
+
+#[test]
 fn a_snapshot_of_an_unchanged_tree_is_the_one_before_and_a_named_one_shares_its_manifest() {
     let ground = Ground::new();
     let space = ground.create("one");

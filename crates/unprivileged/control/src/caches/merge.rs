@@ -10,9 +10,11 @@ use bastle_contract::{Code, Fault, RunId};
 use bastle_policy::caches;
 use bastle_workspace::beneath::Dir;
 use bastle_workspace::path::TreePath;
-use rustix::fs::FileType;
+use rustix::fs::{FileType, FlockOperation};
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -331,12 +333,20 @@ fn sweep(root: &Path, current: Option<&Path>) -> Result<(), Fault> {
         let kept = current.is_some_and(|current| {
             std::os::unix::ffi::OsStrExt::as_bytes(current.as_os_str()) == name.name.as_slice()
         });
-        if generation && !kept {
+        if generation && !kept && !is_used(&root.join(OsStr::from_bytes(&name.name))) {
             dir.remove_all(&name.name)
                 .map_err(|error| unusable("remove a generation of", root, error))?;
         }
     }
     Ok(())
+}
+
+/// Whether a living run lies above a generation. What is left because of it goes with a later merge.
+fn is_used(generation: &Path) -> bool {
+    match File::open(generation) {
+        Ok(held) => rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive).is_err(),
+        Err(_) => true,
+    }
 }
 
 fn discard(path: &Path, fate: Fate) -> Result<Fate, Fault> {

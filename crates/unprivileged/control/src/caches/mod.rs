@@ -1,4 +1,5 @@
-//! Named caches that outlive a run: each run has a copy of its own, and what it adds is shared only by a trusted step.
+//! Named caches that outlive a run: each run has a layer or a copy of its own, and what it adds is shared only by a
+//! trusted step.
 //!
 //! **Trust:** the state directory is the user's own. A run's layer is the agent's in every name and byte: it is read by
 //! descriptor, never executed, and nothing of it is moved into the shared tree, only copied after it was checked.
@@ -15,8 +16,8 @@ use crate::place::Place as Surroundings;
 use bastle_audit::AuditEvent;
 use bastle_contract::{AbsPath, Code, EnvName, Fault, RunId};
 use bastle_policy::caches::{Cache, CacheMerge, find, inside};
-use bastle_policy::{Effective, LentCache, Planned};
-use place::{Layer, Place};
+use bastle_policy::{Effective, LentCache, LentPlace, Planned};
+use place::{Layer, Place, Way};
 use std::path::Path;
 
 /// The caches of one run.
@@ -75,7 +76,7 @@ impl Caches {
             let at = Place::new(&place.state, cache);
             let (layer, files) = match lending {
                 Lending::Now => {
-                    let (layer, files) = at.lend(run, place.workspace.as_path())?;
+                    let (layer, files) = at.lend(run, place.workspace.as_path(), way(at.root()))?;
                     (Some(layer), files)
                 }
                 Lending::Never => (None, 0),
@@ -111,7 +112,17 @@ impl Caches {
             cache: lent.cache.name.clone(),
             files: lent.files,
         };
-        self.lent.iter().map(event).collect()
+        let how = |lent: &Lent| AuditEvent::Note {
+            topic: format!("cache {}", lent.cache.name),
+            text: match lent.layer.as_ref().and_then(Layer::generation) {
+                Some(_) => "shared read-only, below a layer of the run's own".to_owned(),
+                None => "a copy of the run's own".to_owned(),
+            },
+        };
+        self.lent
+            .iter()
+            .flat_map(|lent| [event(lent), how(lent)])
+            .collect()
     }
 
     /// The agent is gone: what the caches have already is taken out of the layers, and the rest is kept or merged.
@@ -122,7 +133,7 @@ impl Caches {
         for lent in std::mem::take(&mut this.lent) {
             let (name, place, run) = (lent.cache.name.clone(), lent.place, lent.run);
             let Some(layer) = lent.layer else { continue };
-            let new = match layer.reduce(&place) {
+            let new = match layer.reduce(&place, &run) {
                 Ok(new) => new,
                 Err(fault) => {
                     events.push(note(&name, &fault));
@@ -177,10 +188,18 @@ impl Lent {
             )
         };
         let mut places = Vec::new();
-        for place in &self.cache.places {
+        let real = |path: &Path| AbsPath::from_path(path).map_err(|error| fault(error.to_string()));
+        let generation = self.layer.as_ref().and_then(Layer::generation);
+        for (index, place) in self.cache.places.iter().enumerate() {
             let at = AbsPath::new(inside(place)).map_err(|error| fault(error.to_string()))?;
-            let source = self.place.tree(&self.run).join(relative(place));
-            let source = AbsPath::from_path(&source).map_err(|error| fault(error.to_string()))?;
+            let layer = self.place.over(&self.run, index);
+            let source = match generation {
+                Some(generation) if layer.is_dir() => LentPlace::Layered {
+                    lower: real(&generation.join(relative(place)))?,
+                    layer: real(&layer)?,
+                },
+                Some(_) | None => LentPlace::Own(real(&self.place.tree(&self.run).join(relative(place)))?),
+            };
             places.push((at, source));
         }
         let mut env = Vec::new();
@@ -194,6 +213,23 @@ impl Lent {
             env,
             settings: self.cache.settings.clone(),
         })
+    }
+}
+
+/// Layers where the kernel makes them for an ordinary user. Where it tells which files are read, a run has a copy: what is
+/// opened below a layer is not told, and what is claimed must hold.
+fn way(root: &Path) -> Way {
+    /// `ext4`, `xfs`, `btrfs`, `tmpfs`: they keep the marks of a layer.
+    const LAYERED: [u64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994];
+    let reads_told = rustix::process::geteuid().is_root() || crate::has_spawner_daemon();
+    let kind = || {
+        rustix::fs::statfs(root)
+            .ok()
+            .and_then(|stat| u64::try_from(stat.f_type).ok())
+    };
+    match kind() {
+        Some(kind) if !reads_told && LAYERED.contains(&kind) => Way::Layers,
+        Some(_) | None => Way::Copy,
     }
 }
 

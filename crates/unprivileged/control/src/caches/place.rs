@@ -10,11 +10,13 @@ use bastle_workspace::copy::copy_tree;
 use bastle_workspace::path::TreePath;
 use rustix::fs::{FileType, FlockOperation};
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The name that leads to the shared generation.
 pub(super) const CURRENT: &str = "current";
+/// Where the layers of a run are, one for each place.
+const OVER: &str = "over";
 
 /// One cache on disk.
 #[derive(Clone, Debug)]
@@ -27,6 +29,17 @@ pub(super) struct Place {
 pub(super) struct Layer {
     dir: PathBuf,
     _held: File,
+    /// The generation that it lies above, held so that nobody removes it meanwhile.
+    below: Option<(PathBuf, File)>,
+}
+
+/// How a run has what is shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// As a copy.
+    Copy,
+    /// Below a layer, where there is something to share.
+    Layers,
 }
 
 /// What is known about a cache.
@@ -85,6 +98,11 @@ impl Place {
         self.layer(run).join("tree")
     }
 
+    /// The layer above one place of the cache.
+    pub(super) fn over(&self, run: &RunId, index: usize) -> PathBuf {
+        self.layer(run).join(OVER).join(index.to_string())
+    }
+
     /// The digests that the project's own lock file stated before the run.
     pub(super) fn checks(&self, run: &RunId) -> PathBuf {
         self.layer(run).join("checks")
@@ -116,8 +134,8 @@ impl Place {
             .map_err(|error| unusable("open", &current, error))
     }
 
-    /// Makes the run's layer: everything that is shared, copied.
-    pub(super) fn lend(&self, run: &RunId, project: &Path) -> Result<(Layer, u64), Fault> {
+    /// Makes the run's layer: everything that is shared, below it or copied.
+    pub(super) fn lend(&self, run: &RunId, project: &Path, way: Way) -> Result<(Layer, u64), Fault> {
         let shared = self.hold(Hold::Shared)?;
         let dir = self.layer(run);
         if dir.exists() {
@@ -130,8 +148,16 @@ impl Place {
         }
         make_dir(&self.tree(run))?;
         let held = lock(&dir.join("lock"), FlockOperation::NonBlockingLockExclusive)?;
-        let layer = Layer { dir, _held: held };
-        match self.fill(run, project) {
+        let mut layer = Layer {
+            dir,
+            _held: held,
+            below: None,
+        };
+        let filled = match way {
+            Way::Copy => self.copy(run),
+            Way::Layers => self.lay(run, &mut layer),
+        };
+        match filled.and_then(|files| self.finish(run, project).map(|()| files)) {
             Ok(files) => {
                 drop(shared);
                 Ok((layer, files))
@@ -143,22 +169,77 @@ impl Place {
         }
     }
 
-    fn fill(&self, run: &RunId, project: &Path) -> Result<u64, Fault> {
+    fn copy(&self, run: &RunId) -> Result<u64, Fault> {
         let tree = self.tree(run);
-        let mut files = 0;
-        if let Some(current) = self.open_current()? {
-            let to = Dir::open_own(&tree).map_err(|error| unusable("open", &tree, error))?;
-            let copied = copy_tree(&current, &to, &self.current(), &|_| false, &mut |_| {})?;
-            files = copied.manifest.totals().0;
+        let Some(current) = self.open_current()? else {
+            return Ok(0);
+        };
+        let to = Dir::open_own(&tree).map_err(|error| unusable("open", &tree, error))?;
+        let copied = copy_tree(&current, &to, &self.current(), &|_| false, &mut |_| {})?;
+        Ok(copied.manifest.totals().0)
+    }
+
+    /// Nothing is copied: what is shared stays where it is, held until the run is over.
+    fn lay(&self, run: &RunId, layer: &mut Layer) -> Result<u64, Fault> {
+        let Some(current) = self.open_current()? else {
+            return Ok(0);
+        };
+        let generation =
+            fs::canonicalize(self.current()).map_err(|error| unusable("open", &self.current(), error))?;
+        let held = File::open(&generation).map_err(|error| unusable("open", &generation, error))?;
+        rustix::fs::flock(&held, FlockOperation::LockShared)
+            .map_err(|error| unusable("hold", &generation, error))?;
+        for (index, place) in self.cache.places.iter().enumerate() {
+            if generation.join(relative(place)).is_dir() {
+                let over = self.over(run, index);
+                make_dir(&over.join("upper"))?;
+                make_dir(&over.join("work"))?;
+            }
         }
-        for place in &self.cache.places {
-            make_dir(&tree.join(relative(place)))?;
+        layer.below = Some((generation, held));
+        Ok(walk(&current)
+            .iter()
+            .filter(|name| name.kind == FileType::RegularFile)
+            .count() as u64)
+    }
+
+    fn finish(&self, run: &RunId, project: &Path) -> Result<(), Fault> {
+        for (index, place) in self.cache.places.iter().enumerate() {
+            if !self.over(run, index).is_dir() {
+                make_dir(&self.tree(run).join(relative(place)))?;
+            }
         }
         // Before the agent can write it, should the project be its workspace.
         let digests = lock_file(&project.join("Cargo.lock"));
         let checks = self.checks(run);
-        fs::write(&checks, digests).map_err(|error| unusable("write", &checks, error))?;
-        Ok(files)
+        fs::write(&checks, digests).map_err(|error| unusable("write", &checks, error))
+    }
+
+    /// Puts what a run left in its layers where what it left in a copy is. Nobody works with them any more; done twice, or
+    /// after a crash in the middle, it comes to the same.
+    fn gather(&self, run: &RunId) -> Result<(), Fault> {
+        let over = self.layer(run).join(OVER);
+        if !over.is_dir() {
+            return Ok(());
+        }
+        for (index, place) in self.cache.places.iter().enumerate() {
+            let (upper, to) = (
+                self.over(run, index).join("upper"),
+                self.tree(run).join(relative(place)),
+            );
+            if !upper.is_dir() {
+                continue;
+            }
+            // The agent may have locked it: a directory that moves is written to.
+            fs::set_permissions(&upper, fs::Permissions::from_mode(0o700))
+                .map_err(|error| unusable("open", &upper, error))?;
+            make_dir(to.parent().unwrap_or(&to))?;
+            fs::rename(&upper, &to).map_err(|error| unusable("gather", &upper, error))?;
+        }
+        let layer = self.layer(run);
+        Dir::open_own(&layer)
+            .and_then(|dir| dir.remove_all(OVER.as_bytes()))
+            .map_err(|error| unusable("remove", &over, error))
     }
 
     /// Takes hold of a layer that no run works with.
@@ -168,7 +249,12 @@ impl Place {
             return Ok(None);
         }
         let held = lock(&dir.join("lock"), FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Some(Layer { dir, _held: held }))
+        self.gather(run)?;
+        Ok(Some(Layer {
+            dir,
+            _held: held,
+            below: None,
+        }))
     }
 
     fn runs(&self) -> Vec<RunId> {
@@ -185,6 +271,11 @@ impl Place {
 }
 
 impl Layer {
+    /// What it lies above, if it is one.
+    pub(super) fn generation(&self) -> Option<&Path> {
+        self.below.as_ref().map(|(path, _)| path.as_path())
+    }
+
     /// Removes it.
     pub(super) fn discard(self) -> Result<(), Fault> {
         let name = self.dir.file_name().unwrap_or_default();
@@ -195,7 +286,8 @@ impl Layer {
     }
 
     /// Takes out what the cache has already, whatever became of it here; says how many files are left.
-    pub(super) fn reduce(&self, place: &Place) -> Result<u64, Fault> {
+    pub(super) fn reduce(&self, place: &Place, run: &RunId) -> Result<u64, Fault> {
+        place.gather(run)?;
         let tree = self.dir.join("tree");
         let shared = place.hold(Hold::Shared)?;
         let root = Dir::open_own(&tree).map_err(|error| unusable("open", &tree, error))?;

@@ -32,9 +32,9 @@ impl Lab {
     /// A run that does `act` in its layer and ends.
     fn run(&self, name: &str, act: impl Fn(&Path)) -> PathBuf {
         let (place, run) = (self.place(), run_id(name));
-        let (layer, _) = place.lend(&run, self.project.path()).unwrap();
+        let (layer, _) = place.lend(&run, self.project.path(), Way::Copy).unwrap();
         act(&place.tree(&run));
-        layer.reduce(&place).unwrap();
+        layer.reduce(&place, &run).unwrap();
         place.tree(&run)
     }
 
@@ -47,7 +47,7 @@ impl Lab {
     /// What a fresh run finds.
     fn seen(&self, name: &str, path: &str) -> Option<String> {
         let (place, run) = (self.place(), run_id(name));
-        let (layer, _) = place.lend(&run, self.project.path()).unwrap();
+        let (layer, _) = place.lend(&run, self.project.path(), Way::Copy).unwrap();
         let found = fs::read_to_string(place.tree(&run).join(path)).ok();
         layer.discard().unwrap();
         found
@@ -242,4 +242,67 @@ fn a_living_runs_layer_is_neither_merged_nor_removed() {
     assert_eq!(lab.merge("live", MergeWish::Everything)[CRATE], Fate::New);
     assert_eq!(remove(lab.state.path(), "cargo", None).unwrap().len(), 1);
     assert!(list(lab.state.path()).unwrap().is_empty());
+}
+
+#[test]
+fn a_layer_copies_nothing_keeps_its_generation_and_leaves_what_a_copy_would_have_left() {
+    let lab = Lab::new("cargo");
+    lab.run("one", |tree| write(tree, CRATE, "honest"));
+    lab.merge("one", MergeWish::Everything);
+    let (place, run) = (lab.place(), run_id("two"));
+    let (layer, files) = place.lend(&run, lab.project.path(), Way::Layers).unwrap();
+    assert_eq!(files, 1);
+    let generation = layer.generation().unwrap().to_path_buf();
+    assert_eq!(fs::read_to_string(generation.join(CRATE)).unwrap(), "honest");
+    assert!(!place.tree(&run).join(CRATE).exists(), "nothing is copied");
+    // What the kernel would leave in the layer: a replaced file and a new one, in a directory that was locked.
+    let index = lab
+        .cache
+        .places
+        .iter()
+        .position(|place| place.contains(".cargo/registry"));
+    let upper = place.over(&run, index.unwrap()).join("upper");
+    write(&upper, "cache/r/good-1.0.0.crate", "poison");
+    write(&upper, "cache/r/new-1.0.0.crate", "new");
+    fs::set_permissions(&upper, fs::Permissions::from_mode(0o000)).unwrap();
+    // Somebody merges meanwhile: the generation below stays for as long as the run is above it.
+    lab.run("three", |tree| {
+        write(tree, ".cargo/registry/cache/r/other-1.0.0.crate", "other")
+    });
+    lab.merge("three", MergeWish::Everything);
+    assert!(generation.join(CRATE).exists());
+    assert_eq!(layer.reduce(&place, &run).unwrap(), 1, "only the new one is left");
+    drop(layer);
+    assert_eq!(
+        lab.merge("two", MergeWish::Everything),
+        BTreeMap::from([(".cargo/registry/cache/r/new-1.0.0.crate".to_owned(), Fate::New)])
+    );
+    assert_eq!(lab.seen("four", CRATE).as_deref(), Some("honest"));
+    assert!(!generation.exists(), "nobody is above it any more");
+}
+
+#[test]
+fn the_layer_of_a_killed_run_is_merged_as_that_of_one_that_ended() {
+    let lab = Lab::new("cargo");
+    lab.run("one", |tree| write(tree, CRATE, "honest"));
+    lab.merge("one", MergeWish::Everything);
+    let (place, run) = (lab.place(), run_id("two"));
+    let (layer, _) = place.lend(&run, lab.project.path(), Way::Layers).unwrap();
+    let index = lab
+        .cache
+        .places
+        .iter()
+        .position(|place| place.contains(".cargo/registry"));
+    write(
+        &place.over(&run, index.unwrap()).join("upper"),
+        "cache/r/new-1.0.0.crate",
+        "new",
+    );
+    assert!(
+        merge(lab.state.path(), &run, MergeWish::Everything).is_err(),
+        "it lives"
+    );
+    drop(layer);
+    let told = lab.merge("two", MergeWish::Everything);
+    assert_eq!(told[".cargo/registry/cache/r/new-1.0.0.crate"], Fate::New);
 }

@@ -11,12 +11,26 @@ use bastle_contract::{
 pub struct LentCache {
     /// Its name.
     pub name: String,
-    /// Each place inside, and the directory of the run's own that is shown there.
-    pub places: Vec<(AbsPath, AbsPath)>,
+    /// Each place inside, and what is shown there.
+    pub places: Vec<(AbsPath, LentPlace)>,
     /// Variables that lead the tool there.
     pub env: Vec<(EnvName, String)>,
     /// Settings that stay those of the directory to which the variable led before.
     pub settings: Vec<String>,
+}
+
+/// What is shown where a tool looks for its cache.
+#[derive(Clone, Debug)]
+pub enum LentPlace {
+    /// A directory of the run's own.
+    Own(AbsPath),
+    /// The shared directory, only read, below a layer of the run's own.
+    Layered {
+        /// What is shared.
+        lower: AbsPath,
+        /// Has `upper` and `work`.
+        layer: AbsPath,
+    },
 }
 
 impl Planned {
@@ -65,7 +79,7 @@ impl Planned {
         self.plan.mounts.extend(links);
     }
 
-    fn place(&mut self, cache: &LentCache, at: &AbsPath, source: &AbsPath) -> Result<(), Fault> {
+    fn place(&mut self, cache: &LentCache, at: &AbsPath, source: &LentPlace) -> Result<(), Fault> {
         let taken = |mount: &Mount| {
             let inner = mount.at.is_within(at);
             let outer = at.is_within(&mount.at) && !matches!(mount.kind, MountKind::Scratch { .. });
@@ -81,10 +95,17 @@ impl Planned {
         }
         self.plan.mounts.push(Mount {
             at: at.clone(),
-            kind: MountKind::Bind {
-                source: source.clone(),
-                access: Access::ReadWrite,
-                owned: true,
+            kind: match source {
+                LentPlace::Own(source) => MountKind::Bind {
+                    source: source.clone(),
+                    access: Access::ReadWrite,
+                    owned: true,
+                },
+                LentPlace::Layered { lower, layer } => MountKind::Overlay {
+                    lower: lower.clone(),
+                    layer: layer.clone(),
+                    owned: true,
+                },
             },
         });
         self.plan.landlock.push(LandlockRule {
@@ -103,7 +124,13 @@ impl Planned {
             origin: built_in(),
             mechanism: Mechanism::Mount,
             probe: Some(Guarantee::WritesConfined),
-            note: "a layer of the run's own; shared by nobody before it is merged".to_owned(),
+            note: match source {
+                LentPlace::Own(_) => "a copy of the run's own; shared by nobody before it is merged",
+                LentPlace::Layered { .. } => {
+                    "shared read-only below a layer of the run's own; nothing is shared before it is merged"
+                }
+            }
+            .to_owned(),
         });
         Ok(())
     }

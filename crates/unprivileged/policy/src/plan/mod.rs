@@ -13,7 +13,7 @@ mod mounts;
 mod network;
 mod render;
 
-pub use caches::LentCache;
+pub use caches::{LentCache, LentPlace};
 pub use egress::EgressMaterial;
 pub use facts::{FsFacts, Needs, PathFact, PathKind, TreeNeed, hidden_below, needs, writes_below};
 pub(crate) use limits::show as show_limit;
