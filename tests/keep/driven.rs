@@ -220,7 +220,9 @@ fn each_turn_and_command_can_be_taken_back_and_words_within_a_turn_take_no_snaps
             let told = verb(lab, &["snapshots", &kept.name, "--json"]).stdout;
             let value: Value = serde_json::from_str(&told).expect("is JSON");
             let all = value["snapshots"].as_array().expect("a list").iter();
-            all.filter(|snapshot| snapshot["reason"] == "turn").cloned().collect()
+            all.filter(|snapshot| snapshot["reason"] == "turn")
+                .cloned()
+                .collect()
         };
         assert_eq!(snapshots().len(), 0);
         let asked = verb(lab, &["say", &kept.name, "go on"]);
@@ -231,7 +233,17 @@ fn each_turn_and_command_can_be_taken_back_and_words_within_a_turn_take_no_snaps
         assert!(steered.stderr.contains("steered"), "{steered:?}");
         assert!(eventually(SOON, || errors(&kept).contains("steered")));
         assert_eq!(snapshots().len(), 1, "within it none");
-        let done = verb(lab, &["exec", &kept.name, "--", "sh", "-c", "cat work; echo three > work"]);
+        let done = verb(
+            lab,
+            &[
+                "exec",
+                &kept.name,
+                "--",
+                "sh",
+                "-c",
+                "cat work; echo three > work",
+            ],
+        );
         assert_eq!((done.code, done.stdout.as_str()), (0, "two\n"), "{done:?}");
         let taken = snapshots();
         assert_eq!(taken.len(), 2, "before the command");

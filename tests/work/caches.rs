@@ -204,7 +204,10 @@ fn a_large_cache_costs_a_run_its_changes_alone_and_a_removed_entry_is_gone_for_t
         );
         let (two, output) = run(lab, &change);
         assert_eq!(output.said(), "moved-1.0.0.crate\nnew-1.0.0.crate", "{output:?}");
-        let how = output.events("note").into_iter().find(|note| note["topic"] == "cache cargo");
+        let how = output
+            .events("note")
+            .into_iter()
+            .find(|note| note["topic"] == "cache cargo");
         let how = how.expect("how it has the cache is on record")["text"].to_string();
         // Where the kernel tells what is read, a run has a copy, so that what is told is all.
         let layered = lab.identity.uid() != 0;
@@ -213,18 +216,28 @@ fn a_large_cache_costs_a_run_its_changes_alone_and_a_removed_entry_is_gone_for_t
         let bytes = walk(&left);
         assert!(bytes < 1_000_000, "{bytes} bytes are left of a change of a few");
         let (_, output) = run(lab, &format!("cat {CRATES}/good-1.0.0.crate; ls {CRATES}"));
-        assert_eq!(output.said(), "honestgood-1.0.0.crate\nlarge-1.0.0.crate", "{output:?}");
+        assert_eq!(
+            output.said(),
+            "honestgood-1.0.0.crate\nlarge-1.0.0.crate",
+            "{output:?}"
+        );
         let (_, told, _) = cache(lab, &["merge", &two]);
         let path = |name: &str| format!(".cargo/registry/cache/mirror/{name}-1.0.0.crate");
         assert_eq!(fate(&told, &path("new")), "new", "{told}");
         assert_eq!(fate(&told, &path("moved")), "new", "{told}");
         let (_, output) = run(lab, &format!("ls {CRATES}"));
-        assert_eq!(output.said().lines().count(), 4, "nothing shared was taken away: {output:?}");
+        assert_eq!(
+            output.said().lines().count(),
+            4,
+            "nothing shared was taken away: {output:?}"
+        );
     });
 }
 
 fn walk(path: &std::path::Path) -> u64 {
-    let Ok(meta) = path.symlink_metadata() else { return 0 };
+    let Ok(meta) = path.symlink_metadata() else {
+        return 0;
+    };
     if !meta.is_dir() {
         return meta.len();
     }

@@ -126,9 +126,9 @@ pub(crate) fn execute(
     let (mut receipt, closed) = if work.is_copy() {
         // With the spawner every process of the run is gone: what is kept of the tree is its last state.
         let closed = closing.wait();
-        (close(ending, record, (&work, files, caches)), closed)
+        (close(ending, record, (&mut work, files, caches)), closed)
     } else {
-        (close(ending, record, (&work, files, caches)), closing.wait())
+        (close(ending, record, (&mut work, files, caches)), closing.wait())
     };
     // Should the spawner have been killed, its groups are empty by now (init died with it) but still there.
     if closed.is_err() || closed.is_ok_and(|status| !status.success()) {
@@ -187,7 +187,7 @@ fn launch(
 fn close(
     ending: Ending,
     mut record: Record,
-    (work, files, caches): (&Work, Watch, Caches),
+    (tree, files, caches): (&mut Work, Watch, Caches),
 ) -> Result<Receipt, Fault> {
     let Ending {
         exit,
@@ -204,7 +204,7 @@ fn close(
     if discarded > 0 {
         record.append(&AuditEvent::OutputTruncated { bytes: discarded })?;
     }
-    let (tree, work) = (work, work.end());
+    let work = tree.end();
     let files = files.end(&mut record, tree)?;
     let (caches, told) = caches.end();
     for event in &told {

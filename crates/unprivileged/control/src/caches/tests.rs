@@ -84,7 +84,7 @@ fn a_name_that_is_there_is_never_replaced_nor_removed() {
     assert_eq!(fates.len(), 1, "{fates:?}");
     assert_eq!(lab.seen("three", CRATE).as_deref(), Some("honest"));
     // A layer that was not reduced, because bastle was killed, comes to the same.
-    let (layer, _) = lab.place().lend(&run_id("killed"), lab.project.path()).unwrap();
+    let (layer, _) = lab.place().lend(&run_id("killed"), lab.project.path(), Way::Copy).unwrap();
     write(&lab.place().tree(&run_id("killed")), CRATE, "poison");
     drop(layer);
     assert_eq!(lab.merge("killed", MergeWish::Everything)[CRATE], Fate::Exists);
@@ -232,7 +232,10 @@ fn a_merge_that_was_killed_leaves_the_old_generation_and_the_next_clears_up() {
 #[test]
 fn a_living_runs_layer_is_neither_merged_nor_removed() {
     let lab = Lab::new("cargo");
-    let (layer, _) = lab.place().lend(&run_id("live"), lab.project.path()).unwrap();
+    let (layer, _) = lab
+        .place()
+        .lend(&run_id("live"), lab.project.path(), Way::Copy)
+        .unwrap();
     write(&lab.place().tree(&run_id("live")), CRATE, "bytes");
     let refused = merge(lab.state.path(), &run_id("live"), MergeWish::Everything).unwrap_err();
     assert_eq!(refused.code, Code::CacheUnusable);

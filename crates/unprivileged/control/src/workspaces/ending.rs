@@ -7,6 +7,11 @@ use crate::review::{self, Summary};
 use bastle_contract::{AbsPath, Fault};
 use bastle_workspace::meta::State;
 use bastle_workspace::workspace::Workspace;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// Runs that are over by then leave their copy to the file system; what the agent changed is kept at their end.
+const SHORT_RUN: Duration = Duration::from_secs(2);
 
 /// What came of a tree.
 #[derive(Clone, Debug)]
@@ -32,10 +37,17 @@ impl Work {
         copy.space.set_state(State::Running)?;
         copy.begun = true;
         let space = copy.space.clone();
-        // Beside the agent; cut off by the end of the run it has done what it has done, and nothing waits for it.
+        let (lives, over) = channel::<()>();
+        copy.lives = Some(lives);
+        // Beside the agent; cut off by the end of the run it has done what it has done, and nothing waits for it. Not at
+        // once: a process cannot end while it waits for the disk, and a short run would wait for its whole copy.
         std::thread::Builder::new()
             .name("settle".to_owned())
-            .spawn(move || drop(space.settle()))
+            .spawn(move || {
+                if over.recv_timeout(SHORT_RUN) == Err(RecvTimeoutError::Timeout) {
+                    drop(space.settle());
+                }
+            })
             .map(drop)
             .map_err(|error| {
                 Fault::new(
@@ -52,7 +64,10 @@ impl Work {
     }
 
     /// The agent is gone: keeps what it left, as a snapshot.
-    pub(crate) fn end(&self) -> WorkEnd {
+    pub(crate) fn end(&mut self) -> WorkEnd {
+        if let Some(copy) = &mut self.copy {
+            copy.lives = None;
+        }
         let (summary, fault) = match &self.copy {
             None => (None, None),
             Some(copy) => match finished(&copy.space) {

@@ -120,6 +120,7 @@ fn held(space: Workspace, begun: Instant) -> Result<Copied, Fault> {
         made,
         alive,
         begun: false,
+        lives: None,
     })
 }
 

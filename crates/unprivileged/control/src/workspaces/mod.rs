@@ -25,6 +25,7 @@ use bastle_policy::Planned;
 use bastle_workspace::git::HostRepo;
 use bastle_workspace::workspace::Workspace;
 use interrupt::Interrupt;
+use std::sync::mpsc::Sender;
 
 /// What a person asked for.
 pub struct WorkWish<'a> {
@@ -87,6 +88,8 @@ struct Copied {
     alive: Alive,
     /// Set when the agent starts: from then on the copy holds work.
     begun: bool,
+    /// Dropped when the agent is gone.
+    lives: Option<Sender<()>>,
 }
 
 /// What is known about a tree without holding it: for a front end.
