@@ -280,7 +280,9 @@ impl Scanner<'_> {
             about: About::Moving,
         });
         let read = dir.open_regular(path.name()).and_then(|(file, stat)| {
-            let (digest, size) = self.batch.take(&file, length(&stat), &mut share.buffer)?;
+            let (digest, size) = self
+                .batch
+                .take_of(path, &file, length(&stat), &mut share.buffer)?;
             Ok((file_kind(digest, size, &stat), None))
         });
         Ok(read.ok())
@@ -306,7 +308,9 @@ impl Scanner<'_> {
     ) -> io::Result<Option<(Kind, Option<Seen>)>> {
         let (file, before) = dir.open_regular(path.name())?;
         let began = now();
-        let (digest, size) = self.batch.take(&file, length(&before), &mut share.buffer)?;
+        let (digest, size) = self
+            .batch
+            .take_of(path, &file, length(&before), &mut share.buffer)?;
         let after = rustix::fs::fstat(&file)?;
         if !Seen::exactly(&before, self.alive).still(&after, self.alive) {
             return Ok(None);

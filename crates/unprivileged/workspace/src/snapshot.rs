@@ -16,7 +16,7 @@ use bastle_contract::{Code, Fault};
 use std::fs;
 
 /// Snapshots before turns and commands that one run keeps.
-const MOST_BY_THEMSELVES: usize = 200;
+const MOST_BY_THEMSELVES: usize = 100;
 
 /// A snapshot and what is worth knowing about it.
 #[derive(Clone, Debug, PartialEq, Eq)]

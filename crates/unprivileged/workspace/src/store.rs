@@ -6,6 +6,7 @@
 use crate::durable::{Durable, Step};
 use crate::faults::{damaged, io_fault};
 use crate::manifest::{self, Content, Manifest};
+use crate::path::TreePath;
 use bastle_contract::Fault;
 use rustix::fs::FlockOperation;
 use std::collections::BTreeSet;
@@ -229,6 +230,24 @@ impl<'a> Batch<'a> {
             return self.take_large(file, buffer);
         }
         Ok((self.take_bytes(buffer)?, buffer.len() as u64))
+    }
+
+    /// The same for a file of a tree. Of a fresh copy git's objects are told and not kept: the source has them under the same
+    /// names, nobody changes them, and thousands of them would each have to be synced before the agent starts.
+    ///
+    /// # Errors
+    /// See [`Self::take`].
+    pub(crate) fn take_of(
+        &self,
+        path: &TreePath,
+        file: &File,
+        size: u64,
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<(Content, u64)> {
+        if self.keep == Keep::Small && path.as_bytes().starts_with(b".git/objects/") {
+            return copy_hashing(file, None, buffer);
+        }
+        self.take(file, size, buffer)
     }
 
     /// Takes in bytes.
