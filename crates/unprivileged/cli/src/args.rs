@@ -1,5 +1,6 @@
 //! The command line as it is typed. Values are checked by the verbs, which know what they mean.
 use crate::commands::{
+    a2a::A2aArgs,
     apply::ApplyArgs,
     approvals::ApprovalsArgs,
     attach::AttachArgs,
@@ -212,6 +213,9 @@ pub(crate) enum Command {
     Approvals(ApprovalsArgs),
     /// Make, list and revoke tokens for the daemon's API
     Token(TokenArgs),
+    /// Cards of the daemon for other agents (A2A)
+    #[command(name = "a2a")]
+    A2a(A2aArgs),
     /// Agents as data: list, show, keep and remove profiles
     Profile(ProfileArgs),
     /// Name daemons and choose one

@@ -84,6 +84,7 @@ fn run(cli: Cli) -> u8 {
         Command::Top(args) => commands::top::run(&args, &cx),
         Command::Stats(args) => commands::stats::run(&args, &cx),
         Command::Approvals(args) => commands::approvals::run(&args, &cx),
+        Command::A2a(args) => commands::a2a::run(&args, &cx),
         Command::Token(args) => commands::token::run(&args, &cx),
         Command::Profile(args) => commands::profile::run(&args, &cx),
         Command::Context(args) => commands::context::run(&args, &cx),

@@ -27,6 +27,8 @@ pub(crate) struct Inner {
     pub(crate) state: PathBuf,
     /// Where events are told over WebSocket, for whoever asks.
     pub(crate) ws_url: String,
+    /// What the agent protocol's face needs.
+    pub(crate) a2a: crate::a2a::Face,
 }
 
 /// Whom it serves, and how often.
@@ -98,10 +100,8 @@ impl App {
                 Err(refusal) => {
                     let code = refusal.faults.first().map(|fault| fault.code);
                     let held = caller.run.is_some() || caller.prefix.is_some();
-                    return match code {
-                        Some(Code::RunMissing) if held => Err(missing),
-                        Some(_) | None => Err(refusal),
-                    };
+                    let inside = code.is_some_and(|code| crate::errors::status_of(code).is_server_error());
+                    return Err(if held && !inside { missing } else { refusal });
                 }
             },
             Err(_) => return Err(missing),

@@ -166,6 +166,14 @@ impl IntoResponse for Refusal {
     }
 }
 
+/// The faults of a refusal whose body was not written yet.
+pub(crate) fn untold(response: &Response) -> Option<Vec<Fault>> {
+    response
+        .extensions()
+        .get::<Untold>()
+        .map(|Untold(faults)| faults.to_vec())
+}
+
 /// Writes the body of a refusal, as far as the caller may know.
 pub(crate) fn tell(response: Response, told: Told, instance: &str) -> Response {
     let Some(Untold(faults)) = response.extensions().get::<Untold>().cloned() else {

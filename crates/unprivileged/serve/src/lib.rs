@@ -3,6 +3,7 @@
 //! **Trust:** runs as the service user. Every byte of a request is untrusted; everything an agent said is shown as data.
 #![forbid(unsafe_code)]
 
+mod a2a;
 mod app;
 pub mod client;
 mod dto;

@@ -68,6 +68,8 @@ pub(crate) struct Config {
     pub(crate) desktop: Option<bool>,
     /// A collector of traces: `https://HOST[:PORT]`, or `http://` of this machine. None when absent.
     pub(crate) otlp: Option<String>,
+    /// The agent protocol.
+    pub(crate) a2a: crate::a2a::Settings,
 }
 
 /// Somebody who is told.
@@ -130,6 +132,7 @@ impl Config {
         if let Some(url) = &self.otlp {
             crate::webhook::Address::parse(url).map_err(|why| format!("field otlp: {why}"))?;
         }
+        self.a2a.check()?;
         if self.requests_per_second == Some(0) || self.max_parallel == Some(0) {
             return Err("field requests_per_second, max_parallel: at least 1".to_owned());
         }

@@ -83,7 +83,7 @@ async fn trace(app: &App, run: RunId) -> Option<Vec<Value>> {
 async fn send(address: &Address, document: &Value) -> bool {
     let body = Bytes::from(document.to_string());
     for pause in PAUSES.into_iter().map(Some).chain([None]) {
-        let sent = address.post("application/json", None, body.clone());
+        let sent = address.post(&[("content-type", "application/json")], body.clone());
         if tokio::time::timeout(PATIENCE, sent).await.unwrap_or(false) {
             return true;
         }

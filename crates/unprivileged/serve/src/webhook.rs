@@ -17,9 +17,9 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How long one attempt may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// Pauses between attempts; after the last the event is given up.
-const PAUSES: [Duration; 3] = [
+pub(crate) const PAUSES: [Duration; 3] = [
     Duration::from_secs(1),
     Duration::from_secs(5),
     Duration::from_secs(30),
@@ -132,10 +132,12 @@ impl Hook {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs());
-        let signature = ("bastle-signature", sign(&self.key, now, &body));
-        self.address
-            .post("application/cloudevents+json", Some(signature), body)
-            .await
+        let signature = sign(&self.key, now, &body);
+        let headers = [
+            (header::CONTENT_TYPE.as_str(), "application/cloudevents+json"),
+            ("bastle-signature", signature.as_str()),
+        ];
+        self.address.post(&headers, body).await
     }
 }
 
@@ -148,18 +150,18 @@ impl Address {
         }
     }
 
-    /// Sends something there; whether it was taken. Nothing of the answer is read but its status.
-    pub(crate) async fn post(&self, kind: &str, extra: Option<(&str, String)>, body: Bytes) -> bool {
+    /// Sends a body there once; whether it was taken. A redirect is not followed.
+    pub(crate) async fn post(&self, headers: &[(&str, &str)], body: Bytes) -> bool {
         let mut request = Request::builder()
             .method("POST")
             .uri(&self.path)
             .header(header::HOST, self.target.host())
-            .header(header::CONTENT_TYPE, kind)
             .header(header::USER_AGENT, "bastle");
-        if let Some((name, value)) = extra {
-            request = request.header(name, value);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
         }
-        let (Ok(request), Ok(stream)) = (request.body(Full::new(body)), self.target.connect().await) else {
+        let request = request.body(Full::new(body));
+        let (Ok(request), Ok(stream)) = (request, self.target.connect().await) else {
             return false;
         };
         let Ok((mut sender, connection)) =

@@ -1,4 +1,5 @@
 //! The verbs. Each reads its arguments, asks the library crates and returns an exit code.
+pub(crate) mod a2a;
 pub(crate) mod apply;
 pub(crate) mod approvals;
 pub(crate) mod ask;
@@ -116,6 +117,7 @@ pub(crate) fn format_of(command: &Command) -> Format {
         | Command::Doctor(_)
         | Command::Egress(_)
         | Command::Serve(_) => false,
+        Command::A2a(_) => true,
         Command::Attach(_)
         | Command::Completions(_)
         | Command::Man(_)

@@ -9,6 +9,7 @@ mod adopt;
 mod alarm;
 mod approvals;
 mod children;
+mod conversations;
 mod errands;
 mod follow;
 mod hooks;
@@ -35,6 +36,7 @@ mod words;
 pub use access::{
     Approval, ApprovalQuery, ApprovalState, Caller, ProfileRecord, Role, Token, TokenWish, Verb, Verdict,
 };
+pub use conversations::{Receiver, TaskQuery, TaskRow};
 pub use types::{
     Acted, BatchRecord, BatchReport, DEFAULT_TIMEOUT, DEFAULT_TURNS, EventFilter, FleetOptions, Health,
     MAX_BATCH, MetricsSnapshot, OnConflict, Page, RunQuery, RunRecord, RunRequest, SpawnRequest, Spawned,
@@ -239,6 +241,11 @@ impl Fleet {
     /// Events after number `since`, at most `most`.
     pub fn events(&self, since: u64, filter: &EventFilter, most: usize) -> Result<Vec<StoredEvent>, Fault> {
         reading::events(&self.inner, since, filter, most)
+    }
+
+    /// The newest events, newest last, at most `most`.
+    pub fn recent_events(&self, filter: &EventFilter, most: usize) -> Result<Vec<StoredEvent>, Fault> {
+        reading::recent(&self.inner, filter, most)
     }
 
     /// Number of the newest event.

@@ -118,6 +118,23 @@ pub(super) fn events(
     filter: &EventFilter,
     most: usize,
 ) -> Result<Vec<StoredEvent>, Fault> {
+    some_events(inner, since, filter, ("ASC", most))
+}
+
+/// The newest events, newest last.
+pub(super) fn recent(inner: &Inner, filter: &EventFilter, most: usize) -> Result<Vec<StoredEvent>, Fault> {
+    let mut found = some_events(inner, 0, filter, ("DESC", most))?;
+    found.reverse();
+    Ok(found)
+}
+
+/// Events in an order, of which the word is written here and nowhere else.
+fn some_events(
+    inner: &Inner,
+    since: u64,
+    filter: &EventFilter,
+    (order, most): (&str, usize),
+) -> Result<Vec<StoredEvent>, Fault> {
     let mut conditions = Where::default();
     conditions.and("seq > ?", [Cell::from(int(since))]);
     if let Some(run) = &filter.run {
@@ -138,7 +155,7 @@ pub(super) fn events(
         conditions.and(&format!("kind IN ({marks})"), kinds);
     }
     let sql = format!(
-        "SELECT seq, run, run_seq, batch, time_ms, kind, data FROM events{} ORDER BY seq LIMIT {}",
+        "SELECT seq, run, run_seq, batch, time_ms, kind, data FROM events{} ORDER BY seq {order} LIMIT {}",
         conditions.text,
         most.min(MOST_EVENTS)
     );

@@ -1,5 +1,6 @@
 //! The fleet with a keeper that is played by this very program: it takes the lock, tells states, and ends when the gate
 //! is opened. The holder is a whole process with a fleet in it, so that it can be killed at every point.
+mod conversations;
 mod crash;
 mod holding;
 mod judging;

@@ -2,7 +2,7 @@
 use rusqlite::Connection;
 
 /// Each step makes version N of version N-1.
-const STEPS: &[&str] = &[FIRST, SPENT];
+const STEPS: &[&str] = &[FIRST, SPENT, CONVERSATIONS];
 
 const FIRST: &str = "
 CREATE TABLE batches(
@@ -156,6 +156,35 @@ CREATE TABLE spent(
 ) STRICT, WITHOUT ROWID;
 ";
 
+/// What the agent protocol adds to runs: the conversation a run belongs to, what was said in it, and whom to tell.
+const CONVERSATIONS: &str = "
+CREATE TABLE conversations(
+    run        TEXT PRIMARY KEY REFERENCES runs(name) ON DELETE CASCADE,
+    context    TEXT NOT NULL,
+    created_ms INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX conversations_by_context ON conversations(context);
+
+CREATE TABLE messages(
+    seq     INTEGER PRIMARY KEY AUTOINCREMENT,
+    run     TEXT NOT NULL REFERENCES runs(name) ON DELETE CASCADE,
+    time_ms INTEGER NOT NULL,
+    message TEXT NOT NULL
+) STRICT;
+CREATE INDEX messages_by_run ON messages(run, seq);
+
+CREATE TABLE receivers(
+    run        TEXT NOT NULL REFERENCES runs(name) ON DELETE CASCADE,
+    id         TEXT NOT NULL,
+    caller     TEXT NOT NULL,
+    config     TEXT NOT NULL,
+    -- Number of the last event that was told.
+    since      INTEGER NOT NULL,
+    created_ms INTEGER NOT NULL,
+    PRIMARY KEY (run, id)
+) STRICT, WITHOUT ROWID;
+";
+
 /// Checks that the file is whole and not newer than this program, and takes the steps it lacks, each whole or not.
 pub(super) fn bring_up_to_date(connection: &Connection) -> Result<(), String> {
     let text = |error: rusqlite::Error| error.to_string();
@@ -186,4 +215,32 @@ pub(super) fn bring_up_to_date(connection: &Connection) -> Result<(), String> {
             .map_err(text)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_database_is_brought_up_to_date_and_keeps_what_it_has() {
+        let old = Connection::open_in_memory().unwrap();
+        old.execute_batch(&format!("{FIRST}PRAGMA user_version=1;"))
+            .unwrap();
+        old.execute(
+            "INSERT INTO events(time_ms, kind, data) VALUES (1, 'note', '{}')",
+            [],
+        )
+        .unwrap();
+        bring_up_to_date(&old).unwrap();
+        let count = |table: &str| -> i64 {
+            old.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0))
+                .unwrap()
+        };
+        assert_eq!((count("events"), count("receivers")), (1, 0));
+        let version: i64 = old
+            .pragma_query_value(None, "user_version", |row| row.get(0))
+            .unwrap();
+        assert_eq!(usize::try_from(version).unwrap(), STEPS.len());
+        bring_up_to_date(&old).unwrap();
+    }
 }

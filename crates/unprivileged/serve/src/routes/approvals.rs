@@ -122,7 +122,7 @@ async fn deny(
     answer(&app, caller, &id, Verdict::Deny, how).await
 }
 
-async fn answer(
+pub(crate) async fn answer(
     app: &App,
     caller: Caller,
     id: &str,

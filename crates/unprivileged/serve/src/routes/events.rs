@@ -73,7 +73,7 @@ pub(super) fn kinds(words: Option<&str>) -> Result<Vec<String>, Refusal> {
 }
 
 /// A reader of events at its own pace.
-struct Feed {
+pub(crate) struct Feed {
     app: App,
     filter: EventFilter,
     since: u64,
@@ -81,11 +81,12 @@ struct Feed {
     closing: watch::Receiver<bool>,
     secret: Option<Arc<str>>,
     looked: Instant,
-    _slot: StreamSlot,
+    _slot: Option<StreamSlot>,
 }
 
 /// What a reader gets next.
-enum Next {
+pub(crate) enum Next {
+    /// Some events.
     Events(Vec<StoredEvent>),
     /// Nothing happened; it lives.
     Quiet,
@@ -104,19 +105,45 @@ impl Feed {
             Some(since) => since,
             None => app.ask(|fleet| fleet.newest_event()).await?,
         };
-        Ok(Self {
+        Ok(Self::with(app, filter, since, (who.1, Some(slot))))
+    }
+
+    /// Of events that the caller was found to may see.
+    pub(crate) fn of(app: App, who: Who, filter: EventFilter, since: u64) -> Result<Self, Refusal> {
+        let slot = app.streams.open(&who.0.id)?;
+        Ok(Self::with(app, filter, since, (who.1, Some(slot))))
+    }
+
+    /// For the daemon itself.
+    pub(crate) fn own(app: App, filter: EventFilter, since: u64) -> Self {
+        Self::with(app, filter, since, (None, None))
+    }
+
+    fn with(
+        app: App,
+        filter: EventFilter,
+        since: u64,
+        (secret, slot): (Option<Arc<str>>, Option<StreamSlot>),
+    ) -> Self {
+        Self {
             newest: app.newest.clone(),
             closing: app.closing.clone(),
             filter,
             since,
-            secret: who.1,
+            secret,
             looked: Instant::now(),
             _slot: slot,
             app,
-        })
+        }
     }
 
-    async fn next(&mut self) -> Next {
+    /// Number of the last event that was given.
+    pub(crate) fn since(&self) -> u64 {
+        self.since
+    }
+
+    /// What comes next.
+    pub(crate) async fn next(&mut self) -> Next {
         loop {
             if *self.closing.borrow() || !self.still_known().await {
                 return Next::Over;

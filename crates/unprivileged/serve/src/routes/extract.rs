@@ -43,17 +43,22 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     }
 }
 
+/// The bytes of a body, within bounds and in time.
+pub(crate) async fn bytes_of(body: axum::body::Body, most: usize) -> Result<bytes::Bytes, Refusal> {
+    let read = tokio::time::timeout(PATIENCE, Limited::new(body, most).collect())
+        .await
+        .map_err(|_| slow())?
+        .map_err(|error| too_large(error.as_ref(), most))?;
+    Ok(read.to_bytes())
+}
+
 /// The bytes of a body that says it is JSON, within bounds of size and time.
 pub(crate) async fn read_body(
     headers: &HeaderMap,
     body: axum::body::Body,
     most: usize,
 ) -> Result<bytes::Bytes, Refusal> {
-    let bytes = tokio::time::timeout(PATIENCE, Limited::new(body, most).collect())
-        .await
-        .map_err(|_| slow())?
-        .map_err(|error| too_large(error.as_ref(), most))?
-        .to_bytes();
+    let bytes = bytes_of(body, most).await?;
     if !bytes.is_empty() {
         check_media(headers)?;
     }

@@ -52,7 +52,7 @@ pub(super) fn routes() -> Vec<Route> {
 
 /// A directory.
 #[derive(Serialize, ToSchema)]
-struct Listing {
+pub(crate) struct Listing {
     /// Its path.
     path: String,
     /// What is in it, by name.
@@ -74,7 +74,7 @@ struct Entry {
     exact: bool,
 }
 
-async fn list(
+pub(crate) async fn list(
     State(app): State<App>,
     Who(caller, _): Who,
     PathOf(id): PathOf<String>,
@@ -93,7 +93,7 @@ async fn list(
     Ok(Json(listing))
 }
 
-async fn content(
+pub(crate) async fn content(
     State(app): State<App>,
     Who(caller, _): Who,
     PathOf(id): PathOf<String>,
@@ -115,7 +115,7 @@ async fn content(
 }
 
 /// The root of the run's own tree, open.
-fn root(state: &Path, name: &RunId) -> Result<OwnedFd, Refusal> {
+pub(crate) fn root(state: &Path, name: &RunId) -> Result<OwnedFd, Refusal> {
     let space = Workspace::open(&Place::new(state.to_path_buf()), name)?;
     match space.mode() {
         WorkMode::Copy | WorkMode::Worktree => {}
@@ -144,7 +144,7 @@ fn outside(why: &str) -> Refusal {
 }
 
 /// Opens a name beneath the root. The words are checked first so that the refusal says why; the kernel holds it anyway.
-fn beneath(root: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Refusal> {
+pub(crate) fn beneath(root: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Refusal> {
     let lower = path.to_ascii_lowercase();
     if path.starts_with('/') || path.contains("://") || path.contains('\0') || path.len() > 4096 {
         return Err(outside("it is absolute, or no path"));

@@ -88,7 +88,7 @@ struct Granted {
 }
 
 /// Says something to the run and gives its answer, which is always an object here.
-async fn say(
+pub(crate) async fn say(
     app: &App,
     caller: &Caller,
     verb: Verb,

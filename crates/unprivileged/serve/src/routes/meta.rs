@@ -84,7 +84,7 @@ pub(super) struct Status {
 /// A JSON object whose form another document has.
 #[derive(Serialize, ToSchema)]
 #[serde(transparent)]
-pub(super) struct Anything(pub(super) serde_json::Map<String, serde_json::Value>);
+pub(crate) struct Anything(pub(crate) serde_json::Map<String, serde_json::Value>);
 
 /// Versions.
 #[derive(Serialize, ToSchema)]

@@ -3,18 +3,18 @@
 //! The router, the checks before every handler and the OpenAPI document are all made from it, so that none of them can
 //! know a route that another does not.
 mod agents;
-mod approvals;
+pub(crate) mod approvals;
 mod batches;
-mod events;
-mod extract;
-mod files;
-mod live;
-mod meta;
+pub(crate) mod events;
+pub(crate) mod extract;
+pub(crate) mod files;
+pub(crate) mod live;
+pub(crate) mod meta;
 mod policies;
 mod profiles;
-mod review;
-mod runs;
-mod spawn;
+pub(crate) mod review;
+pub(crate) mod runs;
+pub(crate) mod spawn;
 mod streams;
 mod tokens;
 
@@ -202,6 +202,14 @@ fn assembled(app: App) -> Router {
         let guarded = route
             .handler
             .layer(from_fn_with_state((app.clone(), route.need), authorize));
+        router = router.route(route.path, guarded);
+    }
+    // The agent protocol has forms of its own, told by its cards: its routes are guarded alike, and not in the document.
+    for route in crate::a2a::routes() {
+        let guarded = route
+            .handler
+            .layer(from_fn_with_state((app.clone(), route.need), authorize))
+            .layer(axum::middleware::from_fn(crate::a2a::in_its_words));
         router = router.route(route.path, guarded);
     }
     router

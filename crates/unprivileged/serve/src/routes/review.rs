@@ -93,7 +93,7 @@ fn object(value: Value) -> Json<Anything> {
     }))
 }
 
-fn copy_of(state: &Path, name: &RunId) -> Result<(Whereabouts, Workspace), Fault> {
+pub(crate) fn copy_of(state: &Path, name: &RunId) -> Result<(Whereabouts, Workspace), Fault> {
     let at = Whereabouts {
         state: state.to_path_buf(),
         project: None,

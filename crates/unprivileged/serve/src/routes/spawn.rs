@@ -81,7 +81,7 @@ async fn spawn(
 }
 
 /// Starts runs in the caller's name.
-pub(super) async fn start(app: &App, caller: Caller, request: SpawnRequest) -> Result<BatchReport, Refusal> {
+pub(crate) async fn start(app: &App, caller: Caller, request: SpawnRequest) -> Result<BatchReport, Refusal> {
     app.ask(move |fleet| fleet.spawn(&caller, request)).await
 }
 

@@ -139,6 +139,7 @@ async fn run(
         outward: outward::start(&app, config, 0)?,
         config: config.clone(),
     };
+    crate::a2a::resume(&app);
     let mut end = signal(SignalKind::terminate()).map_err(fail)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(fail)?;
     let mut reload = signal(SignalKind::hangup()).map_err(fail)?;
@@ -274,6 +275,7 @@ fn inner(
         newest,
         closing,
         ws_url,
+        a2a: crate::a2a::Face::new(config.a2a.clone()),
     }
 }
 

@@ -1,0 +1,180 @@
+//! Telling somebody elsewhere: only where the operator allows it, with the caller's credentials, until it is taken back.
+use crate::http::HANG;
+use crate::world::{World, holds, message};
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::mpsc::{Receiver, channel};
+
+/// Takes requests and answers each; heads and bodies.
+fn receiver() -> (String, Receiver<(String, Value)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/hook/", listener.local_addr().unwrap());
+    let (sender, told) = channel();
+    std::thread::spawn(move || {
+        let mut first = true;
+        while let Ok((mut stream, _)) = listener.accept() {
+            stream.set_read_timeout(Some(HANG)).unwrap();
+            let mut all = Vec::new();
+            let mut buffer = [0; 65536];
+            let (head, body) = loop {
+                let count = stream.read(&mut buffer).unwrap_or(0);
+                all.extend_from_slice(&buffer[..count]);
+                let end = all.windows(4).position(|four| four == b"\r\n\r\n");
+                if let Some(end) = end {
+                    let head = String::from_utf8_lossy(&all[..end]).to_ascii_lowercase();
+                    let length = head
+                        .split("content-length: ")
+                        .nth(1)
+                        .and_then(|rest| rest.lines().next());
+                    let length: usize = length.unwrap().parse().unwrap();
+                    if all.len() >= end + 4 + length {
+                        break (head, all[end + 4..].to_vec());
+                    }
+                }
+                assert!(count > 0, "it ended early");
+            };
+            // The first time it fails: it has to come again.
+            let answer = if first { "500 No" } else { "204 OK" };
+            drop(stream.write_all(format!("HTTP/1.1 {answer}\r\nconnection: close\r\n\r\n").as_bytes()));
+            if !first
+                && sender
+                    .send((head, serde_json::from_slice(&body).unwrap()))
+                    .is_err()
+            {
+                return;
+            }
+            first = false;
+        }
+    });
+    (url, told)
+}
+
+#[test]
+fn a_receiver_that_the_operator_allows_is_told_everything_with_its_credentials_and_again_when_it_failed() {
+    let (url, told) = receiver();
+    let world = World::new(json!({ "push_targets": [url] }));
+    let card = world
+        .daemon
+        .net("GET", "/.well-known/agent-card.json", &[], b"")
+        .json();
+    assert_eq!(card["capabilities"]["pushNotifications"], true);
+    let config = json!({
+        "url": format!("{url}t1"), "token": "my-token", "authentication": { "scheme": "Bearer", "credentials": "s3cret" },
+    });
+    let sent = world.call(
+        "SendMessage",
+        &json!({ "message": world.starting("echo x > made", &json!({})),
+            "configuration": { "taskPushNotificationConfig": config } }),
+    );
+    let task = sent["task"]["id"].as_str().unwrap().to_owned();
+    let mut states = Vec::new();
+    let mut kinds = Vec::new();
+    while states.last().is_none_or(|state| state != "TASK_STATE_COMPLETED") {
+        let (head, body) = told.recv_timeout(HANG).expect("it is told");
+        assert!(head.starts_with("post /hook/t1 "), "{head}");
+        assert!(head.contains("authorization: bearer s3cret"), "{head}");
+        assert!(head.contains("x-a2a-notification-token: my-token"), "{head}");
+        assert!(head.contains("content-type: application/a2a+json"), "{head}");
+        holds("StreamResponse", &body);
+        kinds.extend(body.as_object().unwrap().keys().cloned());
+        if let Some(state) = body.pointer("/statusUpdate/status/state") {
+            assert_eq!(body["statusUpdate"]["taskId"], task.as_str());
+            states.push(state.as_str().unwrap().to_owned());
+        }
+    }
+    assert!(states.contains(&"TASK_STATE_WORKING".to_owned()), "{states:?}");
+    assert!(kinds.contains(&"artifactUpdate".to_owned()), "{kinds:?}");
+    let listed = world.call("ListTaskPushNotificationConfigs", &json!({ "taskId": task }));
+    assert!(
+        !listed.to_string().contains("s3cret"),
+        "a secret is told to its receiver alone: {listed}"
+    );
+}
+
+#[test]
+fn receivers_are_kept_listed_and_removed_and_other_addresses_are_refused() {
+    let world = World::new(json!({ "push_targets": ["http://127.0.0.1:9/hook/"] }));
+    let task = world.start("while :; do sleep 1; done", &json!({}));
+    let create = |url: &str| json!({ "taskId": task, "url": url });
+    for bad in [
+        "http://169.254.169.254/latest/meta-data",
+        "http://127.0.0.1:9/other",
+        "http://127.0.0.1:9/hook/../other",
+        "http://127.0.0.1:99/hook/",
+        "http://user@127.0.0.1:9/hook/",
+        "file:///etc/passwd",
+        "nonsense",
+    ] {
+        assert_eq!(
+            world.refused("CreateTaskPushNotificationConfig", &create(bad)),
+            -32602,
+            "{bad}"
+        );
+        let mut inline = json!({ "message": message("x"), "configuration": { "taskPushNotificationConfig": { "url": bad } } });
+        inline["message"]["taskId"] = json!(task);
+        assert_eq!(world.refused("SendMessage", &inline), -32602, "{bad}");
+    }
+    let mut own = create("http://127.0.0.1:9/hook/a");
+    own["id"] = json!("mine");
+    let made = world.call("CreateTaskPushNotificationConfig", &own);
+    assert_eq!((&made["id"], &made["taskId"]), (&json!("mine"), &json!(task)));
+    let second = world.call(
+        "CreateTaskPushNotificationConfig",
+        &create("http://127.0.0.1:9/hook/b"),
+    );
+    assert!(second["id"].as_str().is_some_and(|id| !id.is_empty()));
+    let listed = world.call("ListTaskPushNotificationConfigs", &json!({ "taskId": task }));
+    assert_eq!(listed["configs"].as_array().unwrap().len(), 2);
+    let at = format!("/a2a/tasks/{task}/pushNotificationConfigs");
+    let rest = world.rest("GET", &at, None).json();
+    assert_eq!(rest, listed, "both bindings tell the same");
+    assert_eq!(world.rest("GET", &format!("{at}/mine"), None).json(), made);
+    for _ in 0..2 {
+        let gone = world.rest("DELETE", &format!("{at}/mine"), None);
+        assert_eq!(
+            (gone.status, gone.json()),
+            (200, json!({})),
+            "removing twice is removing once"
+        );
+    }
+    assert_eq!(world.rest("GET", &format!("{at}/mine"), None).status, 404);
+    assert_eq!(
+        world.refused(
+            "GetTaskPushNotificationConfig",
+            &json!({ "taskId": task, "id": "mine" })
+        ),
+        -32001
+    );
+    assert_eq!(
+        world.refused(
+            "CreateTaskPushNotificationConfig",
+            &json!({ "taskId": "none", "url": "x" })
+        ),
+        -32001
+    );
+    let other = world
+        .daemon
+        .token(json!({ "role": "approver", "prefix": "other-" }));
+    assert_eq!(world.rest_as(&other, "GET", &at, None).status, 404);
+    let viewer = world.daemon.role("viewer");
+    assert_eq!(
+        world
+            .rest_as(&viewer, "POST", &at, Some(&create("http://127.0.0.1:9/hook/c")))
+            .status,
+        403
+    );
+    for count in 0..15 {
+        world.call(
+            "CreateTaskPushNotificationConfig",
+            &create(&format!("http://127.0.0.1:9/hook/{count}")),
+        );
+    }
+    let full = world.rpc_as(
+        &world.token,
+        "/a2a",
+        "CreateTaskPushNotificationConfig",
+        &create("http://127.0.0.1:9/hook/z"),
+    );
+    assert_eq!(full["error"]["data"][0]["reason"], "RATE_LIMITED", "{full}");
+}

@@ -1,0 +1,279 @@
+//! A daemon with the agent protocol, and callers that hold every body it sends to the protocol's schema.
+use crate::daemon::{Daemon, Token};
+use crate::http::{Answer, HANG, request, tcp};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::{Mutex, OnceLock};
+
+/// The extension that says how a worker is started.
+pub(crate) const SPAWN: &str = "https://bastle.dev/a2a/spawn/v1";
+
+/// A daemon and an operator of it.
+pub(crate) struct World {
+    pub(crate) daemon: Daemon,
+    pub(crate) token: Token,
+    pub(crate) config: tempfile::TempDir,
+}
+
+/// Holds a value to a form of the protocol.
+pub(crate) fn holds(form: &str, value: &Value) {
+    static KNOWN: OnceLock<Mutex<HashMap<String, jsonschema::Validator>>> = OnceLock::new();
+    let mut known = KNOWN.get_or_init(Mutex::default).lock().unwrap();
+    let validator = known.entry(form.to_owned()).or_insert_with(|| {
+        let mut schema: Value = serde_json::from_str(include_str!("schema/a2a-v1.json")).unwrap();
+        assert!(schema["$defs"][form].is_object(), "{form} is no form");
+        schema["$ref"] = json!(format!("#/$defs/{form}"));
+        jsonschema::validator_for(&schema).unwrap()
+    });
+    let wrong: Vec<String> = validator
+        .iter_errors(value)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
+    assert!(wrong.is_empty(), "{form}: {wrong:?}\n{value:#}");
+}
+
+/// The form that a method answers with.
+fn answers(method: &str) -> &'static str {
+    match method {
+        "SendMessage" => "SendMessageResponse",
+        "GetTask" | "CancelTask" => "Task",
+        "ListTasks" => "ListTasksResponse",
+        "CreateTaskPushNotificationConfig" | "GetTaskPushNotificationConfig" => "TaskPushNotificationConfig",
+        "ListTaskPushNotificationConfigs" => "ListTaskPushNotificationConfigsResponse",
+        "GetExtendedAgentCard" => "AgentCard",
+        "DeleteTaskPushNotificationConfig" => "Struct",
+        _ => "StreamResponse",
+    }
+}
+
+/// A message of somebody.
+pub(crate) fn message(text: &str) -> Value {
+    static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    json!({ "messageId": format!("m-{count}"), "role": "ROLE_USER", "parts": [{ "text": text }] })
+}
+
+/// A message that starts a shell script.
+pub(crate) fn starting(script: &str, also: &Value) -> Value {
+    let mut wish = json!({ "argv": ["sh", "-c", script] });
+    for (name, value) in also.as_object().unwrap() {
+        wish[name] = value.clone();
+    }
+    let mut message = message("do it");
+    message["metadata"] = json!({ SPAWN: wish });
+    message
+}
+
+impl World {
+    pub(crate) fn new(settings: Value) -> Self {
+        let config = tempfile::tempdir().unwrap();
+        let file = config.path().join("serve.json");
+        let whole = json!({ "requests_per_second": 1000, "a2a": settings });
+        std::fs::write(&file, whole.to_string()).unwrap();
+        let daemon = Daemon::start(&["--config", file.to_str().unwrap()]);
+        let token = daemon.role("approver");
+        Self {
+            daemon,
+            token,
+            config,
+        }
+    }
+
+    /// The usual one; a message that names no project is about the daemon's own.
+    pub(crate) fn usual() -> Self {
+        Self::new(json!({}))
+    }
+
+    /// A message that starts a script on the daemon's own project.
+    pub(crate) fn starting(&self, script: &str, also: &Value) -> Value {
+        let mut message = starting(script, also);
+        message["metadata"][SPAWN]["workspace"] = json!(self.daemon.workspace());
+        message
+    }
+
+    /// Sends a request with a token and the version.
+    pub(crate) fn rest_as(&self, token: &Token, method: &str, path: &str, body: Option<&Value>) -> Answer {
+        let bearer = format!("Bearer {}", token.0);
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let mut headers = vec![("authorization", bearer.as_str()), ("a2a-version", "1.0")];
+        if !body.is_empty() {
+            headers.push(("content-type", "application/a2a+json"));
+        }
+        self.daemon.net(method, path, &headers, body.as_bytes())
+    }
+
+    /// The same as the operator.
+    pub(crate) fn rest(&self, method: &str, path: &str, body: Option<&Value>) -> Answer {
+        self.rest_as(&self.token, method, path, body)
+    }
+
+    /// A call of JSON-RPC at an address, as somebody; the whole answer.
+    pub(crate) fn rpc_as(&self, token: &Token, at: &str, method: &str, params: &Value) -> Value {
+        let call = json!({ "jsonrpc": "2.0", "id": "c1", "method": method, "params": params });
+        let bearer = format!("Bearer {}", token.0);
+        let headers = [
+            ("authorization", bearer.as_str()),
+            ("a2a-version", "1.0"),
+            ("content-type", "application/json"),
+        ];
+        let answer = self.daemon.net(
+            "POST",
+            &format!("{at}/jsonrpc"),
+            &headers,
+            call.to_string().as_bytes(),
+        );
+        let value = answer.json();
+        assert_eq!(value["jsonrpc"], "2.0", "{value}");
+        if value.get("error").is_none() {
+            assert_eq!(value["id"], "c1", "{value}");
+            assert_eq!(answer.status, 200);
+            holds(answers(method), &value["result"]);
+        }
+        value
+    }
+
+    /// A call at the door that succeeds.
+    pub(crate) fn call(&self, method: &str, params: &Value) -> Value {
+        let value = self.rpc_as(&self.token, "/a2a", method, params);
+        assert!(value.get("error").is_none(), "{method}: {value}");
+        value["result"].clone()
+    }
+
+    /// A call at the door that is refused; its number.
+    pub(crate) fn refused(&self, method: &str, params: &Value) -> i64 {
+        let value = self.rpc_as(&self.token, "/a2a", method, params);
+        let error = &value["error"];
+        assert!(error["message"].is_string(), "{method}: {value}");
+        assert!(error["data"][0]["@type"].is_string(), "{value}");
+        error["code"].as_i64().unwrap()
+    }
+
+    /// Starts a script at the door and does not wait; the task's id.
+    pub(crate) fn start(&self, script: &str, also: &Value) -> String {
+        let params = json!({
+            "message": self.starting(script, also), "configuration": { "returnImmediately": true },
+        });
+        let task = self.call("SendMessage", &params)["task"].clone();
+        task["id"].as_str().unwrap().to_owned()
+    }
+
+    /// Waits until a task is in a state; the task.
+    pub(crate) fn until(&self, task: &str, state: &str) -> Value {
+        let mut last = Value::Null;
+        let came = crate::support::eventually(crate::support::Limit::HANG, || {
+            last = self.call("GetTask", &json!({ "id": task }));
+            last["status"]["state"] == state
+        });
+        assert!(came, "{task} does not come to {state}: {last:#}");
+        last
+    }
+
+    /// Opens a stream of events.
+    pub(crate) fn stream(&self, token: &Token, method: &str, path: &str, body: Option<&Value>) -> Events {
+        let mut stream = tcp(self.daemon.address);
+        let host = self.daemon.address.to_string();
+        let bearer = format!("Bearer {}", token.0);
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let mut headers = vec![
+            ("host", host.as_str()),
+            ("authorization", bearer.as_str()),
+            ("a2a-version", "1.0"),
+        ];
+        if !body.is_empty() {
+            headers.push(("content-type", "application/json"));
+        }
+        stream
+            .write_all(&request(method, path, &headers, body.as_bytes()))
+            .unwrap();
+        Events::open(stream)
+    }
+}
+
+/// Server-sent events, one at a time.
+pub(crate) struct Events {
+    stream: TcpStream,
+    /// As it came, behind the head.
+    raw: Vec<u8>,
+    /// Without the marks of chunks.
+    plain: Vec<u8>,
+    pub(crate) head: String,
+    whole: bool,
+}
+
+impl Events {
+    fn open(stream: TcpStream) -> Self {
+        stream.set_read_timeout(Some(HANG)).unwrap();
+        let mut events = Self {
+            stream,
+            raw: Vec::new(),
+            plain: Vec::new(),
+            head: String::new(),
+            whole: false,
+        };
+        while events.head.is_empty() {
+            assert!(events.more(), "no head: {}", String::from_utf8_lossy(&events.raw));
+            if let Some(end) = events.raw.windows(4).position(|four| four == b"\r\n\r\n") {
+                events.head = String::from_utf8_lossy(&events.raw[..end]).to_ascii_lowercase();
+                events.raw.drain(..end + 4);
+            }
+        }
+        events
+    }
+
+    fn more(&mut self) -> bool {
+        let mut buffer = [0; 16384];
+        let count = self.stream.read(&mut buffer).expect("a stream that goes on");
+        self.raw.extend_from_slice(&buffer[..count]);
+        count > 0
+    }
+
+    fn unchunk(&mut self) {
+        while let Some(end) = self.raw.windows(2).position(|two| two == b"\r\n") {
+            let size = usize::from_str_radix(std::str::from_utf8(&self.raw[..end]).unwrap(), 16).unwrap();
+            if size == 0 {
+                self.whole = true;
+                return;
+            }
+            if self.raw.len() < end + 2 + size + 2 {
+                return;
+            }
+            self.plain.extend_from_slice(&self.raw[end + 2..end + 2 + size]);
+            self.raw.drain(..end + 2 + size + 2);
+        }
+    }
+
+    /// The data of the next event; `None` at the end.
+    pub(crate) fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.plain.windows(2).position(|two| two == b"\n\n") {
+                let event = String::from_utf8(self.plain[..end].to_vec()).unwrap();
+                self.plain.drain(..end + 2);
+                let data = event.lines().find_map(|line| line.strip_prefix("data: "));
+                if let Some(data) = data {
+                    return Some(serde_json::from_str(data).unwrap());
+                }
+                continue;
+            }
+            if self.whole {
+                return None;
+            }
+            assert!(self.more(), "it ended in the middle");
+            self.unchunk();
+        }
+    }
+
+    /// The next one, held to the form of the protocol.
+    pub(crate) fn told(&mut self) -> Option<Value> {
+        let value = self.next()?;
+        holds("StreamResponse", &value);
+        assert_eq!(value.as_object().unwrap().len(), 1, "{value}");
+        Some(value)
+    }
+
+    /// Everything to the end, each held to the form.
+    pub(crate) fn rest(&mut self) -> Vec<Value> {
+        std::iter::from_fn(|| self.told()).collect()
+    }
+}
