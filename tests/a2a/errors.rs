@@ -133,6 +133,80 @@ fn what_is_no_call_is_refused_with_the_number_that_json_rpc_gives_it() {
     assert_eq!((answer.status, reason(&answer.json())), (413, "TOO_LARGE"));
 }
 
+/// One call over both bindings, and how it is refused.
+struct Row {
+    method: &'static str,
+    params: Value,
+    verb: &'static str,
+    path: String,
+    body: Option<Value>,
+    code: i64,
+    status: u16,
+    word: &'static str,
+}
+
+fn rows(ended: &str, late: &Value) -> Vec<Row> {
+    let unknown =
+        json!({ "messageId": "u", "role": "ROLE_USER", "parts": [{ "url": "https://a.example/" }] });
+    let at = |rest: &str| format!("/a2a/tasks/{ended}{rest}");
+    let row = |(method, params): (&'static str, Value),
+               (verb, path): (&'static str, String),
+               (code, status): (i64, u16),
+               word| Row {
+        body: (verb == "POST" && method != "CancelTask" && method != "SubscribeToTask")
+            .then(|| params.clone()),
+        method,
+        params,
+        verb,
+        path,
+        code,
+        status,
+        word,
+    };
+    let send = || ("POST", "/a2a/message:send".to_owned());
+    vec![
+        row(
+            ("GetTask", json!({ "id": "none" })),
+            ("GET", "/a2a/tasks/none".to_owned()),
+            (-32001, 404),
+            "TASK_NOT_FOUND",
+        ),
+        row(
+            ("CancelTask", json!({ "id": ended })),
+            ("POST", at(":cancel")),
+            (-32002, 400),
+            "TASK_NOT_CANCELABLE",
+        ),
+        row(
+            (
+                "CreateTaskPushNotificationConfig",
+                json!({ "taskId": ended, "url": "https://a.example/" }),
+            ),
+            ("POST", at("/pushNotificationConfigs")),
+            (-32003, 400),
+            "PUSH_NOTIFICATION_NOT_SUPPORTED",
+        ),
+        row(
+            ("SubscribeToTask", json!({ "id": ended })),
+            ("POST", at(":subscribe")),
+            (-32004, 400),
+            "UNSUPPORTED_OPERATION",
+        ),
+        row(
+            ("SendMessage", json!({ "message": late })),
+            send(),
+            (-32004, 400),
+            "UNSUPPORTED_OPERATION",
+        ),
+        row(
+            ("SendMessage", json!({ "message": unknown })),
+            send(),
+            (-32005, 400),
+            "CONTENT_TYPE_NOT_SUPPORTED",
+        ),
+    ]
+}
+
 #[test]
 fn every_error_of_the_protocol_has_its_number_its_status_and_its_reason() {
     let world = World::usual();
@@ -143,72 +217,17 @@ fn every_error_of_the_protocol_has_its_number_its_status_and_its_reason() {
     let ended = ended["task"]["id"].as_str().unwrap().to_owned();
     let mut late = message("more");
     late["taskId"] = json!(ended);
-    let unknown =
-        json!({ "messageId": "u", "role": "ROLE_USER", "parts": [{ "url": "https://a.example/" }] });
-    let at = |rest: &str| format!("/a2a/tasks/{ended}{rest}");
-    let rows: [(&str, Value, &str, String, Option<Value>, i64, u16, &str); 6] = [
-        (
-            "GetTask",
-            json!({ "id": "none" }),
-            "GET",
-            "/a2a/tasks/none".into(),
-            None,
-            -32001,
-            404,
-            "TASK_NOT_FOUND",
-        ),
-        (
-            "CancelTask",
-            json!({ "id": ended }),
-            "POST",
-            at(":cancel"),
-            None,
-            -32002,
-            400,
-            "TASK_NOT_CANCELABLE",
-        ),
-        (
-            "CreateTaskPushNotificationConfig",
-            json!({ "taskId": ended, "url": "https://a.example/" }),
-            "POST",
-            at("/pushNotificationConfigs"),
-            Some(json!({ "url": "https://a.example/" })),
-            -32003,
-            400,
-            "PUSH_NOTIFICATION_NOT_SUPPORTED",
-        ),
-        (
-            "SubscribeToTask",
-            json!({ "id": ended }),
-            "POST",
-            at(":subscribe"),
-            None,
-            -32004,
-            400,
-            "UNSUPPORTED_OPERATION",
-        ),
-        (
-            "SendMessage",
-            json!({ "message": late }),
-            "POST",
-            "/a2a/message:send".into(),
-            Some(json!({ "message": late })),
-            -32004,
-            400,
-            "UNSUPPORTED_OPERATION",
-        ),
-        (
-            "SendMessage",
-            json!({ "message": unknown }),
-            "POST",
-            "/a2a/message:send".into(),
-            Some(json!({ "message": unknown })),
-            -32005,
-            400,
-            "CONTENT_TYPE_NOT_SUPPORTED",
-        ),
-    ];
-    for (method, params, verb, path, body, code, status, word) in rows {
+    for row in rows(&ended, &late) {
+        let Row {
+            method,
+            params,
+            verb,
+            path,
+            body,
+            code,
+            status,
+            word,
+        } = row;
         let rpc = world.rpc_as(&world.token, "/a2a", method, &params);
         assert_eq!(
             (rpc["error"]["code"].as_i64(), reason(&rpc)),

@@ -153,14 +153,19 @@ fn receivers_are_kept_listed_and_removed_and_other_addresses_are_refused() {
         ),
         -32001
     );
+    refuses_strangers_and_crowds(&world, &task, &at);
+}
+
+fn refuses_strangers_and_crowds(world: &World, task: &str, at: &str) {
+    let create = |url: &str| json!({ "taskId": task, "url": url });
     let other = world
         .daemon
         .token(json!({ "role": "approver", "prefix": "other-" }));
-    assert_eq!(world.rest_as(&other, "GET", &at, None).status, 404);
+    assert_eq!(world.rest_as(&other, "GET", at, None).status, 404);
     let viewer = world.daemon.role("viewer");
     assert_eq!(
         world
-            .rest_as(&viewer, "POST", &at, Some(&create("http://127.0.0.1:9/hook/c")))
+            .rest_as(&viewer, "POST", at, Some(&create("http://127.0.0.1:9/hook/c")))
             .status,
         403
     );

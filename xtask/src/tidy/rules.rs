@@ -129,7 +129,16 @@ pub(super) const CRATES: &[CrateRule] = &[
         test_arrows: &[],
         // The protocol alone, over the runtime and HTTP types that serve has already. aws-lc-rs: what a client carries for
         // us is sealed. axum: the server of the conformance suite.
-        outside: &["aws-lc-rs", "axum", "bytes", "futures-util", "http", "proptest", "serde_json", "tokio"],
+        outside: &[
+            "aws-lc-rs",
+            "axum",
+            "bytes",
+            "futures-util",
+            "http",
+            "proptest",
+            "serde_json",
+            "tokio",
+        ],
     },
     CrateRule {
         name: "serve",

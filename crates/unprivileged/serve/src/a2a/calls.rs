@@ -1,7 +1,7 @@
 //! The eleven operations, whatever binding they came by: who is spoken to, in which version, and what is answered.
 use super::asked::{Params, flag, history, object, spelled, text};
 use super::stream::{TaskStream, filter};
-use super::task::{Shown, TaskState, WithArtifacts, standing, task};
+use super::task::{Shown, TaskState, WithArtifacts, settle, standing, task};
 use super::wrong::{Kind, Wrong};
 use super::{card, listing, push, send};
 use crate::app::App;
@@ -183,6 +183,7 @@ impl Call {
             artifacts: WithArtifacts::Yes,
             told: self.told(),
         };
+        settle(&self.app, run).await;
         let (run, state) = (run.clone(), self.app.state.clone());
         self.ask(move |fleet| task(fleet, &state, &run, shown)).await
     }

@@ -1,7 +1,7 @@
 //! What happens to a task, as it happens: made from the numbered events of its run, so that every reader gets the same
 //! ones in the same order, however slow it is.
 use super::artifacts;
-use super::task::{TaskState, about, asked, bounded, questions, says, standing, status};
+use super::task::{TaskState, about, asked, bounded, questions, says, settle, standing, status};
 use crate::app::App;
 use crate::dto::time;
 use crate::errors::{Refusal, Told};
@@ -92,6 +92,9 @@ impl TaskStream {
     }
 
     async fn take(&mut self, event: StoredEvent) {
+        if event.kind == "state" {
+            settle(&self.app, &self.run).await;
+        }
         let (run, told, now) = (self.run.clone(), self.told, self.state);
         let state = self.app.state.clone();
         let seq = event.seq;

@@ -2,6 +2,7 @@
 //!
 //! **Trust:** texts of agents are in it as data, bounded. What is about this host is shown to admins alone.
 use super::artifacts;
+use crate::app::App;
 use crate::dto::time;
 use crate::errors::{Refusal, Told, without_paths};
 use bastle_contract::RunId;
@@ -9,6 +10,7 @@ use bastle_contract::runs::RunState;
 use bastle_control::fleet::{Approval, ApprovalQuery, ApprovalState, EventFilter, Fleet, RunRecord};
 use serde_json::{Value, json};
 use std::path::Path;
+use std::time::Duration;
 
 /// The extension under which questions are shown and answered.
 pub(crate) const APPROVAL: &str = "https://bastle.dev/a2a/approval/v1";
@@ -22,7 +24,7 @@ const MOST_HISTORY: usize = 100;
 const MOST_SAID: usize = 500;
 /// How often, and after which pauses, it is looked whether an end was written.
 const MOST_LOOKS: usize = 100;
-const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
+const LOOK: Duration = Duration::from_millis(20);
 /// Bytes of one message of an agent.
 const MOST_TEXT: usize = 64 * 1024;
 
@@ -134,18 +136,28 @@ fn of_run(run: &RunId, kinds: &[&str]) -> EventFilter {
     }
 }
 
+/// Waits a moment for how a run ended: its keeper says that it ends, then writes how. What is told of an end is whole.
+pub(crate) async fn settle(app: &App, name: &RunId) {
+    for _ in 0..MOST_LOOKS {
+        let name = name.clone();
+        let open = app
+            .ask(move |fleet| {
+                let run = fleet.run(&name)?;
+                let written = run.file.as_ref().is_none_or(|file| file.state.is_final());
+                Ok::<_, Refusal>(run.state.is_final() && run.ended_ms.is_none() && !written)
+            })
+            .await;
+        if !open.unwrap_or(false) {
+            return;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
 /// Looks where a task stands.
 pub(crate) fn standing(fleet: &Fleet, name: &RunId) -> Result<Standing, Refusal> {
     let mut run = fleet.run(name)?;
-    // A keeper says that it ends, then writes how: what is told of an end is whole.
-    for _ in 0..MOST_LOOKS {
-        let written = run.file.as_ref().is_none_or(|file| file.state.is_final());
-        if !run.state.is_final() || run.ended_ms.is_some() || written {
-            break;
-        }
-        std::thread::sleep(LOOK);
-        run = fleet.run(name)?;
-    }
+    // The registry learns the last things when the keeper has gone; its own file has them before.
     if let Some(file) = run.file.as_ref().filter(|file| file.state.is_final()) {
         run.code = run.code.or(file.code);
         run.fault = run.fault.take().or_else(|| file.fault.clone());
