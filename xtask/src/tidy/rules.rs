@@ -54,6 +54,8 @@ pub(super) const CRATES: &[CrateRule] = &[
             "serde",
             "serde_json",
             "thiserror",
+            // Settings of other tools, read by the importers and by the filter of copied configuration.
+            "toml",
             "tree-sitter",
             "tree-sitter-bash",
         ],

@@ -121,6 +121,13 @@ pub enum MountKind {
         /// How long it is.
         length: u64,
     },
+    /// A file of the run's private scratch space that begins with a part of the attachments: the agent's own to change.
+    Given {
+        /// Where its bytes begin in the attachments.
+        offset: u64,
+        /// How long it is.
+        length: u64,
+    },
     /// An empty, unreadable cover over what is already there.
     Mask,
 }
@@ -141,6 +148,7 @@ impl MountKind {
             | Self::Symlink { .. }
             | Self::File { .. }
             | Self::Attached { .. }
+            | Self::Given { .. }
             | Self::Mask => [None, None],
         }
     }
@@ -157,6 +165,7 @@ impl MountKind {
             | Self::Symlink { .. }
             | Self::File { .. }
             | Self::Attached { .. }
+            | Self::Given { .. }
             | Self::Mask => false,
         }
     }
@@ -311,7 +320,11 @@ impl LaunchPlan {
             {
                 return Err(PlanError::Order(mount.at.clone()));
             }
-            if matches!(mount.kind, MountKind::Attached { .. }) && self.attachments.is_none() {
+            let attached = matches!(
+                mount.kind,
+                MountKind::Attached { .. } | MountKind::Given { .. }
+            );
+            if attached && self.attachments.is_none() {
                 return Err(PlanError::Attachment(mount.at.clone()));
             }
             let mut sources = mount.kind.sources().into_iter().flatten();

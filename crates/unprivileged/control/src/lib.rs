@@ -25,6 +25,7 @@ mod lookup;
 mod naming;
 mod pipeline;
 mod place;
+pub mod presets;
 pub mod processes;
 pub mod provenance;
 mod record;

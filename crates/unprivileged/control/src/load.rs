@@ -1,5 +1,6 @@
 //! Finding and reading the policy layers. A file that is there but unusable is an error, never skipped.
 use crate::place::Place;
+use crate::presets::{self, AgentUse};
 use bastle_contract::{AbsPath, Code, Fault};
 use bastle_policy::{Document, Effective, Expansion, Layer, LayerKind, MergeOptions, Surroundings};
 use rustix::fs::{Mode, OFlags};
@@ -10,8 +11,10 @@ use std::path::{Path, PathBuf};
 /// What the command line says about policy.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// `--preset`; `default` when absent.
+    /// `--preset`, or what [`crate::presets::choose`] found; `default` when absent.
     pub preset: Option<String>,
+    /// The command, where a preset of an agent is to find its program.
+    pub argv: Vec<String>,
     /// `--policy FILE`, taken as the user's own word.
     pub files: Vec<PathBuf>,
     /// The other flags, as a document.
@@ -33,6 +36,8 @@ pub struct Loaded {
     pub effective: Effective,
     /// The same without the project's files, for comparison.
     pub baseline: Effective,
+    /// What was found here for the agent of the preset.
+    pub agent: Option<AgentUse>,
 }
 
 /// Where administrators put policy.
@@ -47,8 +52,17 @@ const MOST: u64 = 64 * 1024 + 1;
 
 /// Reads and merges all layers.
 pub fn load(place: &Place, sources: &Sources) -> Result<Loaded, Vec<Fault>> {
-    let mut layers = bastle_policy::default_layers(sources.preset.as_deref().unwrap_or("default"))
-        .map_err(|fault| vec![fault])?;
+    let one = |fault| vec![fault];
+    let kept: Vec<Layer> = presets::kept(&place.config)?
+        .into_iter()
+        .map(|kept| kept.layer)
+        .collect();
+    let name = match sources.preset.as_deref() {
+        None | Some(presets::NONE) => "default",
+        Some(name) => name,
+    };
+    let preset = bastle_policy::find_preset(name, &kept).map_err(one)?;
+    let mut layers = vec![bastle_policy::floor().map_err(one)?, preset.clone()];
     layers.push(own_directories(place)?);
     layers.extend(managed()?);
     let user = place.config.join("policy.json");
@@ -63,7 +77,12 @@ pub fn load(place: &Place, sources: &Sources) -> Result<Loaded, Vec<Fault>> {
             document: document.clone(),
         });
     }
-    let baseline = merge_with(place, sources, &layers, Expansion::RestrictOnly)?;
+    let agent = presets::look(place, &preset, &sources.argv, &layers[2..])?;
+    let agent = agent.map(|(layer, agent)| {
+        layers.insert(2, layer);
+        agent
+    });
+    let baseline = merge_with(place, sources, (&layers, &kept), Expansion::RestrictOnly)?;
     let trusted = layers.len();
     for (name, kind) in PROJECT {
         layers.extend(optional(&place.workspace.as_path().join(name), kind)?);
@@ -78,6 +97,7 @@ pub fn load(place: &Place, sources: &Sources) -> Result<Loaded, Vec<Fault>> {
         layers,
         effective,
         baseline,
+        agent,
     })
 }
 
@@ -92,13 +112,17 @@ pub(crate) fn merge_layers(
     } else {
         Expansion::RestrictOnly
     };
-    merge_with(place, sources, layers, expansion)
+    let kept: Vec<Layer> = presets::kept(&place.config)?
+        .into_iter()
+        .map(|kept| kept.layer)
+        .collect();
+    merge_with(place, sources, (layers, &kept), expansion)
 }
 
 fn merge_with(
     place: &Place,
     sources: &Sources,
-    layers: &[Layer],
+    (layers, kept): (&[Layer], &[Layer]),
     expansion: Expansion,
 ) -> Result<Effective, Vec<Fault>> {
     let surroundings = Surroundings {
@@ -108,6 +132,7 @@ fn merge_with(
     let options = MergeOptions {
         expansion,
         unprotect: sources.unprotect.clone(),
+        kept: kept.to_vec(),
     };
     let mut effective = bastle_policy::merge(layers, &surroundings, &options)?;
     effective.net.learn |= sources.learn;

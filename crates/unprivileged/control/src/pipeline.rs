@@ -8,6 +8,7 @@ use crate::live::{self, Live};
 use crate::load::Loaded;
 use crate::lookup::look_up_in;
 use crate::place::Place;
+use crate::presets::AgentUse;
 use crate::record::Record;
 use crate::relay::{Approvals, Net};
 use crate::secrets::{Canary, Secrets};
@@ -176,6 +177,11 @@ pub fn prepare_in(
         }
         Some(_) | None => (None, Vec::new()),
     };
+    let mut attachments = attachments;
+    if let Some(agent) = &loaded.agent {
+        let secrets = outlet.as_ref().map(|outlet: &Outlet| &outlet.setup.secrets);
+        equip(&mut planned, agent, secrets, &mut attachments)?;
+    }
     Ok(Ready {
         planned,
         facts,
@@ -188,6 +194,29 @@ pub fn prepare_in(
         caches,
         grants,
     })
+}
+
+/// Puts what an agent's preset found on this host into the plan. A copy that holds the value of a secret is not handed
+/// over: the placeholder would be a lie.
+fn equip(
+    planned: &mut Planned,
+    agent: &AgentUse,
+    secrets: Option<&Secrets>,
+    attachments: &mut Vec<u8>,
+) -> Result<(), Fault> {
+    for file in &agent.files {
+        if let Some(name) = secrets.and_then(|secrets| secrets.found_in(&file.bytes)) {
+            return Err(Fault::new(
+                Code::SecretStore,
+                format!("the value of {name} would be readable inside"),
+                format!("{} holds it, {}", file.to, file.note),
+            )
+            .help(format!("bastle secret set {name} keeps it; then take it out of that file"))
+            .help("--preset none starts the agent without its files"));
+        }
+    }
+    planned.with_programs(&agent.preset, &agent.links)?;
+    planned.with_files(&agent.preset, &agent.files, attachments)
 }
 
 /// Configures egress and puts its faces into the plan.

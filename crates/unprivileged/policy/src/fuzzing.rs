@@ -16,6 +16,27 @@ pub fn fuzz_table(bytes: &[u8]) {
     }
 }
 
+/// Settings of other tools: imported or refused; what is imported reads as a policy.
+pub fn fuzz_import(bytes: &[u8]) {
+    use crate::import::{ImportFile, ImportTool, Standing, import};
+    let (first, rest) = bytes.split_first().unwrap_or((&0, &[]));
+    let (tool, name) = match first % 5 {
+        0 => (ImportTool::Claude, "settings.json"),
+        1 => (ImportTool::Codex, "config.toml"),
+        2 => (ImportTool::Codex, "default.rules"),
+        3 => (ImportTool::Opencode, "opencode.json"),
+        _ => (ImportTool::Srt, "srt-settings.json"),
+    };
+    let file = ImportFile {
+        name: name.to_owned(),
+        standing: Standing::Project,
+        bytes: rest.to_vec(),
+    };
+    if let Ok(imported) = import(tool, &[file]) {
+        assert!(crate::document::parse("import", imported.text.as_bytes()).is_ok());
+    }
+}
+
 /// Configuration of package managers, in every format.
 pub fn fuzz_groups(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes).into_owned();

@@ -5,6 +5,7 @@
 //! the kernel plan, `why`, `can-i`, dry-run and lint.
 #![forbid(unsafe_code)]
 
+pub mod agent;
 pub mod caches;
 mod canonical;
 pub mod command;
@@ -18,6 +19,7 @@ mod fsmap;
 pub mod fuzzing;
 mod groups;
 mod host;
+mod import;
 mod json;
 mod layers;
 mod lint;
@@ -55,6 +57,9 @@ pub use explain::explain;
 pub use fsmap::{Grade, Reach};
 pub use groups::{GroupHost, GroupSources, HostGroup, hosts_of};
 pub use host::{Host, HostError, HostPattern};
+pub use import::{
+    Became, ImportFile, ImportLine, ImportTool, Imported, Standing as ImportStanding, import,
+};
 pub use json::Diagnostic;
 pub use layers::{Layer, LayerKind, Surroundings};
 pub use lint::{Finding, FindingKind, lint};
@@ -66,11 +71,14 @@ pub use net::{
 pub use netrule::{NetRule, NetTarget};
 pub use pathrule::{Anchor, PathRule};
 pub use plan::{
-    EgressMaterial, FsFacts, LentCache, LentPlace, Needs, PathFact, PathKind, PlanLine, Planned, Rendered,
-    TreeNeed, hidden_below, needs, plan, render_dry_run, writes_below,
+    EgressMaterial, FsFacts, GivenFile, HOME, LentCache, LentPlace, Needs, PROGRAMS, PathFact, PathKind, PlanLine,
+    Planned, Rendered, TreeNeed, hidden_below, needs, plan, render_dry_run, writes_below,
 };
 pub use preamble::{MAX_PREAMBLE, PreambleFacts, preamble, prompt_with};
-pub use presets::{SandboxMode, default_layers, floor, names, preset, sandbox_preset};
+pub use presets::{
+    SandboxMode, agent_presets, default_layers, find as find_preset, floor, names, preset, preset_text,
+    read_preset, sandbox_preset, version as preset_version,
+};
 pub use profile::{PROFILE_SCHEMA, Profile, PromptBy};
 pub use query::{NetQuery, Query};
 pub use request::{Grant, LaunchRequest, Verdict, decide_launch};

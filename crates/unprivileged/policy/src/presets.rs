@@ -25,12 +25,29 @@ macro_rules! built_in {
     };
 }
 
+/// The preset of one agent: its version is part of the file's name.
+macro_rules! agent {
+    ($name:literal, $version:literal) => {
+        BuiltIn {
+            name: $name,
+            version: $version,
+            text: include_str!(concat!("../presets/agents/", $name, "@", $version, ".json")),
+            parsed: OnceLock::new(),
+        }
+    };
+}
+
 static FLOOR: BuiltIn = built_in!("floor", 1);
-static PRESETS: [BuiltIn; 4] = [
+static PRESETS: [BuiltIn; 9] = [
     built_in!("default", 1),
     built_in!("dev", 1),
     built_in!("read-only", 1),
     built_in!("safe-unrestricted", 1),
+    agent!("claude", 1),
+    agent!("codex", 1),
+    agent!("opencode", 1),
+    agent!("gemini", 1),
+    agent!("aider", 1),
 ];
 
 /// Groups of hosts that `extends` and `net` rules may name; their hosts are resolved by the egress proxy.
@@ -78,6 +95,79 @@ pub fn floor() -> Result<Layer, Fault> {
 #[must_use]
 pub fn names() -> Vec<&'static str> {
     PRESETS.iter().map(|preset| preset.name).collect()
+}
+
+/// The text of a built-in preset, as it is part of this build.
+#[must_use]
+pub fn preset_text(layer: &Layer) -> Option<&'static str> {
+    let named = |preset: &&BuiltIn| format!("{}@{}", preset.name, preset.version) == layer.name;
+    PRESETS.iter().find(named).map(|preset| preset.text)
+}
+
+/// Every built-in preset that is an agent's.
+pub fn agent_presets() -> Result<Vec<Layer>, Fault> {
+    let all = PRESETS.iter().map(|preset| preset.layer(LayerKind::Preset));
+    Ok(all
+        .collect::<Result<Vec<_>, _>>()?
+        .into_iter()
+        .filter(|layer| layer.document.agent.is_some())
+        .collect())
+}
+
+/// Reads a preset that the operator keeps. It must be an agent's: the others are part of the fence.
+pub fn read_preset(name: &str, version: u32, bytes: &[u8]) -> Result<Layer, Vec<Fault>> {
+    let full = format!("{name}@{version}");
+    let document = crate::document::parse_preset(&full, bytes)
+        .map_err(|found| found.iter().map(Diagnostic::fault).collect::<Vec<_>>())?;
+    let fits = name.len() <= 32
+        && !name.is_empty()
+        && name
+            .bytes()
+            .all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'));
+    let own = PRESETS.iter().find(|preset| preset.name == name);
+    let why = if !fits || version == 0 {
+        "a preset is called NAME@VERSION: small letters, digits and dashes, then a number"
+    } else if document.agent.is_none() {
+        "it has no \"agent\" section: policies without one are files for --policy"
+    } else if own.is_some_and(|own| own.version >= version) {
+        "this build has that version or a newer one"
+    } else if name == "none" {
+        "the name says that there is no preset"
+    } else {
+        return Ok(Layer {
+            kind: LayerKind::Preset,
+            name: full,
+            document,
+        });
+    };
+    Err(vec![Fault::new(
+        Code::PolicyReference,
+        format!("{full} cannot be kept"),
+        why,
+    )])
+}
+
+/// A preset by `NAME` or `NAME@VERSION`, among the built-in and the kept ones; without a version the newest.
+pub fn find(name: &str, kept: &[Layer]) -> Result<Layer, Fault> {
+    let bare = name.split('@').next().unwrap_or(name);
+    let own = |layer: &&Layer| layer.name.split('@').next() == Some(bare);
+    let chosen = if name == bare {
+        // A kept version is always newer than the built-in one.
+        kept.iter().filter(own).max_by_key(|layer| version(layer))
+    } else {
+        kept.iter().find(|layer| layer.name == name)
+    };
+    match chosen {
+        Some(layer) => Ok(layer.clone()),
+        None => preset(name),
+    }
+}
+
+/// The version of a preset's layer.
+#[must_use]
+pub fn version(layer: &Layer) -> u32 {
+    let digits = layer.name.split_once('@').map(|(_, digits)| digits);
+    digits.and_then(|digits| digits.parse().ok()).unwrap_or_default()
 }
 
 /// A preset by `NAME` or `NAME@VERSION`.

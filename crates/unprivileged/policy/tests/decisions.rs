@@ -224,8 +224,8 @@ fn only_unprotect_opens_the_floor_and_only_at_that_path() {
     )]);
     assert_eq!(answer(&merged(&layers), "read ~/.ssh/config"), Deny);
     let open = MergeOptions {
-        expansion: Expansion::RestrictOnly,
         unprotect: vec![path("/home/u/.ssh/config")],
+        ..MergeOptions::default()
     };
     let policy = merge(&layers, &surroundings(), &open).unwrap();
     assert_eq!(answer(&policy, "read ~/.ssh/config"), Allow);

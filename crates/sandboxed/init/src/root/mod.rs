@@ -243,6 +243,9 @@ fn fill(
             MountKind::Attached { offset, length } => {
                 root.file(at, &attached(material.attachments, at, *offset, *length)?)?
             }
+            MountKind::Given { offset, length } => {
+                root.given(at, &attached(material.attachments, at, *offset, *length)?)?
+            }
             MountKind::Mask => mask(root, at)?,
         }
     }

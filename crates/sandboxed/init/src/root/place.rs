@@ -138,7 +138,7 @@ impl Root {
         };
         let target = match existing {
             Some(target) => target,
-            None => self.create(at, b"")?,
+            None => self.create(at, b"", 0o444)?,
         };
         attach(&tree, &target).step("mount", at)
     }
@@ -156,14 +156,20 @@ impl Root {
 
     /// A file made for this run.
     pub(crate) fn file(&self, at: &AbsPath, contents: &[u8]) -> Result<(), Fault> {
-        self.create(at, contents)?;
+        self.create(at, contents, 0o444)?;
         Ok(())
     }
 
-    fn create(&self, at: &AbsPath, contents: &[u8]) -> Result<OwnedFd, Fault> {
+    /// A file that is the agent's own from the start.
+    pub(crate) fn given(&self, at: &AbsPath, contents: &[u8]) -> Result<(), Fault> {
+        self.create(at, contents, 0o600)?;
+        Ok(())
+    }
+
+    fn create(&self, at: &AbsPath, contents: &[u8], mode: u32) -> Result<OwnedFd, Fault> {
         let parent = self.parent(at)?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&*parent, at.name(), flags, Mode::from_raw_mode(0o444))
+        let file = rustix::fs::openat(&*parent, at.name(), flags, Mode::from_raw_mode(mode))
             .step("made file", at)?;
         let mut rest = contents;
         while !rest.is_empty() {

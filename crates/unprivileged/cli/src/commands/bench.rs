@@ -82,10 +82,7 @@ fn compile(text: &[u8], surroundings: &Surroundings) -> Result<Effective, Vec<Fa
         name: "bench".to_owned(),
         document,
     });
-    let options = MergeOptions {
-        expansion: Expansion::RestrictOnly,
-        unprotect: Vec::new(),
-    };
+    let options = MergeOptions::default();
     bastle_policy::merge(&layers, surroundings, &options)
 }
 

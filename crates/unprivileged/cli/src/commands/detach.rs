@@ -1,5 +1,5 @@
 //! `bastle run -d`: the flags become a request on disk, a keeper is started for it, and this process goes.
-use super::run::{from_whom, sources_here};
+use super::run::{Here, from_whom, sources_here};
 use super::run_args::{Backend, RunArgs, usage};
 use crate::context::{Context, Format};
 use bastle_contract::runs::{Attended, LaunchSpec, RawSpec, RunFile, Tags, TtySize};
@@ -85,7 +85,11 @@ fn can_travel(args: &RunArgs) -> Result<(), Fault> {
 fn request(args: &RunArgs) -> Result<(Place, LaunchSpec), Vec<Fault>> {
     let one = |fault| vec![fault];
     let (place, from) = from_whom(args).map_err(one)?;
-    let (here, sources) = sources_here(args, &place)?;
+    let Here {
+        directory: here,
+        sources,
+        ..
+    } = sources_here(args, &place)?;
     // Read here too, so that a mistake is told as `run` tells it.
     bastle_control::load(&place, &sources)?;
     args.waivers().map_err(one)?;

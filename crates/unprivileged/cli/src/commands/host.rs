@@ -20,6 +20,7 @@ pub(super) fn run(
         loaded,
         rules: _,
         launch,
+        chosen: _,
         from,
     } = prepared;
     in_place_only(args, from.as_ref()).map_err(|fault| vec![fault])?;

@@ -6,6 +6,7 @@ use super::run_voice::{Loudness, RunVoice, denial_code};
 use crate::context::{Context, Format};
 use crate::render::clean;
 use bastle_contract::{Code, ExitCode, Fault, HostFacts, LaunchPlan, RunId};
+use bastle_control::presets::{self, Chosen};
 use bastle_control::workspaces::{self, Making, Which, WorkEnd, WorkFacts, WorkWish};
 use bastle_control::{
     Egress, Helpers, Launch, Loaded, Place, Receipt, Rules, Sources, Spawner, learn, review,
@@ -35,6 +36,8 @@ pub(super) struct Prepared {
     pub(super) loaded: Loaded,
     pub(super) rules: Rules,
     pub(super) launch: Launch,
+    /// Which preset, and who chose it.
+    pub(super) chosen: Chosen,
     /// Another run's tree to begin with.
     pub(super) from: Option<(RunId, Which)>,
 }
@@ -71,7 +74,7 @@ fn attempt(args: &RunArgs, cx: &Context) -> Result<u8, Vec<Fault>> {
 fn prepare(args: &RunArgs) -> Result<Prepared, Vec<Fault>> {
     let one = |fault| vec![fault];
     let (place, from) = from_whom(args).map_err(one)?;
-    let (_, sources) = sources_here(args, &place)?;
+    let Here { sources, chosen, .. } = sources_here(args, &place)?;
     let mut loaded = bastle_control::load(&place, &sources)?;
     let rules = Rules::new(&place, &sources, &mut loaded).map_err(one)?;
     let stdio = args.stdio().map_err(one)?;
@@ -89,12 +92,20 @@ fn prepare(args: &RunArgs) -> Result<Prepared, Vec<Fault>> {
         loaded,
         rules,
         launch,
+        chosen,
         from,
     })
 }
 
+/// What flags mean in the current directory.
+pub(super) struct Here {
+    pub(super) directory: PathBuf,
+    pub(super) sources: Sources,
+    pub(super) chosen: Chosen,
+}
+
 /// The current directory, and what the flags say about policy when they are read there.
-pub(super) fn sources_here(args: &RunArgs, place: &Place) -> Result<(PathBuf, Sources), Vec<Fault>> {
+pub(super) fn sources_here(args: &RunArgs, place: &Place) -> Result<Here, Vec<Fault>> {
     let here = std::env::current_dir().map_err(|error| {
         vec![Fault::new(
             Code::WorkspaceInvalid,
@@ -102,8 +113,16 @@ pub(super) fn sources_here(args: &RunArgs, place: &Place) -> Result<(PathBuf, So
             error.to_string(),
         )]
     })?;
-    let sources = args.sources(&here, &place.home)?;
-    Ok((here, sources))
+    let mut sources = args.sources(&here, &place.home)?;
+    let argv = args.argv().map_err(|fault| vec![fault])?;
+    let chosen = presets::choose(place, sources.preset.as_deref(), argv.as_slice())?;
+    sources.preset = chosen.preset.clone();
+    sources.argv = argv.as_slice().to_vec();
+    Ok(Here {
+        directory: here,
+        sources,
+        chosen,
+    })
 }
 
 /// Where the run happens, and whose tree it begins with: that run's project is this run's.
@@ -143,6 +162,7 @@ fn native(
         loaded,
         rules,
         launch,
+        chosen,
         from,
     } = prepared;
     let loudness = if args.quiet {
@@ -151,6 +171,7 @@ fn native(
         Loudness::Normal
     };
     let mut voice = RunVoice::new(cx.err, loudness, &place, &loaded);
+    voice.chosen_by_command = chosen.from_command;
     let mut copying = Copying::new(cx.err, loudness);
     let wish = WorkWish {
         mode: args.work_mode().map_err(|fault| vec![fault])?,

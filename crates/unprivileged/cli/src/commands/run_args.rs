@@ -36,7 +36,7 @@ Exit codes: the command's own; 124 timeout; 125 bastle failed (also wrong use an
 126 cannot be executed; 127 not found; 128+N killed by signal N; 77 denials with --fail-on-deny;
 75 a budget is used up.")]
 pub(crate) struct RunArgs {
-    /// Policy to start from; see `bastle policy presets`
+    /// Preset to start from; `none` refuses the one an agent brings; see `bastle preset ls`
     #[arg(
         long,
         value_name = "NAME[@VERSION]",
@@ -255,6 +255,7 @@ impl RunArgs {
         }
         Ok(Sources {
             preset,
+            argv: Vec::new(),
             files: self.policy.clone(),
             flags,
             expand: self.allow_user_expansion,

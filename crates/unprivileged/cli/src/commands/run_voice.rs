@@ -32,6 +32,8 @@ pub(crate) struct RunVoice<'a> {
     raw: bool,
     run: String,
     program: String,
+    /// Whether the preset was picked from the command.
+    pub(crate) chosen_by_command: bool,
     denials: u64,
     /// The tree, in words.
     tree: String,
@@ -65,6 +67,7 @@ impl<'a> RunVoice<'a> {
             raw: false,
             run: String::new(),
             program: String::new(),
+            chosen_by_command: false,
             denials: 0,
             tree: String::new(),
             sight: None,
@@ -222,6 +225,20 @@ impl Voice for RunVoice<'_> {
 }
 
 /// What is true of the fence, said once before the agent starts.
+/// What an agent's preset found on this host.
+fn agent_lines(voice: &RunVoice<'_>) -> Vec<String> {
+    let Some(agent) = &voice.loaded.agent else {
+        return Vec::new();
+    };
+    let warn = voice.style.paint(Paint::Warn, "!");
+    let told = agent.told.iter().map(|line| format!("  {}", sanitize(line)));
+    let warned = agent
+        .warnings
+        .iter()
+        .map(|line| format!("  {warn} {}", sanitize(line)));
+    told.chain(warned).collect()
+}
+
 fn first_lines(voice: &RunVoice<'_>, plan: &LaunchPlan, statement: &CapabilityStatement) -> Vec<String> {
     let style = voice.style;
     let effective = &voice.loaded.effective;
@@ -238,11 +255,16 @@ fn first_lines(voice: &RunVoice<'_>, plan: &LaunchPlan, statement: &CapabilitySt
         .count();
     let mut lines = vec![
         format!(
-            "bastle {}  fence: {}   net: {}   preset: {}",
+            "bastle {}  fence: {}   net: {}   preset: {}{}",
             env!("CARGO_PKG_VERSION"),
             sanitize(&statement.fence),
             sanitize(&network::headline(plan, &effective.net)),
-            sanitize(preset)
+            sanitize(preset),
+            if voice.chosen_by_command {
+                " (from the command)"
+            } else {
+                ""
+            }
         ),
         format!(
             "  {}   workspace: {}",
@@ -258,6 +280,7 @@ fn first_lines(voice: &RunVoice<'_>, plan: &LaunchPlan, statement: &CapabilitySt
             sanitize(&voice.log().display().to_string())
         ),
     ];
+    lines.extend(agent_lines(voice));
     for rule in plan
         .limits
         .iter()

@@ -41,6 +41,7 @@ impl PolicySource {
         let place = Place::find(self.workspace_dir.as_deref())?;
         let sources = Sources {
             preset: self.preset.clone(),
+            argv: Vec::new(),
             files: self.policy.clone(),
             flags: None,
             expand: self.allow_user_expansion,
@@ -65,7 +66,12 @@ impl PolicySource {
         };
         let unprotect = self.opened().map_err(|fault| vec![fault])?;
         let surroundings = self.surroundings().map_err(|fault| vec![fault])?;
-        bastle_policy::merge(&layers, &surroundings, &MergeOptions { expansion, unprotect })
+        let options = MergeOptions {
+            expansion,
+            unprotect,
+            ..MergeOptions::default()
+        };
+        bastle_policy::merge(&layers, &surroundings, &options)
     }
 
     fn opened(&self) -> Result<Vec<AbsPath>, Fault> {

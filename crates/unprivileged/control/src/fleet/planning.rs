@@ -4,6 +4,7 @@ use super::words::now_ms;
 use super::{Caller, DEFAULT_TIMEOUT, Inner, RunRequest, SpawnRequest, adopt, children, rows, scopes};
 use crate::load::{Loaded, Sources, load};
 use crate::place::Place;
+use crate::presets;
 use bastle_contract::runs::{Attended, DRIVERS, LaunchSpec, NO_DRIVER, RawSpec, Tags};
 use bastle_contract::{Argv, Code, EnvName, Fault, RunId, TRACE_VARIABLE, TraceParent};
 use bastle_policy::{At, Grade, LayerKind, NetMode, PreambleFacts, Profile};
@@ -113,12 +114,24 @@ impl<'p> Planner<'p> {
             Some(_) => None,
             None => profile.preset.clone(),
         });
-        let loaded = self.merge(&place, preset.as_deref(), &policy, net)?;
+        let command = if run.argv.is_empty() {
+            &profile.command
+        } else {
+            &run.argv
+        };
+        // A child has what its parent has: no name of a program gives it more.
+        let preset = match parent {
+            Some(_) => preset,
+            None => presets::choose(&place, preset.as_deref(), command)?.preset,
+        };
+        let asked_for = (preset.as_deref(), command.as_slice());
+        let loaded = self.merge(&place, asked_for, &policy, net)?;
         if let Some(parent) = parent {
             let above = parent.get();
             let their_net = self::net(above.net.as_deref()).map_err(one)?;
             let theirs = above.policy.clone().unwrap_or_else(|| json!({}));
-            let theirs = self.merge(&place, above.preset.as_deref(), &theirs, their_net)?;
+            let asked_for = (above.preset.as_deref(), above.argv.as_slice());
+            let theirs = self.merge(&place, asked_for, &theirs, their_net)?;
             children::compare(&above.name, &theirs.effective, &loaded.effective).map_err(one)?;
         }
         let facts = PreambleFacts {
@@ -193,12 +206,14 @@ impl<'p> Planner<'p> {
     fn merge(
         &mut self,
         place: &Place,
-        preset: Option<&str>,
+        (preset, argv): (Option<&str>, &[String]),
         policy: &Value,
         net: Option<NetMode>,
     ) -> Result<Rc<Loaded>, Vec<Fault>> {
         let text = policy.to_string();
-        let key = format!("{}\0{preset:?}\0{net:?}\0{text}", place.workspace);
+        // Only a preset looks for the program of the command.
+        let argv = if preset.is_some() { argv } else { &[] };
+        let key = format!("{}\0{preset:?}\0{net:?}\0{text}\0{argv:?}", place.workspace);
         let key = blake3::hash(key.as_bytes());
         if let Some(known) = self.merged.get(&key) {
             return Ok(Rc::clone(known));
@@ -207,6 +222,7 @@ impl<'p> Planner<'p> {
         flags.net.mode = net.map(At::nowhere);
         let sources = Sources {
             preset: preset.map(str::to_owned),
+            argv: argv.to_vec(),
             flags: Some(flags),
             ..Sources::default()
         };

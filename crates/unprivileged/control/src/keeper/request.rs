@@ -111,6 +111,7 @@ fn sources(spec: &RawSpec, mode: Option<NetMode>) -> Result<Sources, Vec<Fault>>
     }
     Ok(Sources {
         preset: spec.preset.clone(),
+        argv: spec.argv.as_slice().to_vec(),
         files: spec
             .policy_files
             .iter()

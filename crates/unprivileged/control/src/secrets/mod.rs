@@ -84,6 +84,16 @@ impl Secrets {
         Ok(())
     }
 
+    /// The first secret whose value stands in some bytes that are meant for the agent.
+    pub(crate) fn found_in(&self, bytes: &[u8]) -> Option<&str> {
+        let stands = |value: &&SecretValue| {
+            let wanted = value.value.as_bytes();
+            // Shorter ones would be found by chance.
+            wanted.len() >= 8 && bytes.windows(wanted.len()).any(|part| part == wanted)
+        };
+        self.values.iter().find(stands).map(|value| value.name.as_str())
+    }
+
     /// For egress alone.
     pub(crate) fn values(&self) -> &[SecretValue] {
         &self.values
@@ -106,6 +116,20 @@ impl Drop for Secrets {
     }
 }
 
+/// Whether something is kept under a reference, as far as that can be seen without starting a program.
+pub(crate) fn has_reference(text: &str, place: &Place) -> bool {
+    match Reference::parse(text, &place.home) {
+        Ok(Reference::Exec(_) | Reference::Keyring(_)) => true,
+        Ok(Reference::Store(name)) => {
+            Store::open(&place.state).is_ok_and(|store| store.list().iter().any(|known| known.name == name))
+        }
+        Ok(known @ (Reference::Env(_) | Reference::File(_) | Reference::Json(..))) => {
+            known.fetch(&place.state).is_ok()
+        }
+        Err(_) => false,
+    }
+}
+
 /// A value from standard input, for the store.
 pub fn typed_secret() -> Result<Zeroizing<String>, Fault> {
     use std::io::Read;
@@ -125,7 +149,7 @@ pub fn variable_secret(name: &str) -> Result<Zeroizing<String>, Fault> {
     std::env::var(name).map(Zeroizing::new).map_err(missing)
 }
 
-const FORMS: &str = "write file:PATH, env:NAME, exec:COMMAND ARGUMENT..., keyring:NAME or store:NAME (bastle secret set NAME)";
+const FORMS: &str = "write file:PATH, json:PATH#KEY, env:NAME, exec:COMMAND ARGUMENT..., keyring:NAME or store:NAME (bastle secret set NAME)";
 
 fn fault(name: &EnvName, why: String) -> Fault {
     Fault::new(

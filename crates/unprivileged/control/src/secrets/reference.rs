@@ -1,4 +1,4 @@
-//! Where a secret is kept: `file:`, `env:`, `exec:`, `keyring:` or `store:`.
+//! Where a secret is kept: `file:`, `json:`, `env:`, `exec:`, `keyring:` or `store:`.
 use super::{Fetched, checked, helper, store::Store};
 use bastle_contract::AbsPath;
 use std::io::Read;
@@ -10,6 +10,8 @@ use zeroize::Zeroizing;
 pub(super) enum Reference {
     /// A file of the host.
     File(PathBuf),
+    /// A text in a JSON file of the host, by the keys that lead to it.
+    Json(PathBuf, Vec<String>),
     /// A variable of bastle's own environment.
     Env(String),
     /// A program that prints it.
@@ -29,16 +31,14 @@ impl Reference {
             return Err(format!("{text:?} names nothing behind the colon"));
         }
         match kind {
-            "file" => {
-                let path = match rest.strip_prefix("~/") {
-                    Some(below) => home.as_path().join(below),
-                    None => PathBuf::from(rest),
-                };
-                if path.is_absolute() {
-                    Ok(Self::File(path))
-                } else {
-                    Err(format!("{rest:?} is not an absolute path"))
-                }
+            "file" => absolute(rest, home).map(Self::File),
+            "json" => {
+                let (path, keys) = rest
+                    .rsplit_once('#')
+                    .filter(|(_, keys)| !keys.is_empty() && !keys.split('.').any(str::is_empty))
+                    .ok_or_else(|| format!("{rest:?} is not PATH#KEY.KEY"))?;
+                let keys = keys.split('.').map(str::to_owned).collect();
+                absolute(path, home).map(|path| Self::Json(path, keys))
             }
             "env" => Ok(Self::Env(rest.to_owned())),
             "exec" => helper::words(rest).map(Self::Exec),
@@ -51,7 +51,7 @@ impl Reference {
     /// How a value comes to be there.
     pub(super) fn remedy(&self) -> String {
         match self {
-            Self::File(path) => format!("ls -l {}", path.display()),
+            Self::File(path) | Self::Json(path, _) => format!("ls -l {}", path.display()),
             Self::Env(name) => format!("export {name}=VALUE, then run it again"),
             // Its arguments may be secrets themselves.
             Self::Exec(argv) => format!("run it yourself: {} …", argv.first().map_or("", String::as_str)),
@@ -72,6 +72,7 @@ impl Reference {
         };
         match self {
             Self::File(path) => plain(&file(path)?),
+            Self::Json(path, keys) => json(path, keys),
             Self::Env(name) => {
                 let value = std::env::var(name).map_err(|_| format!("the variable {name} is not set"))?;
                 plain(&Zeroizing::new(value))
@@ -92,6 +93,57 @@ impl Reference {
                 },
             )?),
         }
+    }
+}
+
+/// A path as a reference writes it.
+fn absolute(text: &str, home: &AbsPath) -> Result<PathBuf, String> {
+    let path = match text.strip_prefix("~/") {
+        Some(below) => home.as_path().join(below),
+        None => PathBuf::from(text),
+    };
+    if path.is_absolute() {
+        Ok(path)
+    } else {
+        Err(format!("{text:?} is not an absolute path"))
+    }
+}
+
+/// A text in a JSON file. `expiresAt` beside it, in milliseconds, tells how long it is good for.
+fn json(path: &Path, keys: &[String]) -> Result<Fetched, String> {
+    let shown = path.display();
+    // The parser's own words could quote what it read.
+    let read = serde_json::from_str(&file(path)?).map_err(|_| format!("{shown} is not JSON"))?;
+    let mut root: serde_json::Value = read;
+    let (last, above) = keys.split_last().ok_or("no key")?;
+    let mut place = &root;
+    for key in above {
+        place = place
+            .get(key)
+            .ok_or_else(|| format!("{shown} has no {}", keys.join(".")))?;
+    }
+    let fetched = match place.get(last) {
+        Some(serde_json::Value::String(value)) => Ok(Fetched {
+            value: Zeroizing::new(checked(value)?.to_owned()),
+            expires: place
+                .get("expiresAt")
+                .and_then(serde_json::Value::as_u64)
+                .map(|ms| ms / 1000),
+        }),
+        Some(_) | None => Err(format!("{shown} has no text {}", keys.join("."))),
+    };
+    wipe(&mut root);
+    fetched
+}
+
+/// Overwrites every text of a document.
+fn wipe(value: &mut serde_json::Value) {
+    use zeroize::Zeroize;
+    match value {
+        serde_json::Value::String(text) => text.zeroize(),
+        serde_json::Value::Array(items) => items.iter_mut().for_each(wipe),
+        serde_json::Value::Object(map) => map.values_mut().for_each(wipe),
+        serde_json::Value::Null | serde_json::Value::Bool(_) | serde_json::Value::Number(_) => {}
     }
 }
 
@@ -137,6 +189,30 @@ mod tests {
         assert_eq!(parse("file:~/t").unwrap(), Reference::File("/home/me/t".into()));
         let exec = Reference::Exec(vec!["gh".into(), "auth token".into()]);
         assert_eq!(parse("exec:gh 'auth token'").unwrap(), exec);
+    }
+
+    #[test]
+    fn a_text_of_a_json_file_is_found_by_its_keys_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("auth.json");
+        std::fs::write(
+            &at,
+            r#"{"login":{"token":"s3cret","expiresAt":1700000000123},"n":1}"#,
+        )
+        .unwrap();
+        let fetch = |keys: &str| parse(&format!("json:{}#{keys}", at.display())).unwrap().fetch(dir.path());
+        let fetched = fetch("login.token").unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!(
+            (fetched.value.as_str(), fetched.expires),
+            ("s3cret", Some(1_700_000_000))
+        );
+        for absent in ["login", "login.other", "n", "other.token"] {
+            let why = fetch(absent).err().unwrap();
+            assert!(!why.contains("s3cret"), "{why}");
+        }
+        for bad in ["json:/x", "json:/x#", "json:/x#a..b", "json:x#a"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

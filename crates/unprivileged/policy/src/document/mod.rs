@@ -42,6 +42,8 @@ pub struct Document {
     pub lock: Vec<At<Section>>,
     /// System paths; only built-in documents have any.
     pub system: Vec<At<PathRule>>,
+    /// What an agent needs besides policy; only presets have it.
+    pub agent: Option<Box<crate::agent::Agent>>,
     /// Files.
     pub fs: FsSection,
     /// Network.
@@ -357,6 +359,11 @@ pub fn parse(name: &str, bytes: &[u8]) -> Result<Document, Vec<Fault>> {
 /// Reads a policy document; errors keep their structure.
 pub fn diagnose(name: &str, bytes: &[u8]) -> Result<Document, Vec<Diagnostic>> {
     read::document(name, bytes, read::Author::Person)
+}
+
+/// Reads a preset that the operator keeps; it may have a `system` and an `agent` section.
+pub(crate) fn parse_preset(name: &str, bytes: &[u8]) -> Result<Document, Vec<Diagnostic>> {
+    read::document(name, bytes, read::Author::Bastle)
 }
 
 /// Reads a document that is part of bastle; it may have a `system` section.

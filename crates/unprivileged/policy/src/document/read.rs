@@ -23,7 +23,7 @@ const MAX_TEXT: usize = 1024;
 pub(crate) enum Author {
     /// Anybody.
     Person,
-    /// Part of bastle.
+    /// Part of bastle, or a preset that the operator keeps.
     Bastle,
 }
 
@@ -247,10 +247,11 @@ impl Reader<'_> {
             "audit",
             "tests",
             "system",
+            "agent",
         ];
         let known = match author {
             Author::Bastle => KNOWN,
-            Author::Person => &KNOWN[..KNOWN.len() - 1],
+            Author::Person => &KNOWN[..KNOWN.len() - 2],
         };
         let mut document = Document::default();
         let members = self.members(node, known);
@@ -296,6 +297,7 @@ impl Reader<'_> {
             }
             "lock" => document.lock = self.lock(value),
             "system" => document.system = self.system(value),
+            "agent" => document.agent = Some(Box::new(self.agent(value))),
             "fs" => document.fs = self.fs(value),
             "net" => document.net = self.net(value),
             "exec" => document.exec = self.commands(value, check_exec_rule),

@@ -93,7 +93,7 @@ impl Reader<'_> {
         ports
     }
 
-    pub(super) fn strings(&mut self, node: &Node) -> Vec<At<String>> {
+    pub(crate) fn strings(&mut self, node: &Node) -> Vec<At<String>> {
         self.list(node, |_, _, text| Some(text.to_owned()))
     }
 

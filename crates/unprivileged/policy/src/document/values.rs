@@ -26,7 +26,7 @@ impl Reader<'_> {
         secrets
     }
 
-    pub(super) fn secret(&mut self, node: &Node) -> Option<Secret> {
+    pub(crate) fn secret(&mut self, node: &Node) -> Option<Secret> {
         const KNOWN: &[&str] = &["name", "from", "hosts", "methods", "paths", "ports", "header"];
         let members = self.members(node, KNOWN);
         let (mut name, mut from, mut hosts) = (None, None, None);

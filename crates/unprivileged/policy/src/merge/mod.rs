@@ -29,12 +29,14 @@ pub enum Expansion {
 }
 
 /// How to merge.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct MergeOptions {
     /// What a project's file may do.
     pub expansion: Expansion,
     /// Paths of the floor re-opened on the command line.
     pub unprotect: Vec<AbsPath>,
+    /// Presets that the operator keeps beside the built-in ones.
+    pub kept: Vec<Layer>,
 }
 
 impl Default for MergeOptions {
@@ -42,6 +44,7 @@ impl Default for MergeOptions {
         Self {
             expansion: Expansion::RestrictOnly,
             unprotect: Vec::new(),
+            kept: Vec::new(),
         }
     }
 }
@@ -72,7 +75,7 @@ pub fn merge(
     options: &MergeOptions,
 ) -> Result<Effective, Vec<Fault>> {
     let mut faults = Vec::new();
-    let mut all = expand(layers, &mut faults);
+    let mut all = expand(layers, &options.kept, &mut faults);
     if !all.iter().any(|layer| layer.kind == LayerKind::Floor) {
         match presets::floor() {
             Ok(floor) => all.push(floor),
@@ -101,19 +104,19 @@ pub fn merge(
 }
 
 /// Every layer and, before it, what it extends.
-fn expand(layers: &[Layer], faults: &mut Vec<Fault>) -> Vec<Layer> {
+fn expand(layers: &[Layer], kept: &[Layer], faults: &mut Vec<Fault>) -> Vec<Layer> {
     let mut all: Vec<Layer> = Vec::new();
     for layer in layers {
         all.push(layer.clone());
         let mut seen = vec![layer.name.clone()];
-        extend(layer, layer.kind, &mut seen, &mut all, faults);
+        extend(layer, (layer.kind, kept), &mut seen, &mut all, faults);
     }
     all
 }
 
 fn extend(
     layer: &Layer,
-    kind: LayerKind,
+    (kind, kept): (LayerKind, &[Layer]),
     seen: &mut Vec<String>,
     all: &mut Vec<Layer>,
     faults: &mut Vec<Fault>,
@@ -127,11 +130,11 @@ fn extend(
             Reference::Preset(name, version) => (name, version),
         };
         let wanted = version.map_or(name.clone(), |version| format!("{name}@{version}"));
-        match presets::preset(&wanted) {
+        match presets::find(&wanted, kept) {
             Ok(base) if seen.contains(&base.name) => {}
             Ok(base) => {
                 seen.push(base.name.clone());
-                extend(&base, kind, seen, all, faults);
+                extend(&base, (kind, kept), seen, all, faults);
                 // Extended by the operator a preset grants; extended by a project it narrows like the project itself.
                 let kind = if kind.is_trusted() {
                     LayerKind::Preset

@@ -6,6 +6,7 @@ mod caches;
 mod egress;
 mod environment;
 mod facts;
+mod files;
 mod grants;
 mod guard;
 mod limits;
@@ -15,6 +16,7 @@ mod render;
 
 pub use caches::{LentCache, LentPlace};
 pub use egress::EgressMaterial;
+pub use files::{GivenFile, HOME, PROGRAMS};
 pub use facts::{FsFacts, Needs, PathFact, PathKind, TreeNeed, hidden_below, needs, writes_below};
 pub(crate) use limits::show as show_limit;
 pub use render::{Rendered, render_dry_run};

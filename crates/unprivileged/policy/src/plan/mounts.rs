@@ -462,6 +462,7 @@ fn landlock(mounts: &BTreeMap<AbsPath, MountKind>) -> Result<Vec<LandlockRule>, 
             | MountKind::Symlink { .. }
             | MountKind::File { .. }
             | MountKind::Attached { .. }
+            | MountKind::Given { .. }
             // Put in the place of binds after planning, and the rules of those stay.
             | MountKind::Overlay { .. }
             | MountKind::Again { .. }

@@ -35,7 +35,7 @@ pub(crate) fn expanded(layers: &[Layer]) -> Effective {
         &surroundings(),
         &MergeOptions {
             expansion: Expansion::Allowed,
-            unprotect: Vec::new(),
+            ..MergeOptions::default()
         },
     )
     .unwrap()

@@ -1,0 +1,193 @@
+//! Presets on this host: the kept ones, the one a command asks for, and what it needs of the person's machine.
+//!
+//! **Trust:** presets are built in or kept by the operator. What they name is looked for below the operator's home and
+//! `PATH`; a program of the project is nobody's agent, whatever it is called.
+mod copies;
+mod kept;
+mod program;
+
+pub use kept::{Kept, keep, kept, read as read_file};
+pub use program::Program;
+
+use crate::place::Place;
+use crate::secrets::has_reference;
+use bastle_contract::Fault;
+use bastle_policy::agent::{Agent, Credential, Take};
+use bastle_policy::{GivenFile, Layer, LayerKind};
+use serde_json::{Map, Value, json};
+
+/// The word of `--preset` that refuses any for an agent.
+pub const NONE: &str = "none";
+
+/// The preset of a run, and how it came to be that one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// `NAME` or `NAME@VERSION`.
+    pub preset: Option<String>,
+    /// Whether the command chose it.
+    pub from_command: bool,
+}
+
+/// What was found here for the agent of a preset.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AgentUse {
+    /// `NAME@VERSION`.
+    pub preset: String,
+    /// Its name for people.
+    pub title: String,
+    /// Its program.
+    pub program: Option<Program>,
+    /// Files for its home.
+    pub files: Vec<GivenFile>,
+    /// Names under which it and its interpreter are found inside.
+    pub links: Vec<(String, bastle_contract::AbsPath)>,
+    /// Variables whose value is injected, and where each is kept.
+    pub credentials: Vec<(String, String)>,
+    /// What a person is told, in order.
+    pub told: Vec<String>,
+    /// What a person is warned of.
+    pub warnings: Vec<String>,
+}
+
+/// The preset for a command: what was asked for, else the agent's that the command names.
+pub fn choose(place: &Place, asked: Option<&str>, argv: &[String]) -> Result<Chosen, Vec<Fault>> {
+    let said = |preset: Option<&str>| Chosen {
+        preset: preset.map(str::to_owned),
+        from_command: false,
+    };
+    match asked {
+        Some(NONE) => return Ok(said(None)),
+        Some(name) => return Ok(said(Some(name))),
+        None => {}
+    }
+    let known = kept(&place.config)?;
+    for layer in agents(&known)? {
+        let Some(agent) = &layer.document.agent else { continue };
+        let Some(pick) = bastle_policy::agent::pick(agent, argv) else {
+            continue;
+        };
+        // The project is untrusted: a file of it that is called like an agent gets nothing for its name.
+        if pick.local && program::is_of_project(place, &pick.program) {
+            continue;
+        }
+        return Ok(Chosen {
+            preset: Some(layer.name),
+            from_command: true,
+        });
+    }
+    Ok(said(None))
+}
+
+/// The newest version of each agent's preset.
+fn agents(kept: &[Kept]) -> Result<Vec<Layer>, Vec<Fault>> {
+    let layers: Vec<Layer> = kept.iter().map(|kept| kept.layer.clone()).collect();
+    let built_in = bastle_policy::agent_presets().map_err(|fault| vec![fault])?;
+    let mut names: Vec<String> = built_in
+        .iter()
+        .chain(&layers)
+        .filter_map(|layer| layer.name.split('@').next().map(str::to_owned))
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+        .iter()
+        .map(|name| bastle_policy::find_preset(name, &layers).map_err(|fault| vec![fault]))
+        .collect()
+}
+
+/// Looks at the host for the agent of a preset. Gives back a further layer of the preset with what was found.
+pub(crate) fn look(
+    place: &Place,
+    preset: &Layer,
+    argv: &[String],
+    later: &[Layer],
+) -> Result<Option<(Layer, AgentUse)>, Vec<Fault>> {
+    let Some(agent) = &preset.document.agent else {
+        return Ok(None);
+    };
+    let mut found = AgentUse {
+        preset: preset.name.clone(),
+        title: agent.title.clone(),
+        ..AgentUse::default()
+    };
+    let mut document = Map::from_iter([("version".to_owned(), json!(1))]);
+    program::look(place, agent, argv, &mut found);
+    if let Some(program) = &found.program
+        && !program.grants.is_empty()
+    {
+        document.insert("fs".to_owned(), json!({ "read": program.grants }));
+    }
+    let secrets = credentials(place, agent, later, &mut found);
+    if !secrets.is_empty() {
+        let mut hosts: Vec<&Value> = secrets
+            .iter()
+            .filter_map(|secret| secret.get("hosts")?.as_array())
+            .flatten()
+            .collect();
+        hosts.dedup();
+        document.insert("net".to_owned(), json!({ "allow": hosts }));
+        document.insert("secrets".to_owned(), json!(secrets));
+    }
+    copies::look(place, agent, &mut found);
+    found.warnings.extend(agent.tells.iter().cloned());
+    let name = format!("{} on this host", preset.name);
+    let text = format!("{:#}", Value::Object(document));
+    let document = bastle_policy::parse(&name, text.as_bytes())?;
+    let kind = LayerKind::Preset;
+    Ok(Some((Layer { kind, name, document }, found)))
+}
+
+/// The credentials that exist here and that nobody has spoken about more precisely.
+fn credentials(place: &Place, agent: &Agent, later: &[Layer], found: &mut AgentUse) -> Vec<Value> {
+    let spoken = |credential: &Credential| {
+        let name = &credential.secret.name;
+        later
+            .iter()
+            .filter(|layer| layer.kind.is_trusted())
+            .flat_map(|layer| &layer.document.secrets)
+            .any(|own| own.value.name == *name)
+    };
+    let others = agent.credentials.iter().filter(|credential| spoken(credential)).count();
+    if others > 0 && agent.take == Take::First {
+        return Vec::new();
+    }
+    let mut secrets = Vec::new();
+    for credential in agent.credentials.iter().filter(|credential| !spoken(credential)) {
+        let there = credential.from.iter().find(|from| has_reference(from, place));
+        let Some(from) = there else { continue };
+        let secret = &credential.secret;
+        let hosts: Vec<String> = secret.hosts.iter().map(ToString::to_string).collect();
+        found
+            .credentials
+            .push((secret.name.as_str().to_owned(), from.clone()));
+        found.told.push(format!(
+            "{}: a placeholder inside; the value of {from} goes to {} alone",
+            secret.name.as_str(),
+            hosts.join(", ")
+        ));
+        let mut entry = json!({ "name": secret.name, "from": from, "hosts": hosts, "header": secret.header.to_string() });
+        for (key, list) in [("methods", &secret.methods), ("paths", &secret.paths)] {
+            if !list.is_empty() {
+                entry[key] = json!(list);
+            }
+        }
+        if !secret.ports.is_empty() {
+            entry["ports"] = json!(secret.ports);
+        }
+        secrets.push(entry);
+        if agent.take == Take::First {
+            break;
+        }
+    }
+    if secrets.is_empty()
+        && others == 0
+        && let Some(first) = agent.credentials.first()
+    {
+        let name = first.secret.name.as_str();
+        found.warnings.push(format!(
+            "no credential for {} was found: bastle secret set {name} --from-stdin, or export {name}",
+            agent.title
+        ));
+    }
+    secrets
+}
