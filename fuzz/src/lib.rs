@@ -38,6 +38,11 @@ pub fn policy_document(data: &[u8]) {
     }
 }
 
+/// Settings of other tools, which may come with a project. The first byte chooses the tool.
+pub fn import_settings(data: &[u8]) {
+    bastle_policy::fuzzing::fuzz_import(data);
+}
+
 /// A shell command line written by an agent.
 pub fn command_line(data: &[u8]) {
     let Ok(line) = std::str::from_utf8(data) else {

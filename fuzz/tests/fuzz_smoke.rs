@@ -71,6 +71,11 @@ fn policy_document() {
 }
 
 #[test]
+fn import_settings() {
+    fuzz("import_settings", ROUNDS / 8, bastle_fuzz::import_settings);
+}
+
+#[test]
 fn command_line() {
     fuzz("command_line", ROUNDS / 2, bastle_fuzz::command_line);
 }

@@ -27,6 +27,7 @@ const TARGETS: &[&str] = &[
     "agent_lines",
     "stream_frames",
     "launch_spec",
+    "import_settings",
 ];
 
 /// What was asked for.

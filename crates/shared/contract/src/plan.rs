@@ -320,10 +320,7 @@ impl LaunchPlan {
             {
                 return Err(PlanError::Order(mount.at.clone()));
             }
-            let attached = matches!(
-                mount.kind,
-                MountKind::Attached { .. } | MountKind::Given { .. }
-            );
+            let attached = matches!(mount.kind, MountKind::Attached { .. } | MountKind::Given { .. });
             if attached && self.attachments.is_none() {
                 return Err(PlanError::Attachment(mount.at.clone()));
             }

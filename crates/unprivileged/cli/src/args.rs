@@ -32,6 +32,7 @@ use crate::commands::{
     mcp::McpArgs,
     policy::PolicyArgs,
     port::PortArgs,
+    preset::PresetArgs,
     profile::ProfileArgs,
     prune::PruneArgs,
     ps::PsArgs,
@@ -216,6 +217,8 @@ pub(crate) enum Command {
     /// Cards of the daemon for other agents (A2A)
     #[command(name = "a2a")]
     A2a(A2aArgs),
+    /// List, show, keep and start from presets
+    Preset(PresetArgs),
     /// Agents as data: list, show, keep and remove profiles
     Profile(ProfileArgs),
     /// Name daemons and choose one

@@ -211,7 +211,9 @@ fn equip(
                 format!("the value of {name} would be readable inside"),
                 format!("{} holds it, {}", file.to, file.note),
             )
-            .help(format!("bastle secret set {name} keeps it; then take it out of that file"))
+            .help(format!(
+                "bastle secret set {name} keeps it; then take it out of that file"
+            ))
             .help("--preset none starts the agent without its files"));
         }
     }

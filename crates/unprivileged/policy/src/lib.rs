@@ -57,9 +57,7 @@ pub use explain::explain;
 pub use fsmap::{Grade, Reach};
 pub use groups::{GroupHost, GroupSources, HostGroup, hosts_of};
 pub use host::{Host, HostError, HostPattern};
-pub use import::{
-    Became, ImportFile, ImportLine, ImportTool, Imported, Standing as ImportStanding, import,
-};
+pub use import::{Became, ImportFile, ImportLine, ImportTool, Imported, Standing as ImportStanding, import};
 pub use json::Diagnostic;
 pub use layers::{Layer, LayerKind, Surroundings};
 pub use lint::{Finding, FindingKind, lint};

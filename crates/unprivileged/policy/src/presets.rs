@@ -11,7 +11,17 @@ struct BuiltIn {
     name: &'static str,
     version: u32,
     text: &'static str,
+    kind: Kind,
     parsed: OnceLock<Result<Document, Vec<Diagnostic>>>,
+}
+
+/// What a built-in document is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Policy for any command.
+    Policy,
+    /// What an agent needs.
+    Agent,
 }
 
 macro_rules! built_in {
@@ -20,6 +30,7 @@ macro_rules! built_in {
             name: $name,
             version: $version,
             text: include_str!(concat!("../presets/", $name, ".json")),
+            kind: Kind::Policy,
             parsed: OnceLock::new(),
         }
     };
@@ -32,6 +43,7 @@ macro_rules! agent {
             name: $name,
             version: $version,
             text: include_str!(concat!("../presets/agents/", $name, "@", $version, ".json")),
+            kind: Kind::Agent,
             parsed: OnceLock::new(),
         }
     };
@@ -106,12 +118,10 @@ pub fn preset_text(layer: &Layer) -> Option<&'static str> {
 
 /// Every built-in preset that is an agent's.
 pub fn agent_presets() -> Result<Vec<Layer>, Fault> {
-    let all = PRESETS.iter().map(|preset| preset.layer(LayerKind::Preset));
-    Ok(all
-        .collect::<Result<Vec<_>, _>>()?
-        .into_iter()
-        .filter(|layer| layer.document.agent.is_some())
-        .collect())
+    let agents = PRESETS.iter().filter(|preset| preset.kind == Kind::Agent);
+    agents
+        .map(|preset| preset.layer(LayerKind::Preset))
+        .collect()
 }
 
 /// Reads a preset that the operator keeps. It must be an agent's: the others are part of the fence.

@@ -1,7 +1,7 @@
 //! The hidden verb that times the evaluator on the largest policy the format accepts, for `cargo xtask bench`.
 use crate::context::{Context, Ended};
 use bastle_contract::{AbsPath, Code, Fault};
-use bastle_policy::{Effective, Expansion, Layer, LayerKind, MergeOptions, Query, Surroundings, judge};
+use bastle_policy::{Effective, Layer, LayerKind, MergeOptions, Query, Surroundings, judge};
 use serde_json::json;
 use std::hint::black_box;
 use std::path::PathBuf;

@@ -36,6 +36,7 @@ pub(crate) mod man;
 pub(crate) mod mcp;
 pub(crate) mod policy;
 pub(crate) mod port;
+pub(crate) mod preset;
 pub(crate) mod profile;
 pub(crate) mod prune;
 pub(crate) mod ps;
@@ -108,6 +109,7 @@ pub(crate) fn format_of(command: &Command) -> Format {
         Command::Stats(args) => args.json,
         Command::Approvals(args) => args.json(),
         Command::Token(args) => args.json(),
+        Command::Preset(args) => args.json(),
         Command::Profile(args) => args.json(),
         Command::Context(args) => args.json(),
         // The first three report by themselves; the others have no JSON.

@@ -1,8 +1,11 @@
 //! `bastle policy`: show, check, test and compare policies. Executes nothing.
 mod check;
 mod compare;
+mod import;
 mod lists;
 mod show;
+
+pub(super) use lists::purpose;
 
 use super::source::{PolicySource, kind_of};
 use crate::context::{Context, Ended, Format};
@@ -17,6 +20,7 @@ Examples:
   bastle policy check agent-permissions.json
   bastle policy diff default dev         what one policy reaches that another does not
   bastle policy schema > schema.json     for editors
+  bastle policy import --from claude     a policy of another tool's settings
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 unknown preset.")]
 pub(crate) struct PolicyArgs {
@@ -98,6 +102,8 @@ enum PolicyVerb {
         #[arg(long)]
         json: bool,
     },
+    /// Make a policy of another tool's settings, with a report of what became of each rule
+    Import(import::ImportArgs),
     /// List command rules that deny or ask, and operations that always stop for a person
     BlockedCommands {
         #[command(flatten)]
@@ -145,6 +151,7 @@ impl PolicyArgs {
             | PolicyVerb::Score { common }
             | PolicyVerb::BlockedCommands { common } => common.json,
             PolicyVerb::Presets { json } | PolicyVerb::Reload { json, .. } => *json,
+            PolicyVerb::Import(args) => args.json,
             PolicyVerb::Schema => false,
         }
     }
@@ -204,6 +211,7 @@ pub(crate) fn run(args: PolicyArgs, cx: &Context) -> Ended {
             Ok(0)
         }
         PolicyVerb::Presets { json } => lists::presets(if json { Format::Json } else { Format::Human }, cx),
+        PolicyVerb::Import(args) => import::run(&args, cx),
         PolicyVerb::BlockedCommands { common } => lists::blocked(&common, cx),
     }
 }

@@ -58,10 +58,9 @@ pub fn read(file: &Path) -> Result<Kept, Vec<Fault>> {
         )]);
     };
     let one = |why: String| vec![unusable(file, &why)];
-    let flags =
-        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::CLOEXEC;
-    let opened = rustix::fs::open(file, flags, rustix::fs::Mode::empty())
-        .map_err(|error| one(error.to_string()))?;
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::CLOEXEC;
+    let opened =
+        rustix::fs::open(file, flags, rustix::fs::Mode::empty()).map_err(|error| one(error.to_string()))?;
     let opened = std::fs::File::from(opened);
     if !opened.metadata().is_ok_and(|meta| meta.is_file()) {
         return Err(one("it is not a regular file".to_owned()));

@@ -62,7 +62,9 @@ pub fn choose(place: &Place, asked: Option<&str>, argv: &[String]) -> Result<Cho
     }
     let known = kept(&place.config)?;
     for layer in agents(&known)? {
-        let Some(agent) = &layer.document.agent else { continue };
+        let Some(agent) = &layer.document.agent else {
+            continue;
+        };
         let Some(pick) = bastle_policy::agent::pick(agent, argv) else {
             continue;
         };
@@ -119,13 +121,7 @@ pub(crate) fn look(
     }
     let secrets = credentials(place, agent, later, &mut found);
     if !secrets.is_empty() {
-        let mut hosts: Vec<&Value> = secrets
-            .iter()
-            .filter_map(|secret| secret.get("hosts")?.as_array())
-            .flatten()
-            .collect();
-        hosts.dedup();
-        document.insert("net".to_owned(), json!({ "allow": hosts }));
+        document.insert("net".to_owned(), json!({ "allow": allowed(&secrets) }));
         document.insert("secrets".to_owned(), json!(secrets));
     }
     copies::look(place, agent, &mut found);
@@ -135,6 +131,30 @@ pub(crate) fn look(
     let document = bastle_policy::parse(&name, text.as_bytes())?;
     let kind = LayerKind::Preset;
     Ok(Some((Layer { kind, name, document }, found)))
+}
+
+/// The hosts that secrets are for, with their ports where those are named.
+fn allowed(secrets: &[Value]) -> Vec<String> {
+    let texts = |secret: &Value, key: &str| -> Vec<String> {
+        let list = secret.get(key).and_then(Value::as_array);
+        list.into_iter()
+            .flatten()
+            .map(|item| item.as_str().map_or_else(|| item.to_string(), str::to_owned))
+            .collect()
+    };
+    let mut rules = Vec::new();
+    for secret in secrets {
+        let ports = texts(secret, "ports");
+        for host in texts(secret, "hosts") {
+            match ports.is_empty() {
+                true => rules.push(host),
+                false => rules.extend(ports.iter().map(|port| format!("{host}:{port}"))),
+            }
+        }
+    }
+    rules.sort();
+    rules.dedup();
+    rules
 }
 
 /// The credentials that exist here and that nobody has spoken about more precisely.
@@ -147,7 +167,11 @@ fn credentials(place: &Place, agent: &Agent, later: &[Layer], found: &mut AgentU
             .flat_map(|layer| &layer.document.secrets)
             .any(|own| own.value.name == *name)
     };
-    let others = agent.credentials.iter().filter(|credential| spoken(credential)).count();
+    let others = agent
+        .credentials
+        .iter()
+        .filter(|credential| spoken(credential))
+        .count();
     if others > 0 && agent.take == Take::First {
         return Vec::new();
     }
@@ -165,7 +189,8 @@ fn credentials(place: &Place, agent: &Agent, later: &[Layer], found: &mut AgentU
             secret.name.as_str(),
             hosts.join(", ")
         ));
-        let mut entry = json!({ "name": secret.name, "from": from, "hosts": hosts, "header": secret.header.to_string() });
+        let mut entry =
+            json!({ "name": secret.name, "from": from, "hosts": hosts, "header": secret.header.to_string() });
         for (key, list) in [("methods", &secret.methods), ("paths", &secret.paths)] {
             if !list.is_empty() {
                 entry[key] = json!(list);

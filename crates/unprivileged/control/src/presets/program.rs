@@ -50,9 +50,10 @@ pub(super) fn look(place: &Place, agent: &Agent, argv: &[String], found: &mut Ag
         return;
     }
     if is_of_project(place, &pick.program) {
-        found
-            .warnings
-            .push(format!("{} is a file of the project: nothing is granted for it", pick.program));
+        found.warnings.push(format!(
+            "{} is a file of the project: nothing is granted for it",
+            pick.program
+        ));
         return;
     }
     let Some(at) = find(place, &pick.program) else {
@@ -86,7 +87,11 @@ pub(super) fn look(place: &Place, agent: &Agent, argv: &[String], found: &mut Ag
         (version, false) => {
             let shown: Vec<String> = needs.grants.iter().map(ToString::to_string).collect();
             let version = version.as_deref().unwrap_or("of unknown version");
-            format!("program: {} {version}, readable: {}", agent.title, shown.join(", "))
+            format!(
+                "program: {} {version}, readable: {}",
+                agent.title,
+                shown.join(", ")
+            )
         }
     });
     found.program = Some(Program {
@@ -169,8 +174,8 @@ impl Needs<'_> {
         }
         self.grant(file);
         let name = file.file_name()?.to_str()?;
-        let is_version = name.split('.').count() == 3
-            && name.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+        let is_version =
+            name.split('.').count() == 3 && name.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
         is_version.then(|| name.to_owned())
     }
 
@@ -245,9 +250,8 @@ mod tests {
     #[test]
     fn only_the_package_of_a_program_is_meant_never_what_holds_it() {
         let found = |path: &str| {
-            npm_package(Path::new(path)).map(|(modules, package)| {
-                (modules.display().to_string(), package.display().to_string())
-            })
+            npm_package(Path::new(path))
+                .map(|(modules, package)| (modules.display().to_string(), package.display().to_string()))
         };
         let own = |a: &str, b: &str| Some((a.to_owned(), b.to_owned()));
         assert_eq!(

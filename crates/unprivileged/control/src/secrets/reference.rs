@@ -200,7 +200,11 @@ mod tests {
             r#"{"login":{"token":"s3cret","expiresAt":1700000000123},"n":1}"#,
         )
         .unwrap();
-        let fetch = |keys: &str| parse(&format!("json:{}#{keys}", at.display())).unwrap().fetch(dir.path());
+        let fetch = |keys: &str| {
+            parse(&format!("json:{}#{keys}", at.display()))
+                .unwrap()
+                .fetch(dir.path())
+        };
         let fetched = fetch("login.token").unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(
             (fetched.value.as_str(), fetched.expires),

@@ -71,7 +71,10 @@ impl Reader<'_> {
                     .all(|b| b.is_ascii_alphanumeric() || b"@/._-".contains(&b))
                 && !text.split('/').any(|part| part == "..");
             if !fits {
-                reader.fault(item.span, format!("{text:?} is not the name of a program or package"));
+                reader.fault(
+                    item.span,
+                    format!("{text:?} is not the name of a program or package"),
+                );
             }
             fits.then(|| text.to_owned())
         });
@@ -194,13 +197,16 @@ impl Reader<'_> {
                 let star = stars == Stars::Last
                     && index == last
                     && index > 0
-                    && part.strip_prefix("*.").is_some_and(|end| {
-                        !end.is_empty() && end.bytes().all(|b| b.is_ascii_alphanumeric())
-                    });
+                    && part
+                        .strip_prefix("*.")
+                        .is_some_and(|end| !end.is_empty() && end.bytes().all(|b| b.is_ascii_alphanumeric()));
                 !part.is_empty() && *part != "." && *part != ".." && (plain || star)
             });
         if !fits {
-            self.fault(span, format!("{text:?} is not a plain path below a home directory"));
+            self.fault(
+                span,
+                format!("{text:?} is not a plain path below a home directory"),
+            );
         }
         fits.then(|| text.to_owned())
     }
@@ -230,10 +236,7 @@ pub(crate) fn plain(node: &Node) -> serde_json::Value {
 
 fn whole(number: f64) -> serde_json::Value {
     if number.fract() == 0.0 && number.abs() < 9_007_199_254_740_992.0 {
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "whole and in range, see above"
-        )]
+        #[expect(clippy::cast_possible_truncation, reason = "whole and in range, see above")]
         let whole = number as i64;
         return whole.into();
     }

@@ -12,7 +12,15 @@ use serde_json::{Map, Value};
 /// Tools that Claude uses without asking.
 const FREE: &[&str] = &["Read", "Glob", "Grep", "LS", "NotebookRead", "TodoWrite", "Task"];
 /// Tools that it asks about when nothing is said.
-const ASKED: &[&str] = &["Bash", "Edit", "Write", "MultiEdit", "NotebookEdit", "WebFetch", "WebSearch"];
+const ASKED: &[&str] = &[
+    "Bash",
+    "Edit",
+    "Write",
+    "MultiEdit",
+    "NotebookEdit",
+    "WebFetch",
+    "WebSearch",
+];
 
 pub(super) fn read(root: &Node, draft: &mut Draft) {
     let Value::Object(settings) = plain(root) else {
@@ -92,7 +100,10 @@ fn defaults(permissions: &Map<String, Value>, draft: &mut Draft) {
             draft.report("defaultMode", Became::Kept, &[], "only tools that read");
         }
         Some("bypassPermissions") => {
-            draft.left_out("defaultMode bypassPermissions", "nobody is asked, and the fence holds all the same");
+            draft.left_out(
+                "defaultMode bypassPermissions",
+                "nobody is asked, and the fence holds all the same",
+            );
         }
         mode => {
             let edits = mode == Some("acceptEdits");
@@ -101,7 +112,12 @@ fn defaults(permissions: &Map<String, Value>, draft: &mut Draft) {
                     drop(draft.put(Place::ToolAsk, tool));
                 }
             }
-            draft.report("defaultMode", Became::Kept, &[], "tools that change something ask");
+            draft.report(
+                "defaultMode",
+                Became::Kept,
+                &[],
+                "tools that change something ask",
+            );
         }
     }
 }
@@ -116,7 +132,8 @@ fn rule(source: &str, place: Place, text: &str, draft: &mut Draft) {
         Some((tool, rest)) => (tool.trim(), rest.trim_end().strip_suffix(')').map(str::trim)),
         None => (text.trim(), None),
     };
-    let argument = argument.filter(|argument| !argument.is_empty() && !matches!(*argument, "*" | "**" | ":*"));
+    let argument =
+        argument.filter(|argument| !argument.is_empty() && !matches!(*argument, "*" | "**" | ":*"));
     match (tool, argument) {
         ("Bash", Some(line)) => draft.command(source, place, line, ""),
         ("Read" | "Edit" | "Write" | "MultiEdit" | "NotebookEdit" | "Glob" | "Grep", Some(path)) => {
@@ -129,7 +146,11 @@ fn rule(source: &str, place: Place, text: &str, draft: &mut Draft) {
                 Some(_) if place != Place::ToolAllow => tool,
                 Some(_) | None => text,
             };
-            let why = if bare == text { "" } else { "its argument is not known here" };
+            let why = if bare == text {
+                ""
+            } else {
+                "its argument is not known here"
+            };
             draft.convert(source, &[(place, bare.to_owned())], why);
         }
     }
@@ -163,14 +184,20 @@ fn file(source: &str, place: Place, (tool, text): (&str, &str), draft: &mut Draf
             };
             draft.refuse_path(source, list, &own, why);
         }
-        _ if tool == "Write" => draft.left_out(source, "there such a rule is never consulted: Edit(…) is meant"),
+        _ if tool == "Write" => {
+            draft.left_out(source, "there such a rule is never consulted: Edit(…) is meant")
+        }
         _ if own.contains(['*', '?']) => {
             draft.left_out(source, "a pattern grants nothing here: name the directory");
         }
         _ => {
             let list = if reads { Place::Read } else { Place::Write };
             let tools = if reads { "Read" } else { "Edit" };
-            draft.convert(source, &[(list, own), (Place::ToolAllow, format!("{tools}({text})"))], "");
+            draft.convert(
+                source,
+                &[(list, own), (Place::ToolAllow, format!("{tools}({text})"))],
+                "",
+            );
         }
     }
 }
@@ -186,7 +213,10 @@ fn fetch(source: &str, place: Place, argument: &str, draft: &mut Draft) {
     match place {
         Place::ToolAllow => {
             let rules = [
-                (Place::NetAllow, format!("GET,HEAD {}", domain.to_ascii_lowercase())),
+                (
+                    Place::NetAllow,
+                    format!("GET,HEAD {}", domain.to_ascii_lowercase()),
+                ),
                 (place, format!("WebFetch(domain:{domain})")),
             ];
             draft.convert(source, &rules, "");

@@ -70,7 +70,11 @@ fn workspace_write(section: &Table, draft: &mut Draft) {
 fn approvals(config: &Table, draft: &mut Draft) {
     match config.get("approval_policy") {
         Some(Value::String(word)) if word == "untrusted" => {
-            draft.convert("approval_policy untrusted", &[(Place::ToolAsk, "Bash".to_owned())], "");
+            draft.convert(
+                "approval_policy untrusted",
+                &[(Place::ToolAsk, "Bash".to_owned())],
+                "",
+            );
         }
         Some(Value::String(word)) => draft.left_out(
             &format!("approval_policy {word}"),
@@ -97,7 +101,10 @@ fn permissions(config: &Table, draft: &mut Draft) {
             continue;
         };
         if !in_force {
-            draft.left_out(&format!("permissions.{name}"), "default_permissions names another profile");
+            draft.left_out(
+                &format!("permissions.{name}"),
+                "default_permissions names another profile",
+            );
             continue;
         }
         for (key, value) in profile {
@@ -134,8 +141,13 @@ fn filesystem(paths: &Table, below: Option<&str>, draft: &mut Draft) {
         match word {
             // Places with a name of Codex's own: the system, temporary files, the root.
             _ if own.starts_with(':') => match word {
-                "read" | "write" => draft.left_out(&source, "the system is readable and temporary files are private"),
-                _ => draft.left_out(&source, "it is no path; nothing but the system and the workspace is shown"),
+                "read" | "write" => {
+                    draft.left_out(&source, "the system is readable and temporary files are private")
+                }
+                _ => draft.left_out(
+                    &source,
+                    "it is no path; nothing but the system and the workspace is shown",
+                ),
             },
             "read" | "write" if own.contains(['*', '?']) => {
                 draft.left_out(&source, "a pattern grants nothing here: name the directory");
@@ -144,7 +156,11 @@ fn filesystem(paths: &Table, below: Option<&str>, draft: &mut Draft) {
             "write" => draft.convert(&source, &[(Place::Write, own)], ""),
             _ => {
                 let bare = below == Some(".") && own.contains("**/");
-                let own = if bare { own.trim_start_matches("./").to_owned() } else { own };
+                let own = if bare {
+                    own.trim_start_matches("./").to_owned()
+                } else {
+                    own
+                };
                 draft.refuse_path(&source, Place::Hide, &own, "");
             }
         }

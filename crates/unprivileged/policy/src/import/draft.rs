@@ -59,10 +59,7 @@ impl Place {
         let text = json!({ "version": 1, section: { key: [rule] } }).to_string();
         match crate::document::parse("rule", text.as_bytes()) {
             Ok(_) => Ok(()),
-            Err(faults) => Err(faults
-                .first()
-                .map(|fault| fault.what.clone())
-                .unwrap_or_default()),
+            Err(faults) => Err(faults.first().map(|fault| fault.what.clone()).unwrap_or_default()),
         }
     }
 }
@@ -262,19 +259,24 @@ impl Draft {
             self.lists.retain(|_, list| !list.is_empty());
         }
         for rule in gone {
-            self.left_out(&rule, "something that cannot be said here refuses it, so it is not allowed");
+            self.left_out(
+                &rule,
+                "something that cannot be said here refuses it, so it is not allowed",
+            );
         }
     }
 
     /// The document, read back once: what we write must be what we read. Tests that its rules do not meet are left out.
     pub(super) fn finish(mut self) -> Result<Imported, Vec<Fault>> {
         if self.overflow {
-            return Err(vec![Fault::new(
-                Code::PolicySchema,
-                "these settings cannot be imported",
-                "they refuse something that no policy of ours can say, or more than one holds",
-            )
-            .help("write the policy by hand: bastle preset init default")]);
+            return Err(vec![
+                Fault::new(
+                    Code::PolicySchema,
+                    "these settings cannot be imported",
+                    "they refuse something that no policy of ours can say, or more than one holds",
+                )
+                .help("write the policy by hand: bastle preset init default"),
+            ]);
         }
         self.withdraw();
         let text = self.document();
@@ -300,7 +302,10 @@ impl Draft {
 /// The rules of a command: as a tool's, and where a whole program is refused its file is covered too.
 fn commands(place: Place, line: &str) -> Vec<(Place, String)> {
     let mut rules = vec![(place, format!("Bash({line})"))];
-    let program = line.strip_suffix(" *").or_else(|| line.strip_suffix(":*")).unwrap_or(line);
+    let program = line
+        .strip_suffix(" *")
+        .or_else(|| line.strip_suffix(":*"))
+        .unwrap_or(line);
     if place == Place::ToolDeny && line != program && !program.contains([' ', '/', '*']) {
         rules.push((Place::ExecDeny, program.to_owned()));
     }

@@ -123,8 +123,8 @@ pub fn import(tool: ImportTool, files: &[ImportFile]) -> Result<Imported, Vec<Fa
                 &format!("it has more than {MOST_BYTES} bytes"),
             )]);
         }
-        let text = std::str::from_utf8(&file.bytes)
-            .map_err(|_| vec![unreadable(&file.name, "it is not UTF-8")])?;
+        let text =
+            std::str::from_utf8(&file.bytes).map_err(|_| vec![unreadable(&file.name, "it is not UTF-8")])?;
         let read = match tool {
             ImportTool::Claude => json(&file.name, text).map(|root| claude::read(&root, &mut draft)),
             ImportTool::Opencode => json(&file.name, text).map(|root| opencode::read(&root, &mut draft)),

@@ -46,7 +46,9 @@ pub(super) fn read(root: &Node, draft: &mut Draft) {
 
 /// `tools`: a tool that is switched off is refused.
 fn tools(node: &Node, draft: &mut Draft) {
-    let Value::Object(members) = &node.value else { return };
+    let Value::Object(members) = &node.value else {
+        return;
+    };
     for member in members {
         let source = format!("tools {}", member.key);
         match &member.value.value {
@@ -114,7 +116,10 @@ fn whole(source: &str, tool: &str, place: Place, draft: &mut Draft) {
             "a tool that no rule refuses is allowed; the fence holds all the same",
         ),
         ("external_directory", Place::ToolAllow) => {
-            draft.left_out(source, "every directory of the host: name those that are needed in fs.read");
+            draft.left_out(
+                source,
+                "every directory of the host: name those that are needed in fs.read",
+            );
         }
         ("external_directory", _) => draft.report(source, Became::Kept, &[], "nothing outside is shown"),
         ("doom_loop", _) => draft.left_out(source, "limits and budgets hold instead"),
@@ -151,7 +156,10 @@ fn patterns(tool: &str, node: &Node, draft: &mut Draft) {
         .rposition(|(pattern, _)| matches!(*pattern, "*" | "**"));
     let (dead, alive) = rules.split_at(all.unwrap_or(0));
     for (pattern, _) in dead {
-        draft.left_out(&format!("{tool} {pattern}"), "the later \"*\" holds instead of it");
+        draft.left_out(
+            &format!("{tool} {pattern}"),
+            "the later \"*\" holds instead of it",
+        );
     }
     let default = alive
         .first()
@@ -170,10 +178,8 @@ fn patterns(tool: &str, node: &Node, draft: &mut Draft) {
     }
     for (index, (pattern, place)) in alive.iter().enumerate() {
         let source = format!("{tool} {pattern}");
-        let earlier = *place == Place::ToolAllow
-            && alive[..index]
-                .iter()
-                .any(|(_, other)| *other != Place::ToolAllow);
+        let earlier =
+            *place == Place::ToolAllow && alive[..index].iter().any(|(_, other)| *other != Place::ToolAllow);
         let why = if earlier {
             "an earlier pattern that refuses is not overruled here: where both match, it refuses"
         } else {
@@ -206,7 +212,11 @@ fn default_word(said: bool, word: Place) -> Option<Place> {
 
 /// Paths that may not be read or changed.
 fn files(tool: &str, rules: &[(&str, Place)], default: Option<Place>, draft: &mut Draft) {
-    let list = if tool == "read" { Place::Hide } else { Place::Protect };
+    let list = if tool == "read" {
+        Place::Hide
+    } else {
+        Place::Protect
+    };
     let closed = default.is_some_and(|word| word != Place::ToolAllow);
     if closed {
         draft.refuse_path(&format!("{tool} *"), list, "**/*", "");
@@ -263,7 +273,9 @@ fn one(
             }
         }
         ("external_directory", _) => draft.refuse_path(source, Place::Hide, &directory(pattern), ""),
-        (_, Place::ToolAllow) => draft.report(source, Became::Kept, &[], "a tool is there unless it is refused"),
+        (_, Place::ToolAllow) => {
+            draft.report(source, Became::Kept, &[], "a tool is there unless it is refused")
+        }
         (tool, place) => {
             let why = "its pattern is not known here, so the tool as a whole is meant";
             let rules: Vec<(Place, String)> = names(tool).into_iter().map(|name| (place, name)).collect();

@@ -73,7 +73,11 @@ fn network(network: &Map<String, Value>, draft: &mut Draft) {
 /// A host that is refused. What is no host name in our words could not be allowed either, but for a wildcard.
 pub(super) fn refuse_host(source: &str, domain: &str, draft: &mut Draft) {
     let domain = domain.to_ascii_lowercase();
-    if domain.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok() {
+    if domain
+        .trim_matches(['[', ']'])
+        .parse::<std::net::IpAddr>()
+        .is_ok()
+    {
         let why = "hosts are reached by name here, never by address";
         return draft.report(source, Became::Kept, &[], why);
     }
@@ -102,7 +106,12 @@ fn filesystem(filesystem: &Map<String, Value>, draft: &mut Draft) {
         draft.refuse_path(&format!("denyRead {path}"), Place::Hide, &directory(path), "");
     }
     for path in list("denyWrite") {
-        draft.refuse_path(&format!("denyWrite {path}"), Place::Protect, &directory(&path), "");
+        draft.refuse_path(
+            &format!("denyWrite {path}"),
+            Place::Protect,
+            &directory(&path),
+            "",
+        );
     }
     for (key, place) in [("allowRead", Place::Read), ("allowWrite", Place::Write)] {
         for path in list(key) {
@@ -113,7 +122,10 @@ fn filesystem(filesystem: &Map<String, Value>, draft: &mut Draft) {
                 own == denied || own.starts_with(&format!("{denied}/"))
             });
             if hidden {
-                draft.left_out(&source, "it lies in what denyRead refuses, and here a refusal stays one");
+                draft.left_out(
+                    &source,
+                    "it lies in what denyRead refuses, and here a refusal stays one",
+                );
             } else if own.contains(['*', '?']) {
                 draft.left_out(&source, "a pattern grants nothing here: name the directory");
             } else {
@@ -132,7 +144,11 @@ fn filesystem(filesystem: &Map<String, Value>, draft: &mut Draft) {
 pub(super) fn directory(path: &str) -> String {
     let path = path.strip_suffix("/**").unwrap_or(path);
     let path = path.strip_suffix("/*").unwrap_or(path);
-    if path.is_empty() { "/".to_owned() } else { path.to_owned() }
+    if path.is_empty() {
+        "/".to_owned()
+    } else {
+        path.to_owned()
+    }
 }
 
 fn credentials(credentials: &Map<String, Value>, draft: &mut Draft) {
@@ -155,14 +171,21 @@ fn credentials(credentials: &Map<String, Value>, draft: &mut Draft) {
                         .collect();
                     let source = format!("credentials {name}");
                     let plain = !name.is_empty()
-                        && name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+                        && name
+                            .bytes()
+                            .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
                         && !name.starts_with(|first: char| first.is_ascii_digit())
-                        && hosts.iter().all(|host| crate::host::HostPattern::new(host).is_ok());
+                        && hosts
+                            .iter()
+                            .all(|host| crate::host::HostPattern::new(host).is_ok());
                     if text("mode") == "mask" && !hosts.is_empty() && plain {
                         draft.secret(json!({ "name": name, "from": format!("env:{name}"), "hosts": hosts }));
                         draft.report(&source, Became::Kept, &[format!("secrets {name}")], "");
                     } else {
-                        draft.left_out(&source, "no variable of the host is passed in, so there is nothing to mask");
+                        draft.left_out(
+                            &source,
+                            "no variable of the host is passed in, so there is nothing to mask",
+                        );
                     }
                 }
                 _ => draft.left_out(&format!("credentials.{key}"), "it is not known"),

@@ -45,7 +45,12 @@ pub(super) fn read(text: &str, draft: &mut Draft) {
 }
 
 fn rule(arguments: &[(String, Literal)], shown: &str, draft: &mut Draft) {
-    let named = |name: &str| arguments.iter().find(|(own, _)| own == name).map(|(_, value)| value);
+    let named = |name: &str| {
+        arguments
+            .iter()
+            .find(|(own, _)| own == name)
+            .map(|(_, value)| value)
+    };
     let text = |name: &str| match named(name) {
         Some(Literal::Text(text)) => Some(text.as_str()),
         Some(Literal::List(_) | Literal::Other(_)) | None => None,
@@ -120,7 +125,10 @@ fn expand(words: &[Literal]) -> Option<Vec<String>> {
             Literal::Other(_) => return None,
         };
         // A word with a space or nothing in it is not one word of a line here.
-        if choices.iter().any(|text| text.is_empty() || text.contains(char::is_whitespace)) {
+        if choices
+            .iter()
+            .any(|text| text.is_empty() || text.contains(char::is_whitespace))
+        {
             return None;
         }
         let next = lines.iter().flat_map(|line| {

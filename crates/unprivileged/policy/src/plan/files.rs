@@ -4,9 +4,7 @@
 use super::{PlanLine, Planned};
 use crate::effective::Origin;
 use crate::layers::LayerKind;
-use bastle_contract::{
-    AbsPath, Code, Digest, EnvName, Fault, Guarantee, Mechanism, Mount, MountKind,
-};
+use bastle_contract::{AbsPath, Code, Digest, EnvName, Fault, Guarantee, Mechanism, Mount, MountKind};
 
 /// The home directory inside.
 pub const HOME: &str = "/home/agent";
@@ -36,9 +34,11 @@ impl Planned {
         for file in files {
             let at = path(&format!("{HOME}/{}", file.to))?;
             let scratch = |mount: &Mount| matches!(mount.kind, MountKind::Scratch { .. });
-            let taken = self.plan.mounts.iter().any(|mount| {
-                mount.at.is_within(&at) || (at.is_within(&mount.at) && !scratch(mount))
-            });
+            let taken = self
+                .plan
+                .mounts
+                .iter()
+                .any(|mount| mount.at.is_within(&at) || (at.is_within(&mount.at) && !scratch(mount)));
             let home = self
                 .plan
                 .mounts
@@ -55,7 +55,8 @@ impl Planned {
                 },
             });
             attachments.extend_from_slice(&file.bytes);
-            self.listing.push(line(preset, "agent.files", at.as_str(), &file.note));
+            self.listing
+                .push(line(preset, "agent.files", at.as_str(), &file.note));
         }
         if !attachments.is_empty() {
             let digest = blake3::hash(attachments).to_hex().to_string();
@@ -72,7 +73,12 @@ impl Planned {
         }
         for (name, target) in programs {
             let at = path(&format!("{PROGRAMS}/{name}"))?;
-            self.listing.push(line(preset, "agent.program", at.as_str(), &format!("is {target}")));
+            self.listing.push(line(
+                preset,
+                "agent.program",
+                at.as_str(),
+                &format!("is {target}"),
+            ));
             self.plan.mounts.push(Mount {
                 at,
                 kind: MountKind::Symlink {

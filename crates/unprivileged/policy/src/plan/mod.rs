@@ -16,8 +16,8 @@ mod render;
 
 pub use caches::{LentCache, LentPlace};
 pub use egress::EgressMaterial;
-pub use files::{GivenFile, HOME, PROGRAMS};
 pub use facts::{FsFacts, Needs, PathFact, PathKind, TreeNeed, hidden_below, needs, writes_below};
+pub use files::{GivenFile, HOME, PROGRAMS};
 pub(crate) use limits::show as show_limit;
 pub use render::{Rendered, render_dry_run};
 

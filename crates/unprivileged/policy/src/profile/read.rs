@@ -266,6 +266,10 @@ impl Reader<'_> {
 
     fn preset(&mut self, node: &Node) -> Option<String> {
         let text = self.text(node)?;
+        // Refuses the preset that the command would bring.
+        if text == "none" {
+            return Some(text.to_owned());
+        }
         match crate::presets::preset(text) {
             Ok(_) => Some(text.to_owned()),
             Err(fault) => {

@@ -217,7 +217,17 @@ pub(super) fn agents(place: &Place, effective: &Effective) -> Vec<Check> {
     let mut checks = Vec::new();
     for (name, path) in found {
         let fact = format!("{name} {}", path.display());
-        if visible(effective, &path) {
+        let chosen = with_preset(place, name);
+        let brought = chosen
+            .as_ref()
+            .filter(|(_, loaded)| visible(&loaded.effective, &path));
+        if let Some((preset, _)) = brought {
+            checks.push(Check::new(
+                State::Ok,
+                "agent",
+                format!("{fact} (preset {preset})"),
+            ));
+        } else if visible(effective, &path) {
             checks.push(Check::new(State::Ok, "agent", fact));
         } else if dev.as_ref().is_some_and(|dev| visible(&dev.effective, &path)) {
             checks.push(
@@ -241,9 +251,23 @@ pub(super) fn agents(place: &Place, effective: &Effective) -> Vec<Check> {
             "network",
             "a run reaches only what its rules allow, through its own proxy",
         )
-        .consequence("an agent that calls a model needs its host in net.allow, or --allow-net HOST"),
+        .consequence(
+            "an agent that calls a model needs its preset, its host in net.allow, or --allow-net HOST",
+        ),
     );
     checks
+}
+
+/// The policy that a run of this program has, where its name brings a preset.
+fn with_preset(place: &Place, program: &str) -> Option<(String, bastle_control::Loaded)> {
+    let argv = vec![program.to_owned()];
+    let preset = bastle_control::presets::choose(place, None, &argv).ok()?.preset?;
+    let sources = bastle_control::Sources {
+        preset: Some(preset.clone()),
+        argv,
+        ..Default::default()
+    };
+    Some((preset, bastle_control::load(place, &sources).ok()?))
 }
 
 fn on_path(program: &str) -> Option<PathBuf> {

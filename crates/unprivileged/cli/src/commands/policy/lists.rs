@@ -7,12 +7,17 @@ use bastle_policy::{Effective, Origin, Sourced, Tier, danger_matrix};
 use serde_json::{Value, json};
 
 /// What each preset is for.
-fn purpose(name: &str) -> &'static str {
+pub(in crate::commands) fn purpose(name: &str) -> &'static str {
     match name {
         "default" => "the system's programs readable, the workspace writable, nothing else of the host",
         "dev" => "default, and toolchains in the home directory readable",
         "read-only" => "default, but nothing of the workspace can be written",
         "safe-unrestricted" => "default with limits; only commands that go outward or cannot be undone ask",
+        "claude" => "what Claude Code needs, on top of default",
+        "codex" => "what Codex needs, on top of default",
+        "opencode" => "what opencode needs, on top of default",
+        "gemini" => "what Gemini CLI needs, on top of default",
+        "aider" => "what aider needs, on top of default",
         _ => "",
     }
 }
