@@ -34,8 +34,11 @@ fn a_project_that_names_an_agents_preset_gets_no_more_by_it() {
         );
         lab.plant("home/.claude/settings.json".as_ref(), "{}");
         let fence = lab.fence().env("ANTHROPIC_API_KEY", KEY);
-        let output =
-            fence.sh("echo key: ${ANTHROPIC_API_KEY:-none}; ls -d $HOME/.claude 2>&1 | grep -c 'No such'");
+        let output = fence.run([
+            "sh",
+            "-c",
+            "echo key: ${ANTHROPIC_API_KEY:-none}; ls -d $HOME/.claude 2>&1 | grep -c 'No such'",
+        ]);
         assert_eq!(output.said(), "key: none\n1", "{output:?}");
     });
 }
@@ -62,6 +65,13 @@ fn a_run_in_the_background_has_the_preset_of_its_command() {
         let name = fence.name().to_owned();
         let output = fence.flags(["-d"]).run(["claude"]);
         assert_eq!(output.ended.code, 0, "{output:?}");
+        assert!(
+            output
+                .ended
+                .stderr
+                .contains("preset: claude@1 (from the command)"),
+            "{output:?}"
+        );
         let bastle = |words: &[&str]| {
             let mut command = lab.command(crate::support::bastle());
             command.args(words);

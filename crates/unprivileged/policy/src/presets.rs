@@ -119,9 +119,7 @@ pub fn preset_text(layer: &Layer) -> Option<&'static str> {
 /// Every built-in preset that is an agent's.
 pub fn agent_presets() -> Result<Vec<Layer>, Fault> {
     let agents = PRESETS.iter().filter(|preset| preset.kind == Kind::Agent);
-    agents
-        .map(|preset| preset.layer(LayerKind::Preset))
-        .collect()
+    agents.map(|preset| preset.layer(LayerKind::Preset)).collect()
 }
 
 /// Reads a preset that the operator keeps. It must be an agent's: the others are part of the fence.

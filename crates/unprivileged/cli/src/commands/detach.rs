@@ -2,6 +2,7 @@
 use super::run::{Here, from_whom, sources_here};
 use super::run_args::{Backend, RunArgs, usage};
 use crate::context::{Context, Format};
+use crate::render::clean;
 use bastle_contract::runs::{Attended, LaunchSpec, RawSpec, RunFile, Tags, TtySize};
 use bastle_contract::{AbsPath, Code, ExitCode, Fault, Stdio};
 use bastle_control::Place;
@@ -14,14 +15,14 @@ use std::collections::BTreeMap;
 pub(super) fn run(args: &RunArgs, cx: &Context) -> Result<u8, Vec<Fault>> {
     let one = |fault| vec![fault];
     can_travel(args).map_err(one)?;
-    let (place, spec) = request(args)?;
+    let (place, spec, told) = request(args)?;
     let (dir, file) = NativeBackend::new(&place.state).start(&spec)?;
     if never_executed(&file) {
         let format = if args.json { Format::Json } else { Format::Human };
         cx.report(file.fault.as_slice(), format);
         return Ok(file.code.unwrap_or(ExitCode::NotFound as u8));
     }
-    started(args, &dir, &file, cx)
+    started(args, (&dir, &file), &told, cx)
 }
 
 /// Whether the program was not there, or could not be executed.
@@ -30,7 +31,12 @@ fn never_executed(file: &RunFile) -> bool {
     matches!(code, Some(Code::ExecNotFound | Code::ExecFailed))
 }
 
-fn started(args: &RunArgs, dir: &RunDir, file: &RunFile, cx: &Context) -> Result<u8, Vec<Fault>> {
+fn started(
+    args: &RunArgs,
+    (dir, file): (&RunDir, &RunFile),
+    told: &[String],
+    cx: &Context,
+) -> Result<u8, Vec<Fault>> {
     let name = dir.name();
     let printed = if args.json {
         cx.print_json(&json!({
@@ -47,6 +53,9 @@ fn started(args: &RunArgs, dir: &RunDir, file: &RunFile, cx: &Context) -> Result
         return Ok(failed.exit(ExitCode::Failed as u8).tell(cx, Format::Human));
     }
     if !args.quiet && !args.json {
+        for line in told {
+            cx.note(&format!("  {}", clean(line)));
+        }
         cx.note(&format!("  bastle logs -f {name}    what it prints"));
         cx.note(&format!(
             "  bastle attach {name}     type into it; ctrl-] d leaves it running"
@@ -82,16 +91,24 @@ fn can_travel(args: &RunArgs) -> Result<(), Fault> {
 }
 
 /// The flags as a request.
-fn request(args: &RunArgs) -> Result<(Place, LaunchSpec), Vec<Fault>> {
+fn request(args: &RunArgs) -> Result<(Place, LaunchSpec, Vec<String>), Vec<Fault>> {
     let one = |fault| vec![fault];
     let (place, from) = from_whom(args).map_err(one)?;
     let Here {
         directory: here,
         sources,
-        ..
+        chosen,
     } = sources_here(args, &place)?;
     // Read here too, so that a mistake is told as `run` tells it.
-    bastle_control::load(&place, &sources)?;
+    let loaded = bastle_control::load(&place, &sources)?;
+    let mut told = Vec::new();
+    if let Some(preset) = chosen.preset.as_deref().filter(|_| chosen.from_command) {
+        told.push(format!("preset: {preset} (from the command)"));
+    }
+    if let Some(agent) = loaded.agent {
+        told.extend(agent.told);
+        told.extend(agent.warnings.iter().map(|line| format!("! {line}")));
+    }
     args.waivers().map_err(one)?;
     let policy = args
         .document(&here, &place.home)
@@ -145,7 +162,7 @@ fn request(args: &RunArgs) -> Result<(Place, LaunchSpec), Vec<Fault>> {
     };
     let spec = LaunchSpec::new(spec)
         .map_err(|error| one(usage("the run cannot be asked for", error.to_string())))?;
-    Ok((place, spec))
+    Ok((place, spec, told))
 }
 
 /// A terminal only where it was asked for: nobody sits at this run.

@@ -124,7 +124,11 @@ impl<'p> Planner<'p> {
             Some(_) => preset,
             None => presets::choose(&place, preset.as_deref(), command)?.preset,
         };
-        let asked_for = (preset.as_deref(), command.as_slice());
+        let found = match parent {
+            Some(_) => presets::of_child(command),
+            None => command.clone(),
+        };
+        let asked_for = (preset.as_deref(), found.as_slice());
         let loaded = self.merge(&place, asked_for, &policy, net)?;
         if let Some(parent) = parent {
             let above = parent.get();

@@ -3,6 +3,7 @@ use crate::egress::{Attendance, Egress, Rules};
 use crate::load::{Loaded, Sources, load};
 use crate::pipeline::{Helpers, Launch, Ready, prepare_in};
 use crate::place::Place;
+use crate::presets;
 use crate::review;
 use crate::runs::RunDir;
 use crate::spawner::Spawner;
@@ -111,7 +112,10 @@ fn sources(spec: &RawSpec, mode: Option<NetMode>) -> Result<Sources, Vec<Fault>>
     }
     Ok(Sources {
         preset: spec.preset.clone(),
-        argv: spec.argv.as_slice().to_vec(),
+        argv: match &spec.parent {
+            Some(_) => presets::of_child(spec.argv.as_slice()),
+            None => spec.argv.as_slice().to_vec(),
+        },
         files: spec
             .policy_files
             .iter()

@@ -80,6 +80,14 @@ pub fn choose(place: &Place, asked: Option<&str>, argv: &[String]) -> Result<Cho
     Ok(said(None))
 }
 
+/// What of a child's command may be looked for: its words are an agent's, so a path in them grants nothing. A bare name
+/// is found where the operator's `PATH` says.
+#[must_use]
+pub fn of_child(argv: &[String]) -> Vec<String> {
+    let first = argv.first().filter(|word| !word.contains('/'));
+    first.cloned().into_iter().collect()
+}
+
 /// The newest version of each agent's preset.
 fn agents(kept: &[Kept]) -> Result<Vec<Layer>, Vec<Fault>> {
     let layers: Vec<Layer> = kept.iter().map(|kept| kept.layer.clone()).collect();

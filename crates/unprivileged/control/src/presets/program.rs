@@ -109,7 +109,7 @@ fn name_of(path: &Path) -> Option<String> {
 fn find(place: &Place, word: &str) -> Option<PathBuf> {
     if word.contains('/') {
         let path = place.cwd.as_path().join(word);
-        return path.exists().then_some(path);
+        return path.is_file().then_some(path);
     }
     let path = std::env::var_os("PATH")?;
     let executable = |path: &PathBuf| {

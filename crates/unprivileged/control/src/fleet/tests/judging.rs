@@ -315,6 +315,38 @@ fn parent(stage: &Stage, fleet: &Fleet) -> (RunId, String) {
 }
 
 #[test]
+fn a_run_has_the_preset_of_its_command_and_a_child_that_of_its_parent() {
+    let mut stage = Stage::new();
+    stage.shut();
+    let fleet = stage.fleet();
+    let spawned = |caller: &Caller, argv: &str, preset: Option<&str>| {
+        let mut request = stage.request(1);
+        request.runs[0].argv = vec![argv.to_owned()];
+        request.runs[0].preset = preset.map(str::to_owned);
+        request.runs[0].max_turns = Some(2);
+        let name = names(&fleet.spawn(caller, request).unwrap()).remove(0);
+        fleet.spec(&name).unwrap().get().preset.clone()
+    };
+    assert_eq!(spawned(&owner(), "claude", None).as_deref(), Some("claude@1"));
+    assert_eq!(spawned(&owner(), "claude", Some("none")), None);
+    assert_eq!(spawned(&owner(), "claude", Some("dev")).as_deref(), Some("dev"));
+    assert_eq!(spawned(&owner(), "true", None), None);
+    // The project's own program of that name brings nothing.
+    std::fs::write(format!("{}/claude", stage.project()), "").unwrap();
+    assert_eq!(spawned(&owner(), "./claude", None), None);
+    let (_, secret) = parent(&stage, &fleet);
+    let child = fleet.authenticate(&secret).unwrap();
+    assert_eq!(
+        spawned(&child, "claude", None),
+        None,
+        "its parent runs `true` without a preset"
+    );
+    stage.gate = None;
+    until(&fleet, "all end", idle);
+    fleet.close();
+}
+
+#[test]
 fn a_child_that_could_reach_further_than_its_parent_is_refused() {
     let mut stage = Stage::new();
     stage.shut();
