@@ -100,7 +100,7 @@ fn a_policy_to_start_from_is_one_that_can_be_used_and_replaces_nothing() {
     place.bastle(["policy", "check", file]).exits(0);
     assert_eq!(
         place.bastle(["preset", "init", "codex", "--output", file]).code,
-        1
+        2
     );
     assert!(std::fs::read_to_string(file).unwrap().contains("preset:claude@1"));
 }
@@ -150,7 +150,7 @@ fn settings_of_other_tools_are_imported_with_a_report_of_every_rule() {
             place
                 .bastle(["policy", "import", "--from", tool, ".", "--output", file])
                 .code,
-            1,
+            2,
             "a file that is there is not replaced"
         );
     }

@@ -149,7 +149,7 @@ pub fn read_preset(name: &str, version: u32, bytes: &[u8]) -> Result<Layer, Vec<
         });
     };
     Err(vec![Fault::new(
-        Code::PolicyReference,
+        Code::PolicySchema,
         format!("{full} cannot be kept"),
         why,
     )])

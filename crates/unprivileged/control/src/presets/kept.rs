@@ -88,7 +88,7 @@ pub fn keep(config: &Path, preset: &Kept) -> Result<PathBuf, Fault> {
         Ok(known) if known == preset.text => return Ok(file),
         Ok(_) => {
             return Err(Fault::new(
-                Code::PolicyReference,
+                Code::PolicySchema,
                 format!("{} is kept already and says something else", preset.layer.name),
                 "a version never changes",
             )

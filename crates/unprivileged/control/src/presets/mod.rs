@@ -154,9 +154,10 @@ fn allowed(secrets: &[Value]) -> Vec<String> {
     for secret in secrets {
         let ports = texts(secret, "ports");
         for host in texts(secret, "hosts") {
-            match ports.is_empty() {
-                true => rules.push(host),
-                false => rules.extend(ports.iter().map(|port| format!("{host}:{port}"))),
+            if ports.is_empty() {
+                rules.push(host);
+            } else {
+                rules.extend(ports.iter().map(|port| format!("{host}:{port}")));
             }
         }
     }

@@ -167,7 +167,7 @@ fn patterns(tool: &str, node: &Node, draft: &mut Draft) {
         .map_or(Place::ToolAsk, |(_, place)| *place);
     let alive = if all.is_some() { &alive[1..] } else { alive };
     if matches!(tool, "read" | "edit") {
-        return files(tool, alive, default_word(all.is_some(), default), draft);
+        return files(tool, alive, all.map(|_| default), draft);
     }
     let only_refusals = alive.iter().all(|(_, place)| *place != Place::ToolAllow);
     match (tool, default) {
@@ -203,11 +203,6 @@ fn patterns(tool: &str, node: &Node, draft: &mut Draft) {
             "a list of what is allowed is closed here: it is refused, and so are tools that change something unless they are named",
         );
     }
-}
-
-/// What `*` says, where it is there.
-fn default_word(said: bool, word: Place) -> Option<Place> {
-    said.then_some(word)
 }
 
 /// Paths that may not be read or changed.
