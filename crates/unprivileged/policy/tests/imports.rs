@@ -205,6 +205,32 @@ fn a_refusal_that_cannot_be_said_withdraws_what_it_refused() {
 }
 
 #[test]
+fn a_file_that_is_made_to_take_long_ends_soon() {
+    let lines = "x\n".repeat(100_000);
+    let words = format!(
+        "{{\"permissions\":{{\"deny\":[\"Bash(\u{e9} {})\"]}}}}",
+        "a ".repeat(60_000)
+    );
+    let path = format!(
+        "{{\"filesystem\":{{\"denyRead\":[\"/{}\"]}}}}",
+        "a/".repeat(100_000)
+    );
+    for (tool, name, text) in [
+        (ImportTool::Codex, "a.rules", lines.as_str()),
+        (ImportTool::Claude, "settings.json", &words),
+        (ImportTool::Srt, "srt.json", &path),
+    ] {
+        let file = ImportFile {
+            name: name.to_owned(),
+            standing: ImportStanding::Project,
+            bytes: text.as_bytes().to_vec(),
+        };
+        // That it returns is what is tried: each of these is quadratic for a reader without bounds.
+        drop(import(tool, &[file]));
+    }
+}
+
+#[test]
 fn settings_that_are_too_large_or_broken_are_refused() {
     let big = format!("{{\"x\":\"{}\"}}", "a".repeat(300 * 1024));
     for (tool, name, text) in [

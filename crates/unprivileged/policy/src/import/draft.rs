@@ -10,6 +10,10 @@ use std::collections::BTreeMap;
 
 /// Most entries of one list of a policy.
 const MOST: usize = 512;
+/// Most words of a command rule.
+const MOST_WORDS: usize = 48;
+/// Longest path of a policy.
+const LONGEST: usize = 1024;
 /// Most lines of a report.
 const MOST_LINES: usize = 4096;
 
@@ -114,6 +118,12 @@ impl Draft {
 
     /// Adds a rule if it can be said; gives back how it reads in the document.
     pub(super) fn put(&mut self, place: Place, rule: &str) -> Result<String, String> {
+        if self.overflow {
+            return Err("there is no result".to_owned());
+        }
+        if matches!(place, Place::Read | Place::Write) && rule == "/" {
+            return Err("the host as a whole is never shown".to_owned());
+        }
         place.check(rule)?;
         let list = self.lists.entry(place).or_default();
         if !list.iter().any(|known| known == rule) {
@@ -171,7 +181,7 @@ impl Draft {
         if place.check(&format!("Bash({whole})")).is_ok() || !place.refuses() {
             return self.convert(source, &commands(place, &whole), why);
         }
-        for count in (1..words.len()).rev() {
+        for count in (1..words.len().min(MOST_WORDS)).rev() {
             let prefix = format!("{} *", words[..count].join(" "));
             if place.check(&format!("Bash({prefix})")).is_ok() {
                 let wider = format!("it cannot be said exactly, so all of {prefix:?} is meant");
@@ -190,6 +200,13 @@ impl Draft {
         }
         let mut path = path.to_owned();
         let mut why = why.to_owned();
+        // What is too long is cut without asking each time whether it fits now.
+        while path.len() > LONGEST
+            && let Some(cut) = path.rfind('/').filter(|cut| *cut > 0)
+        {
+            path.truncate(cut);
+            why = "it is too long, so the directory above is meant".to_owned();
+        }
         while let Err(reason) = place.check(&path) {
             let Some((above, _)) = path.rsplit_once('/').filter(|(above, _)| !above.is_empty()) else {
                 // Nothing of it can be said; a refusal that is lost must not look like a result.
@@ -200,6 +217,11 @@ impl Draft {
             path = above.to_owned();
         }
         self.convert(source, &[(place, path)], &why);
+    }
+
+    /// Whether it is known that there is no honest result: then nothing more needs to be read.
+    pub(super) fn is_lost(&self) -> bool {
+        self.overflow
     }
 
     /// Says that tools which no rule names are not allowed.

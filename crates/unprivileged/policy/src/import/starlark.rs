@@ -22,7 +22,7 @@ pub(super) fn read(text: &str, draft: &mut Draft) {
     let mut reader = Reader { text, at: 0 };
     loop {
         reader.space();
-        if reader.at >= text.len() {
+        if reader.at >= text.len() || draft.is_lost() {
             return;
         }
         let start = reader.at;
