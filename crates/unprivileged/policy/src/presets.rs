@@ -137,6 +137,8 @@ pub fn read_preset(name: &str, version: u32, bytes: &[u8]) -> Result<Layer, Vec<
         "a preset is called NAME@VERSION: small letters, digits and dashes, then a number"
     } else if document.agent.is_none() {
         "it has no \"agent\" section: policies without one are files for --policy"
+    } else if name == FLOOR.name || own.is_some_and(|own| own.kind == Kind::Policy) {
+        "policies that are no agent's are part of this build"
     } else if own.is_some_and(|own| own.version >= version) {
         "this build has that version or a newer one"
     } else if name == "none" {

@@ -106,7 +106,9 @@ fn a_preset_that_leads_out_of_the_home_or_takes_the_place_of_the_fence_is_refuse
     );
     for (name, version) in [
         ("claude", 1),
-        ("default", 1),
+        ("default", 2),
+        ("dev", 2),
+        ("floor", 2),
         ("none", 1),
         ("X", 1),
         ("x", 0),
