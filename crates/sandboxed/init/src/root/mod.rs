@@ -69,7 +69,8 @@ fn places_of_hosts(mounts: &[Mount]) -> Vec<&AbsPath> {
         | MountKind::Dev
         | MountKind::Symlink { .. }
         | MountKind::File { .. }
-        | MountKind::Attached { .. } => false,
+        | MountKind::Attached { .. }
+        | MountKind::Given { .. } => false,
     });
     shown.map(|mount| &mount.at).collect()
 }
@@ -85,6 +86,7 @@ fn is_own(entry: &Mount, hosts: &[&AbsPath]) -> bool {
         | MountKind::Proc
         | MountKind::Dev
         | MountKind::Attached { .. }
+        | MountKind::Given { .. }
         | MountKind::Mask => false,
     };
     kind && !hosts.iter().any(|host| entry.at.is_within(host))
@@ -101,6 +103,7 @@ fn put_own(root: &Root, scratch: &scratch::Scratch, Mount { at, kind }: &Mount) 
         | MountKind::Proc
         | MountKind::Dev
         | MountKind::Attached { .. }
+        | MountKind::Given { .. }
         | MountKind::Mask => Err("it is not the run's own").step("constructed root", at),
     }
 }
