@@ -8,7 +8,6 @@ use crate::live::{self, Live};
 use crate::load::Loaded;
 use crate::lookup::look_up_in;
 use crate::place::Place;
-use crate::presets::AgentUse;
 use crate::record::Record;
 use crate::relay::{Approvals, Net};
 use crate::secrets::{Canary, Secrets};
@@ -177,11 +176,7 @@ pub fn prepare_in(
         }
         Some(_) | None => (None, Vec::new()),
     };
-    let mut attachments = attachments;
-    if let Some(agent) = &loaded.agent {
-        let secrets = outlet.as_ref().map(|outlet: &Outlet| &outlet.setup.secrets);
-        equip(&mut planned, agent, secrets, &mut attachments)?;
-    }
+    let attachments = equip(&mut planned, loaded, outlet.as_ref(), attachments)?;
     Ok(Ready {
         planned,
         facts,
@@ -200,10 +195,14 @@ pub fn prepare_in(
 /// over: the placeholder would be a lie.
 fn equip(
     planned: &mut Planned,
-    agent: &AgentUse,
-    secrets: Option<&Secrets>,
-    attachments: &mut Vec<u8>,
-) -> Result<(), Fault> {
+    loaded: &Loaded,
+    outlet: Option<&Outlet>,
+    mut attachments: Vec<u8>,
+) -> Result<Vec<u8>, Fault> {
+    let Some(agent) = &loaded.agent else {
+        return Ok(attachments);
+    };
+    let secrets = outlet.map(|outlet| &outlet.setup.secrets);
     for file in &agent.files {
         if let Some(name) = secrets.and_then(|secrets| secrets.found_in(&file.bytes)) {
             return Err(Fault::new(
@@ -218,7 +217,8 @@ fn equip(
         }
     }
     planned.with_programs(&agent.preset, &agent.links)?;
-    planned.with_files(&agent.preset, &agent.files, attachments)
+    planned.with_files(&agent.preset, &agent.files, &mut attachments)?;
+    Ok(attachments)
 }
 
 /// Configures egress and puts its faces into the plan.

@@ -1,5 +1,5 @@
 //! Presets of agents as data: what none of them may do, and who may write one.
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::panic)]
 mod common;
 
 use bastle_policy::{agent_presets, find_preset, parse, preset_version, read_preset};

@@ -110,25 +110,8 @@ impl<'p> Planner<'p> {
         let mode = mode(run.mode.as_deref()).map_err(one)?;
         let net = net(run.net.as_deref()).map_err(one)?;
         let policy = policy(&known, run, parent).map_err(one)?;
-        let preset = run.preset.clone().or_else(|| match parent {
-            Some(_) => None,
-            None => profile.preset.clone(),
-        });
-        let command = if run.argv.is_empty() {
-            &profile.command
-        } else {
-            &run.argv
-        };
-        // A child has what its parent has: no name of a program gives it more.
-        let preset = match parent {
-            Some(_) => preset,
-            None => presets::choose(&place, preset.as_deref(), command)?.preset,
-        };
-        let found = match parent {
-            Some(_) => presets::of_child(command),
-            None => command.clone(),
-        };
-        let asked_for = (preset.as_deref(), found.as_slice());
+        let (preset, command) = chosen(&place, profile, run, parent)?;
+        let asked_for = (preset.as_deref(), command.as_slice());
         let loaded = self.merge(&place, asked_for, &policy, net)?;
         if let Some(parent) = parent {
             let above = parent.get();
@@ -280,6 +263,27 @@ fn traced(
     let mut env = run.env.clone();
     env.insert(variable, own.to_string());
     Ok((sent, env.into_iter().collect()))
+}
+
+/// The preset of a run, and what of its command may be looked for on this host.
+fn chosen(
+    place: &Place,
+    profile: &Profile,
+    run: &RunRequest,
+    parent: Option<&LaunchSpec>,
+) -> Result<(Option<String>, Vec<String>), Vec<Fault>> {
+    let command = if run.argv.is_empty() {
+        &profile.command
+    } else {
+        &run.argv
+    };
+    // A child has what its parent has: no name of a program gives it more.
+    if parent.is_some() {
+        return Ok((run.preset.clone(), presets::of_child(command)));
+    }
+    let asked = run.preset.as_deref().or(profile.preset.as_deref());
+    let preset = presets::choose(place, asked, command)?.preset;
+    Ok((preset, command.clone()))
 }
 
 fn mode(word: Option<&str>) -> Result<Option<String>, Fault> {
