@@ -74,6 +74,19 @@ pub enum AuditEvent {
         /// Who answered: `person`, `timeout`, `unattended`.
         by: String,
     },
+    /// Somebody or something answered the agent's own permission layer.
+    ToolAnswered {
+        /// The question's id within the run.
+        id: String,
+        /// The tool and what for, as far as it is told. Untrusted text.
+        used: String,
+        /// Whether it may.
+        allow: bool,
+        /// Who answered: `person`, `rule`, `timeout`, `unattended`.
+        by: String,
+        /// The rule, where one decided.
+        rule: Option<String>,
+    },
     /// The network rules of the living run were replaced.
     NetChanged {
         /// What was asked: `reload`, `allow RULE`, `deny RULE`, `revoke RULE`.

@@ -120,7 +120,7 @@ fn shape(content: Content<'_>) -> Shape {
             AuditEvent::Refused(_) => row(Api, 1, "Create", HIGH, Blocked),
             AuditEvent::Net(decision) => net::shape(decision),
             AuditEvent::NetClosed(_) => row(Class::Network, 6, "Traffic", INFORMATIONAL, Control::None),
-            AuditEvent::NetAnswered { allow, .. } => {
+            AuditEvent::NetAnswered { allow, .. } | AuditEvent::ToolAnswered { allow, .. } => {
                 row(Api, 3, "Update", LOW, if *allow { Allowed } else { Blocked })
             }
             AuditEvent::NetChanged { .. } => row(Api, 3, "Update", LOW, Allowed),
@@ -276,6 +276,17 @@ fn fill_event(event: &AuditEvent, run: &RunId, body: &mut Map<String, Value>) {
         AuditEvent::NetAnswered { id, allow, by, .. } => {
             let word = if *allow { "allowed" } else { "denied" };
             net::fill_api("net.answer", format!("{word} {id} (by {by})"), body)
+        }
+        AuditEvent::ToolAnswered {
+            id,
+            used,
+            allow,
+            by,
+            rule,
+        } => {
+            let word = if *allow { "allowed" } else { "denied" };
+            let rule = rule.as_deref().unwrap_or(by);
+            net::fill_api("tool.answer", format!("{word} {id} {used} (by {rule})"), body)
         }
         AuditEvent::NetChanged { change, cut, .. } => {
             let text = format!("network rules replaced: {change}; {cut} connections cut");

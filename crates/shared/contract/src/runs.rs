@@ -256,6 +256,9 @@ pub struct RawSpec {
     /// What the agent is asked, preamble included: written to its standard input at the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<String>,
+    /// What was decided about how it is run that is told and recorded at its start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Labels.
     #[serde(default)]
     pub tags: Tags,

@@ -103,6 +103,47 @@ pub struct Permission {
     pub input: Value,
 }
 
+impl Permission {
+    /// The use as rules about tools write it: `Bash(cargo test)`, `Edit(./src/a.rs)`. What for is left out where it is not
+    /// plainly told, and then only rules without an argument can allow it. Paths in `cwd` are told from there.
+    #[must_use]
+    pub fn used(&self, cwd: &str) -> String {
+        let field = |names: &[&str]| names.iter().find_map(|name| self.input.get(name)?.as_str());
+        let path = || {
+            let path = field(&["file_path", "filePath", "path", "abs_path", "notebook_path"])?;
+            let inside = path.strip_prefix(cwd).and_then(|rest| rest.strip_prefix('/'));
+            Some(inside.map_or_else(|| path.to_owned(), |inside| format!("./{inside}")))
+        };
+        // An approval of Codex may be about more than the command it shows.
+        let more = ["networkApprovalContext", "additionalPermissions"];
+        let plain = more
+            .iter()
+            .all(|name| self.input.get(name).is_none_or(Value::is_null));
+        let (name, argument) = match self.tool.as_str() {
+            "Bash" | "bash" | "shell" | "execute" | "command" => {
+                let line = field(&["command"]).filter(|_| plain);
+                ("Bash", line.map(str::to_owned))
+            }
+            "Read" | "read" => ("Read", path()),
+            "Write" => ("Write", path()),
+            "Edit" | "MultiEdit" | "edit" | "file change" => ("Edit", path()),
+            "Grep" | "Glob" | "search" => ("Grep", None),
+            "WebFetch" | "fetch" => {
+                let host = field(&["url"]).and_then(|url| url.split("://").nth(1));
+                let host = host.and_then(|rest| rest.split(['/', '?', '#']).next());
+                // With a name or a port in it, whose host it is is not plain.
+                let host = host.filter(|host| !host.contains(['@', ':', '\\']));
+                ("WebFetch", host.map(|host| format!("domain:{host}")))
+            }
+            other => (other, None),
+        };
+        match argument {
+            Some(argument) => format!("{name}({argument})"),
+            None => name.to_owned(),
+        }
+    }
+}
+
 /// The answer to a permission request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {

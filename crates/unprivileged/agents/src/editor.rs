@@ -25,6 +25,20 @@ pub struct Flow {
     pub agent: Vec<u8>,
     /// Answers to questions that were put by [`Editor::ask`].
     pub answers: Vec<(String, Answer)>,
+    /// A conversation that waits for [`Editor::opened`].
+    pub opening: Option<Opening>,
+    /// The request that ended the conversation: it waits for [`Editor::closed`].
+    pub closing: Option<Value>,
+}
+
+/// A conversation that an editor wants to begin.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Opening {
+    asked: Value,
+    /// The directory of the project, as the editor names it.
+    pub cwd: String,
+    /// Servers of the editor that the agent should use.
+    pub servers: usize,
 }
 
 /// Who asked what the editor shows.
@@ -41,8 +55,8 @@ pub struct Editor {
     lines: Lines,
     rpc: Rpc,
     driver: Box<dyn AgentDriver>,
-    /// The project: the directory an editor may ask for.
-    cwd: String,
+    /// The project: the directory an editor may ask for. Without: it names one, and somebody starts the agent there.
+    cwd: Option<String>,
     open: bool,
     /// Prompts of the editor that wait for the end of the turn.
     prompts: Vec<Value>,
@@ -56,18 +70,71 @@ impl Editor {
     #[must_use]
     pub fn new(mut driver: Box<dyn AgentDriver>, session: &Session) -> (Self, Vec<u8>) {
         let first = driver.start(session);
-        let editor = Self {
+        let mut editor = Self::unopened(driver);
+        editor.cwd = Some(session.cwd.clone());
+        (editor, first)
+    }
+
+    /// An agent that is started when the editor has named its project: see [`Flow::opening`].
+    #[must_use]
+    pub fn unopened(driver: Box<dyn AgentDriver>) -> Self {
+        Self {
             lines: Lines::default(),
             rpc: Rpc::new(Dialect::Versioned),
             driver,
-            cwd: session.cwd.clone(),
+            cwd: None,
             open: false,
             prompts: Vec::new(),
             tools: BTreeSet::new(),
             questions: BTreeMap::new(),
             asked: 0,
-        };
-        (editor, first)
+        }
+    }
+
+    /// The agent of a conversation was started and is behind this driver, or it was not.
+    pub fn opened(&mut self, opening: &Opening, begun: Result<Box<dyn AgentDriver>, String>) -> Vec<u8> {
+        match begun {
+            Ok(driver) => {
+                self.driver = driver;
+                self.cwd = Some(opening.cwd.clone());
+                self.open = true;
+                self.rpc.answer(&opening.asked, &json!({ "sessionId": SESSION }))
+            }
+            Err(why) => error(&opening.asked, -32603, &why),
+        }
+    }
+
+    /// The conversation is over: what waits is answered, and so is who ended it.
+    pub fn closed(&mut self, asked: &Value) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for prompt in std::mem::take(&mut self.prompts) {
+            let stopped = json!({ "stopReason": "cancelled" });
+            bytes.extend(self.rpc.answer(&prompt, &stopped));
+        }
+        bytes.extend(self.rpc.answer(asked, &json!({})));
+        self.open = false;
+        bytes
+    }
+
+    /// A message of bastle itself.
+    #[must_use]
+    pub fn message(&self, text: &str) -> Vec<u8> {
+        self.chunk("agent_message_chunk", text)
+    }
+
+    /// A remark of bastle itself.
+    #[must_use]
+    pub fn thought(&self, text: &str) -> Vec<u8> {
+        self.chunk("agent_thought_chunk", text)
+    }
+
+    /// What was said to the agent was not taken: whatever waits for it is answered.
+    pub fn refused(&mut self, why: &str) -> Vec<u8> {
+        let waiting = std::mem::take(&mut self.prompts);
+        waiting
+            .iter()
+            .flat_map(|asked| error(asked, -32603, why))
+            .collect()
     }
 
     /// What the agent behind it used.
@@ -113,11 +180,7 @@ impl Editor {
 
     /// The agent is gone: whatever waits is answered.
     pub fn agent_gone(&mut self) -> Vec<u8> {
-        let waiting = std::mem::take(&mut self.prompts);
-        waiting
-            .iter()
-            .flat_map(|asked| error(asked, -32603, "the agent ended; bastle logs tells more"))
-            .collect()
+        self.refused("the agent ended; bastle logs tells more")
     }
 
     fn hear(&mut self, value: &Value, flow: &mut Flow) {
@@ -135,14 +198,23 @@ impl Editor {
 
     fn request(&mut self, asked: &Value, method: &str, params: &Value, flow: &mut Flow) {
         match method {
-            "initialize" => flow.editor.extend(self.rpc.answer(asked, &hello())),
+            "initialize" => {
+                // Another version is answered with ours, and the editor decides; what is no version is a mistake.
+                let known = params.get("protocolVersion").is_some_and(Value::is_u64);
+                flow.editor.extend(if known {
+                    self.rpc.answer(asked, &hello())
+                } else {
+                    error(asked, -32602, "protocolVersion is a number")
+                });
+            }
             "authenticate" => flow.editor.extend(self.rpc.answer(asked, &json!({}))),
-            "session/new" => flow.editor.extend(self.begin(asked, params)),
-            "session/prompt" | "_session/steering" if !self.open || !is_ours(params) => {
+            "session/new" => self.begin(asked, params, flow),
+            "session/prompt" | "session/close" | "_session/steering" if !self.open || !is_ours(params) => {
                 flow.editor
                     .extend(error(asked, -32602, "no such session: call session/new first"));
             }
             "session/prompt" => self.prompt(asked, params, flow),
+            "session/close" if self.cwd.is_some() => flow.closing = Some(asked.clone()),
             "_session/steering" => {
                 let outcome = match self.driver.steer(&words(params)) {
                     Ok(bytes) => {
@@ -160,25 +232,40 @@ impl Editor {
     }
 
     /// One conversation, in the project that is fenced.
-    fn begin(&mut self, asked: &Value, params: &Value) -> Vec<u8> {
+    fn begin(&mut self, asked: &Value, params: &Value, flow: &mut Flow) {
         let wanted = text(params, "/cwd").unwrap_or_default();
-        if self.open {
-            return error(
-                asked,
-                -32603,
-                "one conversation each: start another bastle acp for another",
-            );
+        if self.open || flow.opening.is_some() {
+            let why = "one conversation each: start another bastle acp for another";
+            flow.editor.extend(error(asked, -32603, why));
+            return;
         }
-        let within = wanted == self.cwd
+        let upwards = wanted.split('/').any(|part| part == "..");
+        let Some(cwd) = &self.cwd else {
+            if upwards || !wanted.starts_with('/') {
+                let why = "cwd is an absolute path without ..";
+                flow.editor.extend(error(asked, -32602, why));
+                return;
+            }
+            let servers = params.get("mcpServers").and_then(Value::as_array);
+            flow.opening = Some(Opening {
+                asked: asked.clone(),
+                cwd: wanted,
+                servers: servers.map_or(0, Vec::len),
+            });
+            return;
+        };
+        let within = wanted == *cwd
             || wanted
-                .strip_prefix(&self.cwd)
+                .strip_prefix(cwd.as_str())
                 .is_some_and(|rest| rest.starts_with('/'));
-        if !within || wanted.split('/').any(|part| part == "..") {
-            let why = format!("{wanted} is not within the fenced project {}", self.cwd);
-            return error(asked, -32602, &why);
+        if !within || upwards {
+            let why = format!("{wanted} is not within the fenced project {cwd}");
+            flow.editor.extend(error(asked, -32602, &why));
+            return;
         }
         self.open = true;
-        self.rpc.answer(asked, &json!({ "sessionId": SESSION }))
+        flow.editor
+            .extend(self.rpc.answer(asked, &json!({ "sessionId": SESSION })));
     }
 
     fn prompt(&mut self, asked: &Value, params: &Value, flow: &mut Flow) {
@@ -245,10 +332,7 @@ impl Editor {
                     }
                 }
             }
-            Said::Withdrawn { id } => {
-                self.questions
-                    .retain(|_, asker| !matches!(asker, Asker::Agent(request) if *request == id));
-            }
+            Said::Withdrawn { id } => self.withdrawn(&id, flow),
             Said::TurnEnded { how, .. } => {
                 let reason = match how {
                     TurnEnd::Done | TurnEnd::Failed => "end_turn",
@@ -266,6 +350,22 @@ impl Editor {
             | Said::Steered { .. }
             | Said::Usage(_)
             | Said::Noise { .. } => {}
+        }
+    }
+
+    /// Somebody else answered, or nobody has to: the editor need not ask any more.
+    fn withdrawn(&mut self, request: &str, flow: &mut Flow) {
+        let of = |asker: &Asker| matches!(asker, Asker::Agent(asked) if asked == request);
+        let gone: Vec<String> = self
+            .questions
+            .iter()
+            .filter(|(_, asker)| of(asker))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in gone {
+            self.questions.remove(&name);
+            flow.editor
+                .extend(self.rpc.tell("$/cancel_request", &json!({ "requestId": name })));
         }
     }
 
@@ -330,7 +430,8 @@ fn hello() -> Value {
     json!({ "protocolVersion": 1,
         "agentCapabilities": { "loadSession": false,
             "promptCapabilities": { "image": false, "audio": false, "embeddedContext": true },
-            "mcpCapabilities": { "http": false, "sse": false } },
+            "mcpCapabilities": { "http": false, "sse": false },
+            "sessionCapabilities": { "close": {} } },
         "agentInfo": { "name": "bastle", "title": "bastle", "version": env!("CARGO_PKG_VERSION") },
         "authMethods": [], "_meta": { "steering": { "supported": true } } })
 }

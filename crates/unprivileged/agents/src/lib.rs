@@ -9,6 +9,7 @@ mod claude;
 mod codex;
 mod driver;
 mod editor;
+mod kept;
 mod lines;
 mod plain;
 mod reading;
@@ -21,7 +22,8 @@ pub use driver::{
     AgentDriver, AgentUsage, Answer, DriverError, DriverKind, Heard, MAX_PROMPT, Permission, Said, Session,
     Steering, ToolState, TurnEnd, driver,
 };
-pub use editor::{Editor, Flow};
+pub use editor::{Editor, Flow, Opening};
+pub use kept::Kept;
 pub use lines::MAX_LINE;
 pub use plain::Plain;
 

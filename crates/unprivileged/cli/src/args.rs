@@ -1,6 +1,7 @@
 //! The command line as it is typed. Values are checked by the verbs, which know what they mean.
 use crate::commands::{
     a2a::A2aArgs,
+    acp::AcpArgs,
     apply::ApplyArgs,
     approvals::ApprovalsArgs,
     attach::AttachArgs,
@@ -176,6 +177,8 @@ pub(crate) enum Command {
     Say(SayArgs),
     /// Have a driven agent stop what it does; its run goes on
     Interrupt(InterruptArgs),
+    /// Serve an editor: it speaks the Agent Client Protocol, a fenced agent does the work
+    Acp(AcpArgs),
     /// Make runs stand still
     Pause(PauseArgs),
     /// Let runs go on

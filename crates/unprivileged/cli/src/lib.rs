@@ -58,6 +58,7 @@ fn run(cli: Cli) -> u8 {
         Command::Export(args) => commands::export::run(&args, &cx),
         Command::Seal(args) => commands::seal::run(&args, &cx),
         Command::Say(args) => commands::say::say(&args, &cx),
+        Command::Acp(args) => commands::acp::run(&args, &cx),
         Command::Interrupt(args) => commands::say::interrupt(&args, &cx),
         Command::Rm(args) => commands::rm::run(&args, &cx),
         Command::Prune(args) => commands::prune::run(&args, &cx),

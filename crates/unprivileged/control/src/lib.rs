@@ -4,6 +4,7 @@
 //! content are untrusted.
 #![forbid(unsafe_code)]
 
+pub mod acp;
 mod afterwards;
 pub mod anomaly;
 pub mod backend;

@@ -9,6 +9,7 @@ mod exec;
 mod grants;
 mod net;
 mod passing;
+mod permits;
 mod questions;
 mod standing;
 mod waiting;
@@ -318,6 +319,7 @@ impl<'a> Relay<'a> {
             self.give_up(125, fault);
             return Ok(());
         }
+        self.tell_notes()?;
         self.standing.begin();
         if let Stdio::Pty { .. } = self.plan.stdio
             && self.front.is_own()

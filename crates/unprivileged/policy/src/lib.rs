@@ -28,6 +28,7 @@ mod names;
 mod net;
 mod netrule;
 mod pathrule;
+mod permit;
 mod plan;
 mod preamble;
 mod presets;
@@ -68,6 +69,7 @@ pub use net::{
 };
 pub use netrule::{NetRule, NetTarget};
 pub use pathrule::{Anchor, PathRule};
+pub use permit::{Permit, permit};
 pub use plan::{
     EgressMaterial, FsFacts, GivenFile, HOME, LentCache, LentPlace, Needs, PROGRAMS, PathFact, PathKind, PlanLine,
     Planned, Rendered, TreeNeed, hidden_below, needs, plan, render_dry_run, writes_below,

@@ -278,6 +278,13 @@ fn network(events: &mut Vec<AuditEvent>, table: Digest) {
             by: "person".into(),
         });
     }
+    events.push(AuditEvent::ToolAnswered {
+        id: "p_1".into(),
+        used: "Bash(ls)".into(),
+        allow: true,
+        by: "rule".into(),
+        rule: Some("tools Bash(ls *)".into()),
+    });
     events.push(AuditEvent::NetChanged {
         change: "reload".into(),
         table,

@@ -149,6 +149,7 @@ fn request(args: &RunArgs) -> Result<(Place, LaunchSpec, Vec<String>), Vec<Fault
         profile: None,
         driver: args.driver.clone(),
         model: None,
+        notes: Vec::new(),
         input: args.prompt.clone(),
         tags: tags(&args.tag).map_err(one)?,
         batch: None,

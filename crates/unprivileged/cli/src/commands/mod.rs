@@ -1,5 +1,6 @@
 //! The verbs. Each reads its arguments, asks the library crates and returns an exit code.
 pub(crate) mod a2a;
+pub(crate) mod acp;
 pub(crate) mod apply;
 pub(crate) mod approvals;
 pub(crate) mod ask;
@@ -120,7 +121,8 @@ pub(crate) fn format_of(command: &Command) -> Format {
         | Command::Egress(_)
         | Command::Serve(_) => false,
         Command::A2a(_) => true,
-        Command::Attach(_)
+        Command::Acp(_)
+        | Command::Attach(_)
         | Command::Completions(_)
         | Command::Man(_)
         | Command::Mcp(_)

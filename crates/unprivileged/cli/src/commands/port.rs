@@ -99,7 +99,11 @@ fn serve(listener: &TcpListener, state: &Path, (run, port): (&RunId, u16), cx: &
         }
         let inside = match beside::dial(state, run, port) {
             Ok(inside) => inside,
-            Err(faults) if faults.iter().any(|fault| fault.code == Code::AuditMissing) => {
+            Err(faults)
+                if faults
+                    .iter()
+                    .any(|fault| matches!(fault.code, Code::AuditMissing | Code::RunState)) =>
+            {
                 return Err(faults.into());
             }
             Err(faults) => {

@@ -11,7 +11,7 @@ use bastle_contract::{Code, EnvName, Fault};
 use bastle_control::Place;
 use bastle_control::fleet::{BatchReport, OnConflict, RunRequest, SpawnRequest};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Arguments of `spawn`.
@@ -301,6 +301,10 @@ fn tell(report: &BatchReport, format: Format, cx: &Context) -> Result<(), Failed
         clean(&report.batch)
     ));
     cx.print(&names)?;
+    let notes: BTreeSet<&String> = report.runs.iter().flat_map(|run| &run.notes).collect();
+    for note in notes {
+        cx.note(&format!("  {}", clean(note)));
+    }
     for run in report.runs.iter().filter(|run| run.name.is_none()) {
         cx.note(&format!(
             "{} run {} of the batch was refused",

@@ -7,6 +7,7 @@ use crate::place::Place;
 use crate::presets;
 use bastle_contract::runs::{Attended, DRIVERS, LaunchSpec, NO_DRIVER, RawSpec, Tags};
 use bastle_contract::{Argv, Code, EnvName, Fault, RunId, TRACE_VARIABLE, TraceParent};
+use bastle_policy::profile::How;
 use bastle_policy::{At, Grade, LayerKind, NetMode, PreambleFacts, Profile};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashMap};
@@ -128,7 +129,8 @@ impl<'p> Planner<'p> {
         };
         let preamble = bastle_policy::preamble(&loaded.effective, &facts);
         let Asked { argv, input, driver } = asked(profile, run, &preamble).map_err(one)?;
-        let (trace, env) = traced(spot.request.trace, run, parent).map_err(one)?;
+        let how = driver.as_ref().map_or(How::Alone, |_| How::Driven);
+        let (trace, env) = traced(spot.request.trace, variables(profile, run, how), parent).map_err(one)?;
         let spec = LaunchSpec::new(RawSpec {
             name,
             argv,
@@ -146,6 +148,7 @@ impl<'p> Planner<'p> {
             waive: Vec::new(),
             no_debuggers: false,
             env,
+            notes: profile.notes(how),
             tty: run.tty,
             open_input: run.open_input,
             profile: run.profile.clone(),
@@ -234,7 +237,7 @@ impl<'p> Planner<'p> {
 /// its own variables say, else that of its parent, else a new one.
 fn traced(
     sent: Option<TraceParent>,
-    run: &RunRequest,
+    mut env: BTreeMap<EnvName, String>,
     parent: Option<&LaunchSpec>,
 ) -> Result<(Option<TraceParent>, Vec<(EnvName, String)>), Fault> {
     let variable = EnvName::try_from(TRACE_VARIABLE.to_owned())
@@ -247,7 +250,7 @@ fn traced(
     });
     let told = |text: Option<&String>| text.and_then(|text| TraceParent::parse(text).ok());
     let sent = sent
-        .or_else(|| told(run.env.get(&variable)))
+        .or_else(|| told(env.get(&variable)))
         .or_else(|| told(above));
     let mut random = [0; 24];
     getrandom::fill(&mut random)
@@ -260,7 +263,6 @@ fn traced(
     // Zero is nobody's number.
     own.span[0] |= 1;
     own.trace[0] |= u8::from(sent.is_none());
-    let mut env = run.env.clone();
     env.insert(variable, own.to_string());
     Ok((sent, env.into_iter().collect()))
 }
@@ -344,6 +346,17 @@ fn asked(profile: &Profile, run: &RunRequest, preamble: &str) -> Result<Asked, F
         input,
         driver: None,
     })
+}
+
+/// What the request says, and what a driven agent takes by no other way.
+fn variables(profile: &Profile, run: &RunRequest, how: How) -> BTreeMap<EnvName, String> {
+    let mut all = run.env.clone();
+    if how == How::Driven {
+        for (name, value) in profile.driven_env() {
+            all.entry(name).or_insert(value);
+        }
+    }
+    all
 }
 
 /// How the agent is spoken to: as the request says, else as its profile does where there is something to say.

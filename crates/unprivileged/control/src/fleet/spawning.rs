@@ -253,6 +253,10 @@ fn write(
                 name: run.as_ref().ok().map(|planned| planned.spec.get().name.clone()),
                 faults: Vec::new(),
                 token,
+                notes: run
+                    .as_ref()
+                    .map(|planned| planned.spec.get().notes.clone())
+                    .unwrap_or_default(),
             }),
             // Refused before anything of it was written.
             Err(Stop::Refused(fault)) => runs.push(refusal(index, located(index, vec![fault]))),
@@ -274,6 +278,7 @@ fn refusal(index: usize, faults: Vec<Fault>) -> Spawned {
         name: None,
         faults,
         token: None,
+        notes: Vec::new(),
     }
 }
 

@@ -181,6 +181,9 @@ pub struct Spawned {
     /// Its own token, where one was asked for. Not told again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
+    /// What was decided about how it is run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// What is known of a run.

@@ -2,8 +2,9 @@
 use bastle_agents::{AgentDriver, DriverKind, Session, TurnEnd};
 use bastle_contract::runs::{DRIVERS, RawSpec};
 use bastle_contract::{Code, Fault};
+use bastle_policy::Effective;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 /// The conversation with the agent of a run.
@@ -20,6 +21,16 @@ pub(crate) struct Driven {
     pub(crate) deaf: bool,
     /// It has nothing to do and waits for what it is told.
     pub(crate) idle: bool,
+    /// Where it works, for rules about paths.
+    pub(crate) cwd: String,
+    /// The rules of the run, known once it is planned.
+    pub(crate) policy: Option<Effective>,
+    /// What a person allowed for the rest of the run.
+    pub(crate) remembered: BTreeSet<[u8; 32]>,
+    /// What is told and recorded before it starts.
+    pub(crate) notes: Vec<String>,
+    /// When an agent is ended whose budget is used up.
+    pub(crate) spent: Option<Instant>,
     /// How its last turn ended.
     pub(crate) last: Option<TurnEnd>,
     /// When an agent whose input was closed is ended, should it not go by itself.
@@ -75,10 +86,25 @@ impl Driven {
             told: 0,
             deaf: false,
             idle: spec.input.is_none(),
+            cwd: cwd.to_owned(),
+            policy: None,
+            remembered: BTreeSet::new(),
+            notes: notes(spec, kind),
+            spent: None,
             last: None,
             leaving: None,
             dismissed: false,
         };
         Ok(Some((driven, first)))
     }
+}
+
+/// What the request says, and what this driver does.
+fn notes(spec: &RawSpec, kind: DriverKind) -> Vec<String> {
+    let mut notes = spec.notes.clone();
+    if kind == DriverKind::Codex && notes.is_empty() {
+        let text = "codex's own sandbox is switched off: it cannot be built inside the fence, which holds in its place";
+        notes.push(text.to_owned());
+    }
+    notes
 }

@@ -2,8 +2,13 @@
 use crate::live::Peer;
 use crate::runs::{EventReader, OutputReader, RunDir};
 use bastle_contract::Fault;
+use bastle_contract::runs::RunEvent;
 use bastle_contract::stream::{MAX_PAYLOAD, StreamKind};
+use serde_json::{Value, json};
 use std::io;
+
+/// Bytes of the text of an event that is cut: each may take six as JSON.
+const MOST_TEXT: usize = 8 * 1024;
 
 /// A place in a file.
 pub(crate) enum Feed {
@@ -77,7 +82,7 @@ impl Feed {
                 },
                 Self::Events(reader) => match reader.next_event()? {
                     Some(event) => {
-                        let bytes = serde_json::to_vec(&event).map_err(io::Error::other)?;
+                        let bytes = fitting(event).map_err(io::Error::other)?;
                         peer.queue(StreamKind::Event, &bytes)
                     }
                     None => return Ok(Fed::All),
@@ -89,4 +94,26 @@ impl Feed {
         }
         Ok(Fed::Part)
     }
+}
+
+/// An event that is larger than a frame is shown with its text cut, or without what it is about: the file has it whole.
+fn fitting(mut event: RunEvent) -> serde_json::Result<Vec<u8>> {
+    let bytes = serde_json::to_vec(&event)?;
+    if bytes.len() <= MAX_PAYLOAD {
+        return Ok(bytes);
+    }
+    let short = event.data.get("text").and_then(Value::as_str).map(|text| {
+        let end = text.floor_char_boundary(MOST_TEXT);
+        format!("{} … ({} bytes in all)", &text[..end], text.len())
+    });
+    match short {
+        Some(short) => event.data["text"] = Value::String(short),
+        None => event.data = json!({ "left_out": bytes.len() }),
+    }
+    let bytes = serde_json::to_vec(&event)?;
+    if bytes.len() <= MAX_PAYLOAD {
+        return Ok(bytes);
+    }
+    event.data = json!({ "left_out": bytes.len() });
+    serde_json::to_vec(&event)
 }

@@ -22,6 +22,8 @@ pub(crate) struct Kept {
     pub(crate) then: Then,
     /// Where the agent is spoken to in its own protocol.
     pub(crate) driven: Option<Driven>,
+    /// For whom alone the run is: it ends when that peer goes.
+    pub(crate) holder: Option<u64>,
     /// Who is shown what, by the number of the peer.
     pub(crate) feeds: Vec<(u64, Feed)>,
     /// Peers that were there when the agent ended: they are told the end when it is written.

@@ -113,16 +113,19 @@ impl Keeping {
             let fault = Fault::new(Code::UsageArgument, "the request is of another run", why);
             return (refused(vec![fault]), Vec::new());
         }
-        let front = match self.front(spec) {
+        let mut front = match self.front(spec) {
             Ok(front) => front,
             Err(fault) => return (refused(vec![fault]), Vec::new()),
         };
-        let (place, ready) = match request::prepare(&self.state, spec) {
+        let (place, ready, policy) = match request::prepare(&self.state, spec) {
             Ok(prepared) => prepared,
             Err(faults) => return (refused(faults), Vec::new()),
         };
         if request::is_unwanted(&self.dir) {
             return (ending::End::Cancelled, Vec::new());
+        }
+        if let Some(driven) = &mut front.driven {
+            driven.policy = Some(policy);
         }
         let mut front = Front::Kept(Box::new(front));
         let mut voice = KeptVoice::new(journal, &mut self.notice);
@@ -178,6 +181,7 @@ impl Keeping {
             input,
             then,
             driven,
+            holder: None,
             feeds: Vec::new(),
             left: Vec::new(),
         })

@@ -10,11 +10,11 @@ use crate::spawner::Spawner;
 use crate::workspaces::{self, Making, Which, WorkWish};
 use bastle_contract::runs::{Attended, RawSpec};
 use bastle_contract::{Code, Fault, LimitKind, RunId, Stdio, Waiver};
-use bastle_policy::{At, NetMode};
+use bastle_policy::{At, Effective, NetMode};
 use std::path::Path;
 
-/// Judges and plans what was asked for.
-pub(super) fn prepare(state: &Path, spec: &RawSpec) -> Result<(Place, Ready), Vec<Fault>> {
+/// Judges and plans what was asked for; the policy that holds comes with it.
+pub(super) fn prepare(state: &Path, spec: &RawSpec) -> Result<(Place, Ready, Effective), Vec<Fault>> {
     let one = |fault| vec![fault];
     // First of all: it looks at the host while the policy is read here.
     let spawner = Spawner::start().map_err(one)?;
@@ -29,7 +29,7 @@ pub(super) fn prepare(state: &Path, spec: &RawSpec) -> Result<(Place, Ready), Ve
     let rules = Rules::new(&place, &sources, &mut loaded).map_err(one)?;
     let helpers = Helpers { spawner, egress };
     let ready = plan(&place, &loaded, rules, helpers, spec).map_err(one)?;
-    Ok((place, ready))
+    Ok((place, ready, loaded.effective))
 }
 
 fn plan(

@@ -31,8 +31,12 @@ pub fn ask(state: &Path, run: &RunId, command: &Command) -> Result<serde_json::V
 pub fn connect(state: &Path, run: &RunId) -> Result<UnixStream, Fault> {
     super::reach(state, run).map_err(|error| {
         let path = super::directory(state).join(super::name(run));
+        let known = ["runs", "audit"]
+            .iter()
+            .any(|place| state.join(place).join(run.as_str()).exists());
+        let code = if known { Code::RunState } else { Code::AuditMissing };
         Fault::new(
-            Code::AuditMissing,
+            code,
             format!("the run {run} does not live"),
             format!("{}: {error}", path.display()),
         )

@@ -90,7 +90,12 @@ pub enum Command {
         /// The last number that is known already.
         #[serde(default)]
         since: u64,
+        /// Whether the run is for this watcher alone: when it goes, the agent is let go.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        hold: bool,
     },
+    /// A driven agent is asked nothing more: an idle one ends by itself, a working one is stopped.
+    Finish {},
     /// Start a further command beside the agent, in the same fence; then both sides speak frames.
     Exec {
         /// What to run.
@@ -187,6 +192,7 @@ impl Command {
             | Self::Withdraw { .. }
             | Self::Attach { .. }
             | Self::Watch { .. }
+            | Self::Finish {}
             | Self::Exec { .. }
             | Self::Dial { .. }
             | Self::Stop { .. }

@@ -120,10 +120,16 @@ impl Relay<'_> {
     }
 
     /// A peer went away.
-    pub(super) fn left(&mut self, peer: u64) {
-        if let Some(kept) = self.front.kept() {
-            kept.feeds.retain(|(number, _)| *number != peer);
+    pub(super) fn left(&mut self, peer: u64) -> Result<(), Fault> {
+        let Some(kept) = self.front.kept() else {
+            return Ok(());
+        };
+        kept.feeds.retain(|(number, _)| *number != peer);
+        if kept.holder == Some(peer) {
+            kept.holder = None;
+            return self.finish();
         }
+        Ok(())
     }
 
     /// After every turn: shows what is new, and asks for input only while the agent takes it.

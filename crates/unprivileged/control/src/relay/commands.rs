@@ -34,7 +34,7 @@ impl Relay<'_> {
                     }
                 }
                 Heard::Gone => {
-                    self.left(peer);
+                    self.left(peer)?;
                     self.waits_no_more(peer);
                     self.exec_gone(peer);
                 }
@@ -77,7 +77,16 @@ impl Relay<'_> {
                 let hands = if input { Hands::Type } else { Hands::Rest };
                 Ok(self.attach(peer, since, hands))
             }
-            Command::Watch { since } => Ok(self.watch(peer, since)),
+            Command::Watch { since, hold } => {
+                if hold && let Some(kept) = self.front.kept() {
+                    kept.holder = Some(peer);
+                }
+                Ok(self.watch(peer, since))
+            }
+            Command::Finish {} => {
+                self.finish()?;
+                Ok(Some(Ok(json!({ "finishing": self.plan.run }))))
+            }
             Command::Exec { argv, env, cwd, tty } => self.exec(peer, argv, env, cwd, tty),
             Command::Dial { port } => self.dial(peer, port),
             Command::Stop { grace_ms } => {

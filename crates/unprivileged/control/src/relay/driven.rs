@@ -5,9 +5,7 @@
 use super::Relay;
 use super::standing::TERMINATE;
 use crate::keeper::{After, Driven};
-use crate::live::Scope;
-use crate::voice::{Reply, ToolWish};
-use bastle_agents::{Answer, DriverError, Heard, Permission, Said, TurnEnd};
+use bastle_agents::{DriverError, Heard, Said, TurnEnd};
 use bastle_audit::AuditEvent;
 use bastle_contract::{Code, Fault, ToInit};
 use serde_json::{Value, json};
@@ -15,17 +13,18 @@ use std::time::{Duration, Instant};
 
 /// Bytes of what an agent says that become events; the rest is in its output.
 const MOST_SAID: usize = 64 * 1024 * 1024;
-/// Permission requests that are recorded one by one, and bytes of each.
-const MOST_RECORDED: u64 = 5_000;
+/// Bytes of a line of the audit log.
 const MOST_NOTE: usize = 4096;
 /// Answers that wait for an agent which does not read them; more are dropped.
 const MOST_UNREAD: usize = 1024 * 1024;
 /// How long an agent whose input is closed may take to end by itself, and after it was asked to.
 const LEAVING: Duration = Duration::from_secs(15);
 const GOING: Duration = Duration::from_secs(5);
+/// How long an agent whose budget is used up may take to end its turn in order.
+const WINDING_UP: Duration = Duration::from_secs(10);
 
 impl Relay<'_> {
-    fn driven(&mut self) -> Option<&mut Driven> {
+    pub(super) fn driven(&mut self) -> Option<&mut Driven> {
         self.front.kept().and_then(|kept| kept.driven.as_mut())
     }
 
@@ -105,6 +104,10 @@ impl Relay<'_> {
         if driven.driver.is_working() {
             return Ok(());
         }
+        if driven.spent.take().is_some() {
+            self.end_for_budget();
+            return Ok(());
+        }
         if driven.after == After::End && how != TurnEnd::Interrupted {
             self.dismiss();
             return Ok(());
@@ -124,9 +127,53 @@ impl Relay<'_> {
         self.input_ended = true;
     }
 
+    /// Nobody asks the agent anything more.
+    pub(super) fn finish(&mut self) -> Result<(), Fault> {
+        if self.idles() {
+            if let Some(driven) = self.driven() {
+                driven.idle = false;
+            }
+            self.dismiss();
+        } else {
+            self.stop(GOING, "person");
+        }
+        self.stand()
+    }
+
     /// When somebody who should have gone is ended.
     pub(super) fn leaving(&self) -> Option<Instant> {
-        self.front.kept_ref()?.driven.as_ref()?.leaving
+        let driven = self.front.kept_ref()?.driven.as_ref()?;
+        [driven.leaving, driven.spent].into_iter().flatten().min()
+    }
+
+    /// Has an agent whose budget is used up end its turn in order; `false` where it cannot be told. It is ended when it
+    /// has, or when its time for that is over.
+    pub(super) fn wind_up(&mut self) -> Result<bool, Fault> {
+        let Some(driven) = self.driven() else {
+            return Ok(false);
+        };
+        if driven.spent.is_some() {
+            return Ok(true);
+        }
+        let Ok(bytes) = driven.driver.interrupt() else {
+            return Ok(false);
+        };
+        driven.spent = Some(Instant::now() + WINDING_UP);
+        self.pending.extend(bytes);
+        self.feed()?;
+        self.voice
+            .happened("said", json!({ "how": "interrupted", "why": "budget" }));
+        Ok(true)
+    }
+
+    /// What was decided about how the agent is run, told and recorded before it starts.
+    pub(super) fn tell_notes(&mut self) -> Result<(), Fault> {
+        let notes = self.driven().map(|driven| std::mem::take(&mut driven.notes));
+        for text in notes.into_iter().flatten() {
+            self.note_durably("how the agent is run", &text)?;
+            self.voice.happened("note", json!({ "text": text }));
+        }
+        Ok(())
     }
 
     /// Whether the agent waits for what it is told.
@@ -141,6 +188,10 @@ impl Relay<'_> {
             return;
         }
         if let Some(driven) = self.driven() {
+            if driven.spent.take().is_some() {
+                self.end_for_budget();
+                return;
+            }
             driven.leaving = None;
             driven.dismissed = true;
         }
@@ -149,71 +200,8 @@ impl Relay<'_> {
         self.patience = Some(self.patience.map_or(until, |known| known.min(until)));
     }
 
-    /// A person is asked, or the answer is no.
-    fn permission(&mut self, permission: Permission) -> Result<(), Fault> {
-        let Permission {
-            id,
-            tool,
-            title,
-            input,
-        } = permission;
-        let Some(driven) = self.driven() else {
-            return Ok(());
-        };
-        driven.asked += 1;
-        let question = format!("p_{}", driven.asked);
-        driven.waiting.insert(question.clone(), id);
-        let number = driven.asked;
-        let wish = ToolWish { tool, title, input };
-        // Before anybody can say yes to it. An agent must not fill the disk with its own wishes.
-        if number <= MOST_RECORDED {
-            let text = format!("{question} {}: {} {}", wish.tool, wish.title, wish.input);
-            self.note_durably("the agent asks for permission", &text)?;
-        }
-        if self.ask_tool(question.clone(), wish)? {
-            return Ok(());
-        }
-        self.answer_agent(&question, &Answer::No("nobody can be asked".to_owned()));
-        Ok(())
-    }
-
-    fn withdrawn_permission(&mut self, request: &str) -> Result<(), Fault> {
-        let Some(driven) = self.driven() else {
-            return Ok(());
-        };
-        let question = driven.waiting.iter().find(|(_, waits)| *waits == request);
-        let Some(question) = question.map(|(question, _)| question.clone()) else {
-            return Ok(());
-        };
-        driven.waiting.remove(&question);
-        self.forget_question(&question)
-    }
-
-    /// What a person said about a permission.
-    pub(super) fn permit(&mut self, question: &str, reply: Reply, scope: Scope) {
-        let answer = match (reply, scope) {
-            (Reply::Yes, Scope::Once) => Answer::Once,
-            (Reply::Yes, Scope::Session) => Answer::Session,
-            (Reply::No, _) => Answer::No("refused".to_owned()),
-        };
-        self.answer_agent(question, &answer);
-    }
-
-    fn answer_agent(&mut self, question: &str, answer: &Answer) {
-        let Some(driven) = self.driven() else {
-            return;
-        };
-        let Some(request) = driven.waiting.remove(question) else {
-            return;
-        };
-        // One that does not wait any more needs no answer.
-        if let Ok(bytes) = driven.driver.answer_permission(&request, answer) {
-            self.pending.extend(bytes);
-        }
-    }
-
     /// A line of the audit log, cut to what a record takes.
-    fn note_durably(&mut self, topic: &str, text: &str) -> Result<(), Fault> {
+    pub(super) fn note_durably(&mut self, topic: &str, text: &str) -> Result<(), Fault> {
         let text = text[..text.floor_char_boundary(MOST_NOTE)].to_owned();
         self.record.durable(&AuditEvent::Note {
             topic: topic.to_owned(),

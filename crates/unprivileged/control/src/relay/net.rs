@@ -209,7 +209,7 @@ impl Relay<'_> {
                 match reached.step {
                     BudgetStep::Warn => {}
                     BudgetStep::Pause => self.ask_budget(reached)?,
-                    BudgetStep::Stop => self.out_of_budget(),
+                    BudgetStep::Stop => self.out_of_budget()?,
                 }
                 Ok(None)
             }
@@ -314,7 +314,15 @@ impl Relay<'_> {
         }
     }
 
-    pub(super) fn out_of_budget(&mut self) {
+    /// Nothing more goes out. An agent that can be told is interrupted first, and ended afterwards.
+    pub(super) fn out_of_budget(&mut self) -> Result<(), Fault> {
+        if !self.wind_up()? {
+            self.end_for_budget();
+        }
+        Ok(())
+    }
+
+    pub(super) fn end_for_budget(&mut self) {
         let fault = Fault::new(
             Code::NetBudget,
             "a budget of this run is used up",

@@ -123,8 +123,7 @@ impl Relay<'_> {
             .as_ref()
             .is_none_or(|net| net.setup.attendance == Attendance::Nobody);
         if nobody {
-            self.out_of_budget();
-            return Ok(());
+            return self.out_of_budget();
         }
         self.open(BUDGET_ID.to_owned(), What::Budget(reached))
     }
@@ -293,15 +292,25 @@ impl Relay<'_> {
 
     fn settle(&mut self, asked: Asked, reply: Reply, scope: Scope, by: &str) -> Result<(), Fault> {
         let allow = reply.is_yes();
+        let (id, by_whom) = (asked.id.clone(), by.to_owned());
         let seq = match &asked.what {
             What::Request { decision, .. } => decision.seq,
             What::Budget(_) | What::Tool(_) => 0,
         };
-        self.record.durable(&AuditEvent::NetAnswered {
-            seq,
-            id: asked.id.clone(),
-            allow,
-            by: by.to_owned(),
+        self.record.durable(&match &asked.what {
+            What::Tool(wish) => AuditEvent::ToolAnswered {
+                id,
+                used: wish.tool[..wish.tool.floor_char_boundary(256)].to_owned(),
+                allow,
+                by: by_whom,
+                rule: None,
+            },
+            What::Request { .. } | What::Budget(_) => AuditEvent::NetAnswered {
+                seq,
+                id,
+                allow,
+                by: by_whom,
+            },
         })?;
         self.voice.answered(&asked.id, reply, by);
         match asked.what {
@@ -322,8 +331,8 @@ impl Relay<'_> {
                         .retain(|asked| !matches!(asked.what, What::Budget(_)));
                 }
             }
-            What::Budget(_) => self.out_of_budget(),
-            What::Tool(_) => self.permit(&asked.id, reply, scope),
+            What::Budget(_) => self.out_of_budget()?,
+            What::Tool(wish) => self.permit(&asked.id, &wish, reply, scope),
         }
         Ok(())
     }

@@ -15,9 +15,48 @@ pub(super) struct Agent {
     pub(super) tools: Option<(&'static str, &'static str)>,
     /// The switch before the number of turns.
     pub(super) turns: Option<&'static str>,
+    /// Its own sandbox, where it has one that cannot be built inside the fence.
+    pub(super) inner: Option<Inner>,
     /// Switches that make it act without asking.
     pub(super) skips: &'static [&'static str],
 }
+
+/// A sandbox of an agent's own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Inner {
+    /// The word after its program for which the switches are meant; without: for all.
+    pub(super) verb: Option<&'static str>,
+    /// The switches that turn it off. Where it is driven its driver does, if this says so.
+    pub(super) off: &'static [&'static str],
+    /// Whether its driver turns it off.
+    pub(super) by_driver: bool,
+    /// What is said about it.
+    pub(super) said: &'static str,
+}
+
+/// Codex builds it with namespaces, which nobody inside may make: every command would fail. Seen with 0.166.0.
+const CODEX: Inner = Inner {
+    verb: Some("exec"),
+    off: &["--sandbox", "danger-full-access"],
+    by_driver: true,
+    said: "codex's own sandbox is switched off: it cannot be built inside the fence, which holds in its place",
+};
+/// The same; it is off unless somebody's settings turn it on.
+const CLAUDE: Inner = Inner {
+    verb: None,
+    off: &["--settings", r#"{"sandbox":{"enabled":false}}"#],
+    by_driver: false,
+    said: "claude's own sandbox is switched off, whatever its settings say: it cannot be built inside the fence, which \
+           holds in its place",
+};
+/// It starts containers. Its variable counts more than its settings.
+const GEMINI: Inner = Inner {
+    verb: None,
+    off: &[],
+    by_driver: false,
+    said: "gemini's own sandbox is switched off (GEMINI_SANDBOX=false): it cannot be built inside the fence, which \
+           holds in its place",
+};
 
 const AGENTS: &[Agent] = &[
     Agent {
@@ -26,6 +65,7 @@ const AGENTS: &[Agent] = &[
         driven_model: Some("--model"),
         tools: Some(("--allowedTools", "--disallowedTools")),
         turns: Some("--max-turns"),
+        inner: Some(CLAUDE),
         skips: &[
             "--dangerously-skip-permissions",
             "--allow-dangerously-skip-permissions",
@@ -39,6 +79,7 @@ const AGENTS: &[Agent] = &[
         driven_model: None,
         tools: None,
         turns: None,
+        inner: Some(CODEX),
         skips: &[
             "--dangerously-bypass-approvals-and-sandbox",
             "--yolo",
@@ -52,6 +93,7 @@ const AGENTS: &[Agent] = &[
         driven_model: None,
         tools: None,
         turns: None,
+        inner: None,
         skips: &["--dangerously-skip-permissions", "--yolo"],
     },
     Agent {
@@ -60,6 +102,7 @@ const AGENTS: &[Agent] = &[
         driven_model: Some("--model"),
         tools: None,
         turns: None,
+        inner: Some(GEMINI),
         skips: &["--yolo", "-y", "yolo", "--approval-mode=yolo"],
     },
     Agent {
@@ -68,6 +111,7 @@ const AGENTS: &[Agent] = &[
         driven_model: None,
         tools: None,
         turns: None,
+        inner: None,
         skips: &["--yes-always", "--yes"],
     },
     Agent {
@@ -76,6 +120,7 @@ const AGENTS: &[Agent] = &[
         driven_model: None,
         tools: None,
         turns: None,
+        inner: None,
         skips: &[],
     },
 ];

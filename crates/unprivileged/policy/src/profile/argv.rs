@@ -10,8 +10,8 @@ pub(super) const MODEL: &str = "{model}";
 const MAX_ARGUMENT: usize = 128 * 1024;
 
 /// Who is at the agent's streams.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum How {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
     /// Nobody: it gets its prompt and ends.
     Alone,
     /// A driver.
@@ -82,6 +82,19 @@ impl Profile {
         }
         if let Some(flag) = agent.turns {
             more.extend([flag.to_owned(), self.max_turns.to_string()]);
+        }
+        if let Some(inner) = agent.inner {
+            let meant = inner
+                .verb
+                .is_none_or(|verb| words.get(1).is_some_and(|word| word == verb));
+            let told = how == How::Driven && inner.by_driver;
+            let named = inner
+                .off
+                .first()
+                .is_some_and(|flag| words.iter().any(|word| word == flag));
+            if meant && !told && !named {
+                more.extend(inner.off.iter().map(|word| (*word).to_owned()));
+            }
         }
         if let Some((allow, deny)) = agent.tools {
             let allowed = self.tools.allow.as_deref().unwrap_or_default();

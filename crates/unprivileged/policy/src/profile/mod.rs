@@ -8,6 +8,7 @@ mod builtin;
 mod print;
 mod read;
 
+pub use argv::How;
 pub use builtin::{builtin, builtins};
 
 use crate::document::{At, CommandLists, Document};
@@ -132,12 +133,18 @@ impl Profile {
         document
     }
 
-    /// What it says that the agent itself is not told by a switch.
+    /// What has to be said about how its agent is run: of its own sandbox, and of rules it is not told by a switch.
     #[must_use]
-    pub fn notes(&self) -> Vec<String> {
+    pub fn notes(&self, how: How) -> Vec<String> {
         let agent = agents::find(&self.agent);
         let mut notes = Vec::new();
-        if self.tools != CommandLists::default() && agent.is_none_or(|agent| agent.tools.is_none()) {
+        notes.extend(
+            agent
+                .and_then(|agent| agent.inner)
+                .map(|inner| inner.said.to_owned()),
+        );
+        let told = agent.is_some_and(|agent| agent.tools.is_some()) || how == How::Driven;
+        if self.tools != CommandLists::default() && !told {
             notes.push(format!(
                 "{} takes no list of tools: these rules are told in the preamble and hold nothing by themselves; \
                  exec, fs and net rules of a policy do",
@@ -145,5 +152,21 @@ impl Profile {
             ));
         }
         notes
+    }
+
+    /// Variables for an agent that is driven: what it takes by no switch and no message.
+    #[must_use]
+    pub fn driven_env(&self) -> Vec<(EnvName, String)> {
+        // Its permission layer asks about everything that can have an effect; the rules of the run answer, or a person.
+        if self.agent != "opencode" {
+            return Vec::new();
+        }
+        let ask = serde_json::json!({ "edit": "ask", "bash": "ask", "webfetch": "ask", "external_directory": "deny" });
+        let mut config = serde_json::json!({ "permission": ask, "autoupdate": false, "share": "disabled" });
+        if let Some(model) = &self.model {
+            config["model"] = serde_json::json!(model);
+        }
+        let name = EnvName::try_from("OPENCODE_CONFIG_CONTENT".to_owned()).ok();
+        name.map(|name| (name, config.to_string())).into_iter().collect()
     }
 }

@@ -146,6 +146,9 @@ pub(crate) struct SpawnedForm {
     /// Its own token, where one was asked for. Not told again.
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<String>,
+    /// What was decided about how it is run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
 }
 
 impl BatchReportForm {
@@ -160,6 +163,7 @@ impl BatchReportForm {
                 .map(|fault| FaultForm::of(fault, told))
                 .collect(),
             token: run.token,
+            notes: run.notes,
         });
         Self {
             batch: report.batch,
