@@ -216,3 +216,79 @@ fn a_turn_that_fails_fails_the_run_and_an_agent_that_will_not_go_is_ended_with_i
         "{ended}"
     );
 }
+
+/// Asks about one tool, and tells the answer under a name.
+fn asks(name: &str, tool: &str, input: &Value) -> String {
+    let request = json!({ "type": "control_request", "request_id": name,
+        "request": { "subtype": "can_use_tool", "tool_name": tool, "input": input } });
+    format!("echo '{request}'\nread -r answer; printf '{name}: %s\\n' \"$answer\" >&2\n")
+}
+
+#[test]
+fn rules_about_tools_answer_the_agent_before_a_person_is_asked() {
+    let daemon = Daemon::start(&[]);
+    let script = [
+        BEGIN.to_owned(),
+        asks("listed", "Bash", &json!({ "command": "cargo test -q" })),
+        asks("banned", "WebFetch", &json!({ "url": "https://example.com/" })),
+        asks(
+            "chained",
+            "Bash",
+            &json!({ "command": "cargo test -q; rm -rf x" }),
+        ),
+        asks("again", "Bash", &json!({ "command": "cargo test -q; rm -rf x" })),
+        DONE.to_owned(),
+    ];
+    let document = json!({
+        "version": 1, "name": "script", "agent": "script", "driver": "claude", "command": ["true"],
+        "driven": ["sh", "-c", script.concat()],
+        "tools": { "allow": ["Bash(cargo test *)"], "deny": ["WebFetch"] },
+    });
+    let put = daemon.own(
+        "PUT",
+        "/api/v1/profiles/script",
+        Some(&json!({ "document": document })),
+    );
+    assert!(put.status < 300, "{}", String::from_utf8_lossy(&put.body));
+    let run = daemon.started(json!({ "prompt": "go" }));
+    let open = || daemon.own("GET", "/api/v1/approvals", None).json()["items"].clone();
+    let asked = eventually(Limit::HANG, || {
+        open().as_array().is_some_and(|items| !items.is_empty())
+    });
+    assert!(asked, "{}", daemon.printed(&run, "errors"));
+    let open = open();
+    assert_eq!(open.as_array().map(Vec::len), Some(1), "{open}");
+    assert!(
+        open[0].to_string().contains("rm -rf x"),
+        "what is not listed is asked: {open}"
+    );
+    let told = daemon.printed(&run, "errors");
+    let line = |name: &str| {
+        told.lines()
+            .find(|line| line.starts_with(name))
+            .unwrap_or_default()
+    };
+    assert!(line("listed").contains(r#""behavior":"allow""#), "{told}");
+    assert!(line("banned").contains(r#""behavior":"deny""#), "{told}");
+    let id = open[0]["id"].to_string();
+    let (code, said) = daemon.verb(&["approvals", "approve", &id, "--scope", "session"]);
+    assert_eq!(code, 0, "{said}");
+    daemon.until(&run, &["completed"]);
+    let told = daemon.printed(&run, "errors");
+    let line = |name: &str| {
+        told.lines()
+            .find(|line| line.starts_with(name))
+            .unwrap_or_default()
+    };
+    assert!(line("chained").contains(r#""behavior":"allow""#), "{told}");
+    assert!(
+        line("again").contains(r#""behavior":"allow""#),
+        "the same holds for the rest of the run: {told}"
+    );
+    let events = daemon.own("GET", &format!("/api/v1/events?run={run}&kind=permit"), None);
+    let text = String::from_utf8_lossy(&events.body).into_owned();
+    assert!(
+        text.contains("cargo test") && text.contains("WebFetch"),
+        "both are told: {text}"
+    );
+}

@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod acp;
 mod attached;
 mod driven;
 mod ends;

@@ -115,3 +115,28 @@ fn where_somebody_can_answer_the_run_stands_still_at_its_last_turn_until_it_is_l
         assert_eq!(reached(&mark), 4);
     });
 }
+
+#[test]
+fn a_driven_agent_is_interrupted_at_its_last_turn_before_its_run_is_ended() {
+    for_each_identity(|lab| {
+        let mark = host("turns-driven");
+        let asks: String = (0..4).map(|number| ask(&mark, number)).collect();
+        let script = format!(
+            "read -r hello; read -r prompt\n{asks}read -r stop; printf 'told: %s\\n' \"$stop\" >&2\n\
+             echo '{{\"type\":\"result\",\"subtype\":\"error_during_execution\"}}'\nsleep 1000\n"
+        );
+        let fence = fence(lab, 2).flags(["-d", "--driver", "claude", "--prompt", "go"]);
+        let name = fence.name().to_owned();
+        let verb = |words: &[&str]| run(lab.command(bastle()).args(words), b"", SLOW);
+        let started = fence.shell(&script);
+        assert_eq!(started.ended.code, 0, "{started:?}");
+        let ended = verb(&["wait", &name]);
+        assert_eq!(ended.code, 75, "{ended:?}");
+        let printed = verb(&["logs", "--stderr-only", &name]).stderr;
+        assert!(
+            printed.contains("told: ") && printed.contains("interrupt"),
+            "{printed}"
+        );
+        assert_eq!(reached(&mark), 2);
+    });
+}

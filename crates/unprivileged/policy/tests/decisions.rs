@@ -6,8 +6,8 @@ use LayerKind::{Flags, Managed, Project, User};
 use Outcome::{Allow, Ask, Deny};
 use bastle_contract::{Code, LimitKind};
 use bastle_policy::{
-    Expansion, ExpansionSummary, LayerKind, MergeOptions, Mode, Outcome, decide, explain, floor, merge,
-    names, preset, selftest,
+    Expansion, ExpansionSummary, LayerKind, MergeOptions, Mode, Outcome, Permit, decide, explain, floor,
+    merge, names, permit, preset, selftest,
 };
 use common::{answer, ask, expanded, merged, path, surroundings, with_default};
 
@@ -449,4 +449,36 @@ fn in_file_tests_are_asked_against_the_effective_policy() {
     let fault = reports[1].fault().unwrap();
     assert_eq!(fault.code, Code::PolicyTest);
     assert!(fault.what.contains("project.json:2"), "{}", fault.what);
+}
+
+#[test]
+fn an_agents_question_is_answered_by_your_own_rules_and_by_no_list_of_the_project() {
+    let rules = r#"{"version": 1, "tools": {"allow": ["Read", "Edit(./src/**)", "Bash(cargo test *)"], "deny": ["WebFetch"]}}"#;
+    let policy = merged(&with_default(&[(User, rules)]));
+    for yes in ["Read(./src/a.rs)", "Edit(./src/a.rs)", "Bash(cargo test -q)"] {
+        assert!(matches!(permit(&policy, yes), Permit::Allowed { .. }), "{yes}");
+    }
+    for no in ["WebFetch", "WebFetch(domain:example.com)"] {
+        assert!(matches!(permit(&policy, no), Permit::Denied { .. }), "{no}");
+    }
+    for asked in [
+        "Bash",
+        "Bash(rm x)",
+        "Bash(cargo test -q; rm x)",
+        "Bash(cargo test $(rm x))",
+        "Edit(./tests/a.rs)",
+        "Edit(./src/../.git/config)",
+        "Edit",
+        "Write(./src/a.rs)",
+        "not a tool",
+        "",
+    ] {
+        assert_eq!(permit(&policy, asked), Permit::Ask, "{asked}");
+    }
+    // What nobody speaks about is allowed by the policy, which is no yes to a question.
+    let silent = merged(&with_default(&[]));
+    assert_eq!(permit(&silent, "Bash(rm x)"), Permit::Ask);
+    let project = r#"{"version": 1, "tools": {"allow": ["Bash(rm *)"]}}"#;
+    let policy = merged(&with_default(&[(Project, project)]));
+    assert_eq!(permit(&policy, "Bash(rm x)"), Permit::Ask, "a project narrows");
 }

@@ -1,7 +1,7 @@
 //! Profiles: what is read, what is refused, and the command line that comes of one.
 #![allow(clippy::unwrap_used, clippy::panic)]
 use bastle_contract::{Argv, LimitKind};
-use bastle_policy::profile::{builtin, builtins, parse};
+use bastle_policy::profile::{How, builtin, builtins, parse};
 use bastle_policy::{PROFILE_SCHEMA, Profile, PromptBy};
 use proptest::prelude::*;
 
@@ -21,6 +21,8 @@ const GOOD: &[&str] = &[
     r#"{"version": 1, "name": "a", "timeout": "1s", "maxTurns": 1, "concurrency": 1}"#,
     r#"{"version": 1, "name": "a", "preset": "read-only", "policy": {"version": 1, "net": {"allow": ["a.com"]}}}"#,
     r#"{"version": 1, "name": "a", "env": {"A": "b", "_c": ""}}"#,
+    r#"{"version": 1, "name": "a", "driver": "acp", "command": ["x", "{prompt}"], "driven": ["x", "acp"]}"#,
+    r#"{"version": 1, "name": "a", "driver": "plain"}"#,
 ];
 
 /// Profiles that both refuse.
@@ -58,6 +60,8 @@ const BAD: &[&str] = &[
     r#"{"version": 1, "name": "a", "policy": {}}"#,
     r#"{"version": 1, "name": "a", "env": {"LD_PRELOAD": "x"}}"#,
     r#"{"version": 1, "name": "a", "env": {"A": 1}}"#,
+    r#"{"version": 1, "name": "a", "driver": "telepathy", "command": ["x"]}"#,
+    r#"{"version": 1, "name": "a", "driver": "acp", "driven": "x"}"#,
 ];
 
 /// Profiles that only the parser can refuse.
@@ -83,6 +87,10 @@ const CONTRADICTORY: &[&str] = &[
     r#"{"version": 1, "name": "a", "agent": "claude", "command": ["claude", "--dangerously-skip-permissions"]}"#,
     r#"{"version": 1, "name": "a", "agent": "codex", "command": ["codex", "exec", "--sandbox", "danger-full-access"]}"#,
     r#"{"version": 1, "name": "a", "agent": "gemini", "command": ["gemini", "--yolo"]}"#,
+    r#"{"version": 1, "name": "a", "driven": ["x"]}"#,
+    r#"{"version": 1, "name": "a", "driver": "acp", "driven": ["x", "{prompt}"]}"#,
+    r#"{"version": 1, "name": "a", "driver": "acp", "command": ["x", "{prompt}"]}"#,
+    r#"{"version": 1, "name": "a", "agent": "gemini", "driver": "acp", "driven": ["gemini", "--yolo"]}"#,
 ];
 
 #[test]
@@ -211,11 +219,69 @@ fn its_document_holds_time_turns_tools_and_variables() {
     assert_eq!((profile.timeout_ms, profile.max_turns), (60_000, 3));
 }
 
+#[test]
+fn a_driven_agent_gets_its_tools_and_no_prompt_on_its_command_line() {
+    let claude = builtin("claude").unwrap();
+    let words = claude.driven_argv(None).unwrap().as_slice().to_vec();
+    for word in [
+        "--permission-prompt-tool",
+        "--allowedTools",
+        "Bash(git status *)",
+        "--disallowedTools",
+    ] {
+        assert!(words.iter().any(|own| own == word), "{word}: {words:?}");
+    }
+    let given = Argv::try_from(vec!["sh".to_owned()]).unwrap();
+    assert!(
+        claude.driven_argv(Some(&given)).is_err(),
+        "another command under its name"
+    );
+    assert_eq!(
+        builtin("default").unwrap().driven_argv(Some(&given)).unwrap(),
+        given
+    );
+    assert!(
+        builtin("aider").unwrap().driven_argv(None).is_err(),
+        "its prompt is an argument"
+    );
+    assert!(
+        builtin("opencode").unwrap().driven_env()[0]
+            .1
+            .contains("\"bash\":\"ask\"")
+    );
+}
+
+#[test]
+fn an_agents_own_sandbox_is_switched_off_by_us_and_that_is_said() {
+    let codex = builtin("codex").unwrap();
+    let (alone, _) = codex.argv(Some("x")).unwrap();
+    assert!(
+        alone
+            .as_slice()
+            .ends_with(&["--sandbox".to_owned(), "danger-full-access".to_owned()]),
+        "{alone:?}"
+    );
+    let driven = codex.driven_argv(None).unwrap();
+    assert_eq!(driven.as_slice(), ["codex", "app-server"], "its driver says it");
+    for name in ["codex", "claude", "gemini"] {
+        let notes = builtin(name).unwrap().notes(How::Driven);
+        assert!(
+            notes.iter().any(|note| note.contains("switched off")),
+            "{name}: {notes:?}"
+        );
+    }
+    let claude = builtin("claude").unwrap().driven_argv(None).unwrap();
+    assert!(
+        claude.as_slice().iter().any(|word| word.contains("\"sandbox\"")),
+        "{claude:?}"
+    );
+}
+
 proptest! {
     #[test]
     fn no_bytes_make_the_parser_panic_and_what_it_takes_reads_back(
         bytes in prop::collection::vec(any::<u8>(), 0..120),
-        key in "(name|agent|command|prompt|tools|timeout|maxTurns|model|models|preset|policy|env)",
+        key in "(name|agent|command|prompt|driver|driven|tools|timeout|maxTurns|model|models|preset|policy|env)",
         value in r#"("[a-z{}*()-]{0,12}"|[0-9]{1,5}|true|\["[a-z{}-]{0,9}"\]|\{"allow": \["[A-Za-z*()]{0,8}"\]\}|\{"version": 1\})"#,
     ) {
         let _outcome = parse("x", &bytes);

@@ -129,6 +129,10 @@ impl Relay<'_> {
 
     /// Nobody asks the agent anything more.
     pub(super) fn finish(&mut self) -> Result<(), Fault> {
+        if self.leaving().is_some() {
+            // It goes already.
+            return Ok(());
+        }
         if self.idles() {
             if let Some(driven) = self.driven() {
                 driven.idle = false;
