@@ -239,9 +239,10 @@ fn rules_about_tools_answer_the_agent_before_a_person_is_asked() {
         asks("again", "Bash", &json!({ "command": "cargo test -q; rm -rf x" })),
         DONE.to_owned(),
     ];
+    std::fs::write(daemon.root.join("ws/agent.sh"), script.concat()).unwrap();
     let document = json!({
         "version": 1, "name": "script", "agent": "script", "driver": "claude", "command": ["true"],
-        "driven": ["sh", "-c", script.concat()],
+        "driven": ["sh", "agent.sh"],
         "tools": { "allow": ["Bash(cargo test *)"], "deny": ["WebFetch"] },
     });
     let put = daemon.own(

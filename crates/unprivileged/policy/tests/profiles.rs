@@ -200,7 +200,19 @@ fn a_model_that_the_profile_does_not_list_is_refused() {
     let profile = read(text);
     assert!(profile.with_model("o").is_err());
     let (argv, _) = profile.with_model("n").unwrap().argv(Some("x")).unwrap();
-    assert_eq!(argv.as_slice(), ["codex", "exec", "--model", "n", "--", "-"]);
+    assert_eq!(
+        argv.as_slice(),
+        [
+            "codex",
+            "exec",
+            "--model",
+            "n",
+            "--sandbox",
+            "danger-full-access",
+            "--",
+            "-"
+        ]
+    );
     assert!(builtin("default").unwrap().with_model("m").is_err());
 }
 
