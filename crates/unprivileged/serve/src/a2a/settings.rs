@@ -5,7 +5,7 @@ use crate::webhook::Address;
 use serde::Deserialize;
 
 /// The section `a2a` of the settings.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Settings {
     /// The profile of a worker where a message names none.
