@@ -119,7 +119,7 @@ impl<'a> Pool<'a> {
 
     /// Waits until those who were used are made up for.
     pub(super) fn settle(&self) {
-        std::thread::sleep(REFILLED);
+        std::thread::park_timeout(REFILLED);
     }
 
     /// One launch, from the first word to the daemon to the end of everything, in milliseconds.
