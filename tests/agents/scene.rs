@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long anything that a real agent does may take on a loaded machine.
-pub(crate) const PATIENCE: Limit = Limit(Duration::from_secs(120));
+pub(crate) const PATIENCE: Limit = Limit(Duration::from_secs(240));
 
 /// Who starts the agent: both ways of making a sandbox are used, each by half of the tests.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,8 @@ mod http;
 mod wire;
 
 use crate::agent::Agent;
-use crate::support::{Limit, eventually};
+use crate::scene::PATIENCE;
+use crate::support::eventually;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -23,7 +24,7 @@ pub(crate) const KEY: &str = "sk-lab-2c7d19e4b8f05a63d1c94e7b20f86a5d";
 /// Requests that it answers: a test that needs more runs in circles.
 const MOST: usize = 300;
 /// How long an answer is held back at most.
-const HELD: Duration = Duration::from_secs(180);
+const HELD: Duration = Duration::from_secs(300);
 
 /// One answer of the model.
 #[derive(Clone, Debug, Default)]
@@ -183,9 +184,7 @@ impl Model {
     /// Waits until the conversation has this many requests.
     #[track_caller]
     pub(crate) fn asked(&self, turns: usize) {
-        let reached = eventually(Limit(Duration::from_secs(90)), || {
-            self.shared.seen().turns >= turns
-        });
+        let reached = eventually(PATIENCE, || self.shared.seen().turns >= turns);
         let paths: Vec<String> = self.requests().into_iter().map(|request| request.path).collect();
         assert!(reached, "the model was not asked {turns} times: {paths:?}");
     }
