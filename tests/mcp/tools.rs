@@ -182,7 +182,8 @@ fn every_tool_does_its_one_operation_and_answers_in_the_form_it_announced() {
             "{said}"
         );
     }
-    all.call("interrupt_worker", json!({ "worker": "first" }));
+    asked(&daemon, "third");
+    all.call("interrupt_worker", json!({ "worker": "third" }));
     let second = asked(&daemon, "second");
     let no = json!({ "approval": second["id"], "hash": second["hash"], "message": "not today" });
     assert_eq!(all.call("deny", no)["state"], "denied");
