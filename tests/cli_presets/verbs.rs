@@ -134,7 +134,7 @@ fn settings_of_other_tools_are_imported_with_a_report_of_every_rule() {
             .exits(0);
         follows_schema(&said.out);
         assert!(!said.json()["report"].as_array().unwrap().is_empty(), "{said:?}");
-        let file = place.workspace().join(format!("{tool}.json"));
+        let file = place.workspace().join(format!("from-{tool}.json"));
         let file = file.to_str().unwrap();
         let written = place
             .bastle(["policy", "import", "--from", tool, ".", "--output", file])
@@ -154,7 +154,7 @@ fn settings_of_other_tools_are_imported_with_a_report_of_every_rule() {
             "a file that is there is not replaced"
         );
     }
-    let claude = place.workspace().join("claude.json");
+    let claude = place.workspace().join("from-claude.json");
     let asked = |question: [&str; 2]| {
         let mut words = vec![
             "can-i",
