@@ -5,7 +5,7 @@
 use super::AgentUse;
 use crate::place::Place;
 use bastle_policy::GivenFile;
-use bastle_policy::agent::{Agent, CopiedFile, filtered};
+use bastle_policy::agent::{Agent, CopiedFile, Filtered, filtered};
 use bastle_workspace::beneath::Dir;
 use bastle_workspace::path::TreePath;
 use std::io::{ErrorKind, Read};
@@ -25,7 +25,7 @@ pub(super) fn look(place: &Place, agent: &Agent, found: &mut AgentUse) {
         for (from, to) in names(&home, rule, found) {
             let total: usize = found.files.iter().map(|file| file.bytes.len()).sum();
             match copy(&home, rule, &from) {
-                Ok(Some((bytes, left_out))) if total + bytes.len() <= MOST_BYTES => {
+                Ok(Some(Filtered { bytes, left_out })) if total + bytes.len() <= MOST_BYTES => {
                     copied.push(if left_out.is_empty() {
                         format!("~/{from}")
                     } else {
@@ -96,7 +96,7 @@ fn is_plain(name: &str) -> bool {
 }
 
 /// One file: its bytes and the keys that were left out; `None` where there is none.
-fn copy(home: &Dir, rule: &CopiedFile, from: &str) -> Result<Option<(Vec<u8>, Vec<String>)>, String> {
+fn copy(home: &Dir, rule: &CopiedFile, from: &str) -> Result<Option<Filtered>, String> {
     let path = TreePath::new(from.as_bytes()).map_err(|error| error.to_string())?;
     let parent = match path.parent() {
         Some(parent) => home.beneath(Some(&parent)),
@@ -123,6 +123,5 @@ fn copy(home: &Dir, rule: &CopiedFile, from: &str) -> Result<Option<(Vec<u8>, Ve
         return Err(format!("it is larger than {} bytes", rule.most));
     }
     let name = from.rsplit('/').next().unwrap_or(from);
-    let copy = filtered(rule, name, &bytes)?;
-    Ok(Some((copy.bytes, copy.left_out)))
+    filtered(rule, name, &bytes).map(Some)
 }
