@@ -330,11 +330,7 @@ pub(super) fn amounts_of(spec: &LaunchSpec) -> Result<Amounts, Fault> {
         .map_err(unreadable)?
         .budget;
     let number = |at: &Option<bastle_policy::At<u64>>| at.as_ref().map(|at| at.value);
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a number of dollars that was checked to be finite and not negative; the cast saturates"
-    )]
+    // A number of dollars that was checked to be finite and not negative; the cast saturates.
     let usd = budget.usd.as_ref().map(|at| (at.value * 1_000_000.0) as u64);
     let named = [
         ("turns", number(&budget.turns)),
