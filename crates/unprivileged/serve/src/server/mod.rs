@@ -102,13 +102,7 @@ async fn run(
         &serves,
         (fleet, sees, closing.clone()),
     ));
-    let (sealed, seals) = match tls {
-        Some(tls) => {
-            let (sealed, seals) = watch::channel(tls);
-            (Some(sealed), Some(seals))
-        }
-        None => (None, None),
-    };
+    let (sealed, seals) = tls.map(watch::channel).unzip();
     let network = Serving {
         router: routes::router(app.clone())?,
         crowd: Crowd::new(MOST_NETWORK),
