@@ -455,8 +455,8 @@ fn every_budget_of_a_parent_is_charged_with_what_it_and_all_below_it_use() {
     for (key, kind, scale) in [
         ("tokens", "tokens", 1),
         ("requests", "requests", 1),
-        ("bytesOut", "bytes-out", 1),
-        ("bytesIn", "bytes-in", 1),
+        ("bytesOut", "bytes-out", 1024),
+        ("bytesIn", "bytes-in", 1024),
         ("connections", "connections", 1),
         ("usd", "cost", 1_000_000),
     ] {
@@ -467,7 +467,13 @@ fn every_budget_of_a_parent_is_charged_with_what_it_and_all_below_it_use() {
             let mut request = stage.request(1);
             request.runs[0].token = true;
             request.runs[0].max_turns = Some(turns);
-            request.runs[0].policy = amount.map(|amount| json!({"budget": {key: amount}}));
+            request.runs[0].policy = amount.map(|amount| {
+                let amount = match scale {
+                    1024 => json!(format!("{amount}KiB")),
+                    _ => json!(amount),
+                };
+                json!({"budget": {key: amount}})
+            });
             fleet.spawn(caller, request).map(|report| {
                 let name = names(&report)[0].clone();
                 until(&fleet, "it runs", |fleet| {
