@@ -179,7 +179,7 @@ fn start(args: &AcpArgs, chosen: &Chosen, cwd: &str) -> Result<Opened, Vec<Fault
     };
     let spec = spec(args, chosen, &place, policy, &notes).map_err(one)?;
     let dir = RunDir::create(&place.state, &spec, now_ms()).map_err(one)?;
-    let file = match keeper::start(&place.state, &dir, PATIENCE) {
+    let file = match keeper::start(&place.state, &dir, None, PATIENCE) {
         Ok(file) => file,
         Err(fault) => {
             // Nobody was promised it yet.
