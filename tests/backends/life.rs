@@ -3,7 +3,6 @@ use crate::subject::{all, building, codes, command, fresh, sh};
 use crate::support::{Limit, eventually};
 use bastle_contract::{BackendKind, Code, RunId};
 use bastle_control::backend::Operation;
-use std::time::Duration;
 
 #[test]
 fn a_backend_without_a_fence_says_so_and_builds_nothing() {
@@ -35,7 +34,10 @@ fn a_sandbox_is_found_while_it_is_there_and_no_name_is_given_twice() {
     for subject in building() {
         let sandbox = subject.lives();
         let id = sandbox.id().clone();
-        assert_eq!(subject.backend.list().expect("can be told"), [id.clone()]);
+        assert_eq!(
+            subject.backend.list().expect("can be told"),
+            std::slice::from_ref(&id)
+        );
         assert_eq!(subject.backend.health().alive, 1, "{}", subject.shown());
         let taken = subject.request(id.as_str(), "touch second\n");
         assert!(subject.backend.create(&taken).is_err(), "the name is taken");
@@ -45,7 +47,10 @@ fn a_sandbox_is_found_while_it_is_there_and_no_name_is_given_twice() {
         nowhere["workspace"] = "/nowhere/at/all".into();
         let nowhere = serde_json::from_value(nowhere).expect("is a request");
         assert!(subject.backend.create(&nowhere).is_err());
-        assert_eq!(subject.backend.list().expect("can be told"), [id.clone()]);
+        assert_eq!(
+            subject.backend.list().expect("can be told"),
+            std::slice::from_ref(&id)
+        );
         let found = subject.backend.get(&id).expect("is there");
         assert!(found.is_alive().expect("can be told"));
         let told = found.capabilities().expect("can be told");
@@ -80,8 +85,9 @@ fn a_sandbox_that_stands_still_does_nothing_and_one_that_is_over_cannot_be_moved
         assert_eq!(codes(&refused), [Code::ExecBusy]);
         assert!(sandbox.is_alive().expect("can be told"));
         let before = ticks();
-        // Nothing to wait for: that nothing comes can only be seen after a while.
-        std::thread::sleep(Duration::from_millis(300));
+        // That nothing comes can only be seen after a while: the whole life of another one is many ticks long.
+        let over = subject.runs("exit 7\n");
+        assert!(eventually(Limit::HANG, || !over.is_alive().expect("can be told")));
         assert_eq!(ticks(), before, "{}", subject.shown());
         let standing = sandbox.resume().expect("lives");
         assert_eq!(standing.state, bastle_contract::runs::RunState::Running);
@@ -90,8 +96,6 @@ fn a_sandbox_that_stands_still_does_nothing_and_one_that_is_over_cannot_be_moved
             "{}",
             subject.shown()
         );
-        let over = subject.runs("exit 7\n");
-        assert!(eventually(Limit::HANG, || !over.is_alive().expect("can be told")));
         assert!(over.suspend().is_err() && over.resume().is_err());
         assert!(over.exec(&command(&["true"])).is_err());
     }

@@ -77,11 +77,9 @@ impl Checked {
     }
 }
 
-#[test]
-fn every_tool_does_its_one_operation_and_answers_in_the_form_it_announced() {
-    let daemon = Daemon::start(&[]);
-    keep(&daemon, ASKS);
-    let mut pipes = Pipes::open(&daemon);
+/// The pipes, with the form of every answer; every tool has hints and a form of what it takes.
+fn checked(daemon: &Daemon) -> Checked {
+    let mut pipes = Pipes::open(daemon);
     let listed = pipes.ask("tools/list", json!({}));
     let tools = listed["result"]["tools"].as_array().unwrap().clone();
     let forms = tools
@@ -105,13 +103,16 @@ fn every_tool_does_its_one_operation_and_answers_in_the_form_it_announced() {
         }
         jsonschema::validator_for(&tool["inputSchema"]).unwrap();
     }
-    let mut all = Checked {
+    Checked {
         pipes,
         forms,
         used: BTreeMap::new(),
-    };
-    let ws = daemon.workspace();
+    }
+}
 
+/// What one worker made is seen, read and taken.
+fn makes(all: &mut Checked, daemon: &Daemon) {
+    let ws = daemon.workspace();
     let script = "echo working; echo new > made.txt; mkdir d; echo deep > d/e";
     let wish = json!({ "workspace": ws, "mode": "copy", "name": "maker", "argv": ["sh", "-c", script], "key": "k1" });
     assert_eq!(all.call("spawn_worker", wish.clone())["worker"], "maker");
@@ -151,7 +152,11 @@ fn every_tool_does_its_one_operation_and_answers_in_the_form_it_announced() {
         std::fs::read_to_string(daemon.root.join("ws/made.txt")).unwrap(),
         "new\n"
     );
+}
 
+/// Several at once, ended and waited for.
+fn batches(all: &mut Checked, daemon: &Daemon) {
+    let ws = daemon.workspace();
     let sleeper =
         |name: &str| json!({ "workspace": ws, "mode": "copy", "name": name, "argv": ["sleep", "600"] });
     let batch = json!({ "runs": [sleeper("s-one"), sleeper("s-two")] });
@@ -167,8 +172,12 @@ fn every_tool_does_its_one_operation_and_answers_in_the_form_it_announced() {
         json!({ "workers": ["s-one", "s-two"], "until": "all", "timeout_s": 60 }),
     );
     assert_eq!(over["why"], "ended", "{over}");
+}
 
-    let question = asked(&daemon, "first");
+/// Questions, words to agents, and what the policy would say.
+fn talks(all: &mut Checked, daemon: &Daemon) {
+    let ws = daemon.workspace();
+    let question = asked(daemon, "first");
     let listed = all.call("list_approvals", json!({ "state": "open" }));
     assert_eq!(listed["items"][0]["hash"], question["hash"]);
     let waited = all.call("wait", json!({ "workers": ["first"], "timeout_s": 60 }));
@@ -182,9 +191,9 @@ fn every_tool_does_its_one_operation_and_answers_in_the_form_it_announced() {
             "{said}"
         );
     }
-    asked(&daemon, "third");
+    asked(daemon, "third");
     all.call("interrupt_worker", json!({ "worker": "third" }));
-    let second = asked(&daemon, "second");
+    let second = asked(daemon, "second");
     let no = json!({ "approval": second["id"], "hash": second["hash"], "message": "not today" });
     assert_eq!(all.call("deny", no)["state"], "denied");
     let may = all.call(
@@ -192,7 +201,16 @@ fn every_tool_does_its_one_operation_and_answers_in_the_form_it_announced() {
         json!({ "kind": "read", "target": "/etc/shadow", "workspace": ws }),
     );
     assert_eq!(may["outcome"], "deny", "{may}");
+}
 
+#[test]
+fn every_tool_does_its_one_operation_and_answers_in_the_form_it_announced() {
+    let daemon = Daemon::start(&[]);
+    keep(&daemon, ASKS);
+    let mut all = checked(&daemon);
+    makes(&mut all, &daemon);
+    batches(&mut all, &daemon);
+    talks(&mut all, &daemon);
     let never: Vec<&String> = all
         .forms
         .keys()

@@ -273,10 +273,7 @@ fn fill_event(event: &AuditEvent, run: &RunId, body: &mut Map<String, Value>) {
         AuditEvent::Refused(fault) => fill_refusal(fault, body),
         AuditEvent::Net(decision) => net::fill(decision, run, body),
         AuditEvent::NetClosed(closed) => net::fill_closed(closed, body),
-        AuditEvent::NetAnswered { id, allow, by, .. } => {
-            let word = if *allow { "allowed" } else { "denied" };
-            net::fill_api("net.answer", format!("{word} {id} (by {by})"), body)
-        }
+        AuditEvent::NetAnswered { id, allow, by, .. } => fill_answer("net.answer", id, (*allow, by), body),
         AuditEvent::ToolAnswered {
             id,
             used,
@@ -284,9 +281,8 @@ fn fill_event(event: &AuditEvent, run: &RunId, body: &mut Map<String, Value>) {
             by,
             rule,
         } => {
-            let word = if *allow { "allowed" } else { "denied" };
-            let rule = rule.as_deref().unwrap_or(by);
-            net::fill_api("tool.answer", format!("{word} {id} {used} (by {rule})"), body)
+            let by = rule.as_deref().unwrap_or(by);
+            fill_answer("tool.answer", &format!("{id} {used}"), (*allow, by), body)
         }
         AuditEvent::NetChanged { change, cut, .. } => {
             let text = format!("network rules replaced: {change}; {cut} connections cut");
@@ -306,10 +302,7 @@ fn fill_event(event: &AuditEvent, run: &RunId, body: &mut Map<String, Value>) {
             cache,
             merged,
             refused,
-        } => {
-            let text = format!("{merged} files merged into cache {cache}, {refused} left out");
-            net::fill_api("cache.merge", text, body)
-        }
+        } => fill_merge(cache, [*merged, *refused], body),
         AuditEvent::WorkspaceMade {
             mode,
             source,
@@ -332,14 +325,26 @@ fn fill_event(event: &AuditEvent, run: &RunId, body: &mut Map<String, Value>) {
             refused,
             ..
         } => net::fill_api("broker", broker(*op, name, *bytes, refused.as_deref()), body),
-        AuditEvent::HostChanged { run, by, at, .. } => {
-            net::fill_api(by, format!("{by} of {run}: {at}"), body)
-        }
+        AuditEvent::HostChanged { run, by, at, .. } => fill_changed(run, by, at, body),
         AuditEvent::ExecRequested { id, by, argv, .. } => fill_wish(*id, by, argv.program(), body),
         AuditEvent::ExecEnded { id, exit, reason } => fill_over(*id, *exit, reason.as_deref(), body),
         AuditEvent::Note { topic, text } => format!("{topic}: {text}"),
     };
     body.insert("message".into(), objects::text(&message).into());
+}
+
+fn fill_answer(api: &str, what: &str, (allow, by): (bool, &str), body: &mut Map<String, Value>) -> String {
+    let word = if allow { "allowed" } else { "denied" };
+    net::fill_api(api, format!("{word} {what} (by {by})"), body)
+}
+
+fn fill_changed(run: &RunId, by: &str, at: &impl std::fmt::Display, body: &mut Map<String, Value>) -> String {
+    net::fill_api(by, format!("{by} of {run}: {at}"), body)
+}
+
+fn fill_merge(cache: &str, [merged, refused]: [u64; 2], body: &mut Map<String, Value>) -> String {
+    let text = format!("{merged} files merged into cache {cache}, {refused} left out");
+    net::fill_api("cache.merge", text, body)
 }
 
 fn fill_wish(id: u32, by: &str, program: &str, body: &mut Map<String, Value>) -> String {

@@ -71,8 +71,8 @@ pub use netrule::{NetRule, NetTarget};
 pub use pathrule::{Anchor, PathRule};
 pub use permit::{Permit, permit};
 pub use plan::{
-    EgressMaterial, FsFacts, GivenFile, HOME, LentCache, LentPlace, Needs, PROGRAMS, PathFact, PathKind, PlanLine,
-    Planned, Rendered, TreeNeed, hidden_below, needs, plan, render_dry_run, writes_below,
+    EgressMaterial, FsFacts, GivenFile, HOME, LentCache, LentPlace, Needs, PROGRAMS, PathFact, PathKind,
+    PlanLine, Planned, Rendered, TreeNeed, hidden_below, needs, plan, render_dry_run, writes_below,
 };
 pub use preamble::{MAX_PREAMBLE, PreambleFacts, preamble, prompt_with};
 pub use presets::{

@@ -6,8 +6,8 @@ use LayerKind::{Flags, Managed, Project, User};
 use Outcome::{Allow, Ask, Deny};
 use bastle_contract::{Code, LimitKind};
 use bastle_policy::{
-    Expansion, ExpansionSummary, LayerKind, MergeOptions, Mode, Outcome, Permit, decide, explain, floor,
-    merge, names, permit, preset, selftest,
+    ExpansionSummary, LayerKind, MergeOptions, Mode, Outcome, Permit, decide, explain, floor, merge, names,
+    permit, preset, selftest,
 };
 use common::{answer, ask, expanded, merged, path, surroundings, with_default};
 

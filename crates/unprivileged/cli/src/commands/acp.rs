@@ -6,7 +6,7 @@ use bastle_contract::runs::{Attended, DRIVERS, LaunchSpec, RawSpec, RunState, Ta
 use bastle_contract::{AbsPath, Argv, EnvName, Fault};
 use bastle_control::acp::{self, Opened};
 use bastle_control::runs::RunDir;
-use bastle_control::{Place, Sources, keeper, load, new_run_id};
+use bastle_control::{Place, Sources, keeper, load, new_run_id, presets};
 use bastle_policy::profile::{How, builtin, builtins, parse};
 use bastle_policy::{PreambleFacts, Profile};
 use serde_json::{Value, json};
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &AcpArgs, cx: &Context) -> Ended {
 }
 
 fn chosen(args: &AcpArgs) -> Result<Chosen, Failed> {
-    let first = args.command.first().map(|word| Path::new(word));
+    let first = args.command.first().map(Path::new);
     let own = first.and_then(Path::file_name).and_then(|name| name.to_str());
     let profile = match (&args.profile, own) {
         (Some(name), _) if name.contains('/') || name.ends_with(".json") => Some(from_file(Path::new(name))?),
@@ -156,8 +156,11 @@ fn start(args: &AcpArgs, chosen: &Chosen, cwd: &str) -> Result<Opened, Vec<Fault
     let one = |fault| vec![fault];
     let place = Place::find(Some(Path::new(cwd))).map_err(one)?;
     let policy = document(args, chosen)?;
+    let asked = args.preset.clone().or_else(|| preset(chosen));
+    let preset = presets::choose(&place, asked.as_deref(), chosen.argv.as_slice())?.preset;
     let sources = Sources {
-        preset: args.preset.clone().or_else(|| preset(chosen)),
+        preset: preset.clone(),
+        argv: chosen.argv.as_slice().to_vec(),
         files: chosen
             .files
             .iter()
@@ -177,7 +180,7 @@ fn start(args: &AcpArgs, chosen: &Chosen, cwd: &str) -> Result<Opened, Vec<Fault
         Some(profile) => profile.notes(How::Driven),
         None => Vec::new(),
     };
-    let spec = spec(args, chosen, &place, policy, &notes).map_err(one)?;
+    let spec = spec(args, chosen, &place, (preset, policy), &notes).map_err(one)?;
     let dir = RunDir::create(&place.state, &spec, now_ms()).map_err(one)?;
     let file = match keeper::start(&place.state, &dir, None, PATIENCE) {
         Ok(file) => file,
@@ -240,7 +243,7 @@ fn spec(
     args: &AcpArgs,
     chosen: &Chosen,
     place: &Place,
-    policy: Value,
+    (preset, policy): (Option<String>, Value),
     notes: &[String],
 ) -> Result<LaunchSpec, Fault> {
     let raw = RawSpec {
@@ -251,7 +254,7 @@ fn spec(
         mode: args.workspace.clone(),
         branch: None,
         from: None,
-        preset: args.preset.clone().or_else(|| preset(chosen)),
+        preset,
         policy_files: chosen.files.clone(),
         policy: Some(policy),
         net: args.net.clone(),
@@ -270,6 +273,7 @@ fn spec(
         tags: Tags::default(),
         batch: None,
         parent: None,
+        trace: None,
         attended: Attended::Elsewhere,
     };
     LaunchSpec::new(raw).map_err(|error| usage("the agent cannot be started", error.to_string()))

@@ -84,7 +84,10 @@ fn a_name_that_is_there_is_never_replaced_nor_removed() {
     assert_eq!(fates.len(), 1, "{fates:?}");
     assert_eq!(lab.seen("three", CRATE).as_deref(), Some("honest"));
     // A layer that was not reduced, because bastle was killed, comes to the same.
-    let (layer, _) = lab.place().lend(&run_id("killed"), lab.project.path(), Way::Copy).unwrap();
+    let (layer, _) = lab
+        .place()
+        .lend(&run_id("killed"), lab.project.path(), Way::Copy)
+        .unwrap();
     write(&lab.place().tree(&run_id("killed")), CRATE, "poison");
     drop(layer);
     assert_eq!(lab.merge("killed", MergeWish::Everything)[CRATE], Fate::Exists);

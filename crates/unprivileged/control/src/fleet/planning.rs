@@ -233,13 +233,16 @@ impl<'p> Planner<'p> {
     }
 }
 
+/// Variables of an agent, in order.
+type Variables = Vec<(EnvName, String)>;
+
 /// The trace that a run belongs to, and its variables with its own place in that trace: what the request says, else what
 /// its own variables say, else that of its parent, else a new one.
 fn traced(
     sent: Option<TraceParent>,
     mut env: BTreeMap<EnvName, String>,
     parent: Option<&LaunchSpec>,
-) -> Result<(Option<TraceParent>, Vec<(EnvName, String)>), Fault> {
+) -> Result<(Option<TraceParent>, Variables), Fault> {
     let variable = EnvName::try_from(TRACE_VARIABLE.to_owned())
         .map_err(|error| bad("the variable of a trace", error.to_string()))?;
     let above = parent.and_then(|parent| {
@@ -249,9 +252,7 @@ fn traced(
             .map(|(_, value)| value)
     });
     let told = |text: Option<&String>| text.and_then(|text| TraceParent::parse(text).ok());
-    let sent = sent
-        .or_else(|| told(env.get(&variable)))
-        .or_else(|| told(above));
+    let sent = sent.or_else(|| told(env.get(&variable))).or_else(|| told(above));
     let mut random = [0; 24];
     getrandom::fill(&mut random)
         .map_err(|error| Fault::new(Code::StateDir, "no random numbers", error.to_string()))?;

@@ -188,7 +188,7 @@ impl Relay<'_> {
 
     /// Not every agent takes the end of its input for the end: after a while it is ended, and its work counts.
     pub(super) fn see_off(&mut self) {
-        if self.ended || !self.leaving().is_some_and(|until| Instant::now() >= until) {
+        if self.ended || self.leaving().is_none_or(|until| Instant::now() < until) {
             return;
         }
         if let Some(driven) = self.driven() {

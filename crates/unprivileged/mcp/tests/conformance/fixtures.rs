@@ -210,6 +210,14 @@ fn asking(name: &str, arguments: &Map<String, Value>, call: &Call<()>) -> Option
             once(call, "answer", elicit("Please choose", enums(), &[]), completed)
         }
         "test_streaming_elicitation" => once(call, "answer", user(), completed),
+        _ => return required(name, call),
+    })
+}
+
+/// Tools that give their question as their result.
+fn required(name: &str, call: &Call<()>) -> Option<Outcome> {
+    let user = || elicit("What is your name?", name_form(), &["name"]);
+    Some(match name {
         "test_input_required_result_elicitation" => match call.inputs.get("user_name") {
             Some(answer) if answer["action"] == "accept" && answer["content"]["name"].is_string() => {
                 said(format!(
