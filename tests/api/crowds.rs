@@ -104,26 +104,27 @@ fn a_second_daemon_and_an_address_in_the_open_are_refused() {
     use crate::support::{bastle, run};
     use std::process::Command;
     let daemon = Daemon::start(&[]);
-    let second = |words: &[&str]| {
+    let second = |state: &str, words: &[&str]| {
         let mut command = Command::new(bastle());
         command
             .env_clear()
             .env("PATH", "/usr/bin:/bin")
             .env("HOME", daemon.root.join("home"))
-            .env("XDG_STATE_HOME", daemon.root.join("state"))
+            .env("XDG_STATE_HOME", daemon.root.join(state))
             .arg("serve")
             .args(words);
         run(&mut command, b"", Limit::HANG)
     };
     let socket = daemon.root.join("run/second.sock");
     let socket = socket.to_str().unwrap();
-    let taken = second(&["--no-listen", "--socket", daemon.socket.to_str().unwrap()]);
+    let theirs = ["--no-listen", "--socket", daemon.socket.to_str().unwrap()];
+    let taken = second("other", &theirs);
     assert_eq!(taken.code, 1, "{}", taken.stderr);
     assert!(taken.stderr.contains("BST-API-016"), "{}", taken.stderr);
-    let state = second(&["--no-listen", "--socket", socket]);
+    let state = second("state", &["--no-listen", "--socket", socket]);
     assert_eq!(state.code, 1, "{}", state.stderr);
     assert!(state.stderr.contains("BST-STA-002"), "{}", state.stderr);
-    let open = second(&["--listen", "0.0.0.0:0", "--socket", socket]);
+    let open = second("other", &["--listen", "0.0.0.0:0", "--socket", socket]);
     assert_eq!(open.code, 1, "{}", open.stderr);
     assert!(open.stderr.contains("--insecure-plain-http"), "{}", open.stderr);
     assert_eq!(daemon.own("GET", "/api/v1/health", None).status, 200);

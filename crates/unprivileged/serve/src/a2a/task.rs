@@ -144,7 +144,10 @@ pub(crate) async fn settle(app: &App, name: &RunId) {
             .ask(move |fleet| {
                 let run = fleet.run(&name)?;
                 let written = run.file.as_ref().is_none_or(|file| file.state.is_final());
-                Ok::<_, Refusal>(run.state.is_final() && run.ended_ms.is_none() && !written)
+                // One that was never kept says why it ended; of others that is known when the file says it.
+                let told = run.code.is_some() || run.reason.is_some() || run.fault.is_some();
+                let known = run.ended_ms.is_some() && told;
+                Ok::<_, Refusal>(run.state.is_final() && !known && !written)
             })
             .await;
         if !open.unwrap_or(false) {
