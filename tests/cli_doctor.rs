@@ -89,7 +89,7 @@ fn a_host_without_a_fence_fails_and_says_why() {
 }
 
 #[test]
-fn an_agent_on_the_path_is_found_with_the_grant_it_needs() {
+fn an_agent_on_the_path_is_found_with_the_preset_that_shows_it_inside() {
     for_each_identity(|lab| {
         let agent = lab.plant(&lab.outside().join("bin/claude"), "#!/bin/sh\n");
         std::os::unix::fs::chown(&agent, None, None).expect("own file");
@@ -99,13 +99,11 @@ fn an_agent_on_the_path_is_found_with_the_grant_it_needs() {
         let found: Value = serde_json::from_str(&doctor(lab, &["--json"], &[("PATH", &path)]).stdout)
             .expect("one JSON object");
         let agent_check = check(&found, "agent");
-        let fix = agent_check["fix"][0].as_str().expect("a command");
+        let fact = agent_check["fact"].as_str().expect("a fact");
+        let shown = format!("claude {} (preset claude@", agent.display());
         assert!(
-            fix.starts_with(&format!(
-                "bastle run --ro {}",
-                agent.parent().expect("has one").display()
-            )),
-            "{fix}"
+            agent_check["state"] == "ok" && fact.starts_with(&shown),
+            "{agent_check}"
         );
     });
 }
