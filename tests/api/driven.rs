@@ -286,10 +286,10 @@ fn rules_about_tools_answer_the_agent_before_a_person_is_asked() {
         line("again").contains(r#""behavior":"allow""#),
         "the same holds for the rest of the run: {told}"
     );
-    let events = daemon.own("GET", &format!("/api/v1/events?run={run}&kind=permit"), None);
+    let events = daemon.own("GET", &format!("/api/v1/runs/{run}/events"), None);
     let text = String::from_utf8_lossy(&events.body).into_owned();
     assert!(
-        text.contains("cargo test") && text.contains("WebFetch"),
+        text.contains("\"permit\"") && text.contains("cargo test") && text.contains("WebFetch"),
         "both are told: {text}"
     );
 }

@@ -16,6 +16,9 @@ use std::time::Instant;
 /// Peers at once: those who watch, those who are attached, and every further command has one.
 const MOST_PEERS: usize = 96;
 
+/// How often the directory is made anew.
+const MOST_TRIES: u32 = 64;
+
 /// The listening socket and its peers. Removed when dropped.
 pub(crate) struct Live {
     path: PathBuf,
@@ -46,12 +49,12 @@ impl Live {
             .help("set XDG_RUNTIME_DIR to a directory of your own")
         };
         let mut listener = bind(directory, run);
-        // A run that ended in this moment took the empty directory with it.
-        if listener
-            .as_ref()
-            .is_err_and(|error| error.kind() == ErrorKind::NotFound)
-        {
-            listener = bind(directory, run);
+        // A run that ended in this moment took the empty directory with it; among many that may happen more than once.
+        for _ in 0..MOST_TRIES {
+            match &listener {
+                Err(error) if error.kind() == ErrorKind::NotFound => listener = bind(directory, run),
+                Ok(_) | Err(_) => break,
+            }
         }
         let listener = listener.map_err(fault)?;
         Ok(Self {
