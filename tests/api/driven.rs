@@ -289,7 +289,7 @@ fn rules_about_tools_answer_the_agent_before_a_person_is_asked() {
     let events = daemon.own("GET", &format!("/api/v1/runs/{run}/events"), None);
     let text = String::from_utf8_lossy(&events.body).into_owned();
     assert!(
-        text.contains("\"permit\"") && text.contains("cargo test") && text.contains("WebFetch"),
+        text.contains("run.permit.v1") && text.contains("cargo test") && text.contains("WebFetch"),
         "both are told: {text}"
     );
 }
