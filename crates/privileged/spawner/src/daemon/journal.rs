@@ -115,7 +115,8 @@ impl Journal {
         self.synced = self.synced.saturating_add(1);
         let disk = crate::hooks::disk(self.synced).map_err(|error| cannot(&error));
         let synced = disk.and_then(|()| self.writer.sync().map_err(|error| fault(&error)));
-        self.broken = synced.is_err();
+        // Never the other way: a later success says nothing about what was lost before it.
+        self.broken |= synced.is_err();
         synced
     }
 
