@@ -18,6 +18,7 @@ fn words(pid: u32) -> Vec<String> {
     let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     bytes
         .split(|byte| *byte == 0)
+        .filter(|word| !word.is_empty())
         .map(|word| String::from_utf8_lossy(word).into_owned())
         .collect()
 }
@@ -37,6 +38,13 @@ pub(crate) fn began(pid: u32) -> Option<String> {
 
 fn parent(pid: u32) -> Option<u32> {
     stat(pid)?.get(1)?.parse().ok()
+}
+
+/// Whether a process was begun by another one, or by one of those that it began.
+pub(crate) fn descends(pid: u32, from: u32) -> bool {
+    std::iter::successors(parent(pid), |above| parent(*above))
+        .take(8)
+        .any(|above| above == from)
 }
 
 /// Adds everything that these began, and what those began that are known.
@@ -91,4 +99,18 @@ pub(crate) fn run_of(pid: u32, workers: &Path) -> Option<String> {
         at = parent(at)?;
     }
     None
+}
+
+/// What can be seen of a process, for whoever must find out why it is still there.
+pub(crate) fn described(pid: u32) -> String {
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    format!(
+        "{pid} of {:?}: {:?} {:?} state {:?} waits in {:?} {:?}",
+        parent(pid).map(|above| (above, words(above))),
+        read("comm").trim(),
+        words(pid),
+        stat(pid).and_then(|fields| fields.first().cloned()),
+        read("wchan"),
+        read("syscall").trim(),
+    )
 }

@@ -141,7 +141,14 @@ fn choose(db: &Connection, most: u32) -> Result<Vec<RunId>, Stop> {
 
 /// Makes the directory of a run and starts its keeper. The row says already that this may have happened.
 fn start(inner: &Arc<Inner>, name: &RunId, spec: &LaunchSpec) -> Result<(), Fault> {
-    make_directory(inner, name, spec)?;
+    match make_directory(inner, name, spec)? {
+        Directory::Waits => {}
+        Directory::Begun => {
+            // There is a keeper, or was: the follower finds out.
+            inner.order(Order::Follow(name.clone(), None));
+            return Ok(());
+        }
+    }
     super::hooks::point("directory-made");
     let child = keepers::start(inner, name).map_err(|error| {
         Fault::new(
@@ -156,10 +163,23 @@ fn start(inner: &Arc<Inner>, name: &RunId, spec: &LaunchSpec) -> Result<(), Faul
     Ok(())
 }
 
-fn make_directory(inner: &Inner, name: &RunId, spec: &LaunchSpec) -> Result<(), Fault> {
+/// What became of a run's directory.
+enum Directory {
+    /// It waits for a keeper.
+    Waits,
+    /// A keeper that an earlier daemon started took its lock after this one had looked.
+    Begun,
+}
+
+fn make_directory(inner: &Inner, name: &RunId, spec: &LaunchSpec) -> Result<Directory, Fault> {
     match RunDir::open(&inner.options.state, name) {
-        // Made before a crash: it is ours if it says the same and has not begun.
-        Ok(dir) if dir.spec()? == *spec && dir.file()?.state == RunState::Queued => return Ok(()),
+        // Made before a crash: it is ours if it says the same.
+        Ok(dir) if dir.spec()? == *spec => {
+            return Ok(match dir.file()?.state {
+                RunState::Queued => Directory::Waits,
+                _ => Directory::Begun,
+            });
+        }
         Ok(_) => {
             return Err(Fault::new(
                 Code::UsageArgument,
@@ -170,5 +190,5 @@ fn make_directory(inner: &Inner, name: &RunId, spec: &LaunchSpec) -> Result<(), 
         }
         Err(_) => adopt::clear_half_made(inner, name)?,
     }
-    RunDir::create(&inner.options.state, spec, now_ms()).map(|_| ())
+    RunDir::create(&inner.options.state, spec, now_ms()).map(|_| Directory::Waits)
 }

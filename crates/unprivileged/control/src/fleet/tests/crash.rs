@@ -256,3 +256,46 @@ fn a_run_that_was_started_beside_the_daemon_is_taken_in() {
     until(&fleet, "it has ended", |fleet| fleet.health().living == 0);
     fleet.close();
 }
+
+#[test]
+fn a_run_whose_keeper_came_late_is_followed_to_its_end_and_not_refused_as_another_one() {
+    let stage = Stage::new();
+    let fleet = stage.fleet();
+    fleet
+        .inner
+        .max_parallel
+        .store(0, std::sync::atomic::Ordering::Relaxed);
+    let asked = names(&fleet.spawn(&owner(), stage.request(1)).unwrap());
+    // What a daemon leaves that is killed right after it started a keeper: the next one finds the lock free, puts the
+    // run back into the queue, and only then the keeper begins.
+    let spec = fleet.inner.store.read(|db| rows::spec(db, &asked[0])).unwrap();
+    RunDir::create(&stage.state(), &spec, 7).unwrap();
+    let status = Command::new(stage.home.path().join("keeper"))
+        .args([
+            "__keep".as_ref(),
+            stage.state().as_os_str(),
+            asked[0].as_str().as_ref(),
+        ])
+        .stdout(Stdio::null())
+        .status();
+    assert!(status.unwrap().success());
+    fleet
+        .inner
+        .max_parallel
+        .store(4, std::sync::atomic::Ordering::Relaxed);
+    fleet.inner.wake_queue();
+    until(&fleet, "it is seen to its end", |fleet| {
+        state_of(fleet, &asked[0]).is_final() && fleet.health().living == 0
+    });
+    let record = fleet.run(&asked[0]).unwrap();
+    assert_eq!(record.state, RunState::Completed, "{:?}", record.fault);
+    let filter = EventFilter {
+        run: Some(asked[0].clone()),
+        ..EventFilter::default()
+    };
+    let events = fleet.events(0, &filter, 100).unwrap();
+    let own: Vec<u64> = events.iter().filter_map(|event| event.run_seq).collect();
+    assert_eq!(own, [1, 2, 3]);
+    assert_eq!(stage.begun().len(), 1, "it began twice");
+    fleet.close();
+}
