@@ -12,6 +12,8 @@ pub(crate) enum Agent {
     Codex,
     /// opencode.
     Opencode,
+    /// Gemini CLI.
+    Gemini,
 }
 
 /// What an agent's own permission layer is told.
@@ -44,12 +46,21 @@ pub(crate) fn installed() -> Result<PathBuf, String> {
 }
 
 impl Agent {
-    /// The name of its driver, and of its program.
+    /// The name of its program.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Claude => "claude",
             Self::Codex => "codex",
             Self::Opencode => "opencode",
+            Self::Gemini => "gemini",
+        }
+    }
+
+    /// The name of its driver.
+    pub(crate) fn driver(self) -> &'static str {
+        match self {
+            Self::Claude | Self::Codex | Self::Opencode => self.name(),
+            Self::Gemini => "acp",
         }
     }
 
@@ -58,6 +69,7 @@ impl Agent {
         match self {
             Self::Claude => "ANTHROPIC_API_KEY",
             Self::Codex | Self::Opencode => "LAB_KEY",
+            Self::Gemini => "GEMINI_API_KEY",
         }
     }
 
@@ -66,6 +78,7 @@ impl Agent {
         match self {
             Self::Claude => ("x-api-key", "x-api-key: {}"),
             Self::Codex | Self::Opencode => ("authorization", "Authorization: Bearer {}"),
+            Self::Gemini => ("x-goog-api-key", "x-goog-api-key: {}"),
         }
     }
 
@@ -99,6 +112,12 @@ impl Agent {
                 add(&["-c", &provider]);
             }
             Self::Opencode => add(&["acp", "--pure"]),
+            Self::Gemini => {
+                add(&["--experimental-acp", "--model", "gemini-2.5-flash"]);
+                if asks == Asks::Nothing {
+                    add(&["--approval-mode", "yolo"]);
+                }
+            }
         }
         words
     }
@@ -111,6 +130,7 @@ impl Agent {
                 ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1".to_owned()),
             ],
             Self::Codex => Vec::new(),
+            Self::Gemini => vec![("GOOGLE_GEMINI_BASE_URL", format!("https://{HOST}:{port}"))],
             Self::Opencode => {
                 let may = match asks {
                     Asks::Nothing => "allow",
@@ -152,6 +172,7 @@ impl Agent {
             // Two words on the wire: a namespace and a name in it.
             Self::Codex => format!("mcp__{server}/{tool}"),
             Self::Opencode => format!("{server}_{tool}"),
+            Self::Gemini => format!("mcp_{server}_{tool}"),
         }
     }
 
@@ -174,6 +195,13 @@ impl Agent {
                     "exec_command",
                     json!({ "cmd": format!("apply_patch <<'EOF'\n{patch}EOF\n") }),
                 )
+            }
+            (Self::Gemini, Call::Shell(command)) => (
+                "run_shell_command",
+                json!({ "command": command, "description": "a command" }),
+            ),
+            (Self::Gemini, Call::Write(path, text)) => {
+                ("write_file", json!({ "file_path": path, "content": text }))
             }
             (Self::Opencode, Call::Shell(command)) => {
                 ("bash", json!({ "command": command, "description": "a command" }))

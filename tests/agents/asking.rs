@@ -60,3 +60,9 @@ fn opencode_does_what_a_person_allows_and_not_what_a_person_refuses() {
     let test = "opencode_does_what_a_person_allows_and_not_what_a_person_refuses";
     asks(test, Agent::Opencode);
 }
+
+#[test]
+fn gemini_does_what_a_person_allows_and_not_what_a_person_refuses() {
+    let test = "gemini_does_what_a_person_allows_and_not_what_a_person_refuses";
+    asks(test, Agent::Gemini);
+}

@@ -117,7 +117,7 @@ impl Scene {
         command
             .env("LAB_REAL", KEY)
             .env("SSL_CERT_FILE", self.lab.tools().join("lab-ca.pem"))
-            .args(["run", "-d", "--name", &name, "--driver", self.agent.name()])
+            .args(["run", "-d", "--name", &name, "--driver", self.agent.driver()])
             .args(["--prompt", "make the test pass", "--ro"])
             .arg(&self.place)
             .arg("--policy")

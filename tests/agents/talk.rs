@@ -84,3 +84,32 @@ fn opencode_is_steered_interrupted_and_held_to_its_turns() {
     let test = "opencode_is_steered_interrupted_and_held_to_its_turns";
     is_talked_to(test, Agent::Opencode);
 }
+
+#[test]
+fn gemini_is_interrupted_and_goes_on_with_what_it_is_told_next() {
+    let test = "gemini_is_interrupted_and_goes_on_with_what_it_is_told_next";
+    let script = vec![Turn::runs("echo first").held(), Turn::says("As you say.")];
+    let Some(scene) = Scene::new(test, Who::Ordinary, Agent::Gemini, script) else {
+        return;
+    };
+    let working = scene.start(Asks::Nothing, &["-i"], &json!({}));
+    scene.model.asked(1);
+    // Its protocol has no way to reach it while it works, and that is said.
+    let steered = scene.verb(&["say", &working.kept.name, "rather say good morning"]);
+    assert_ne!(steered.code, 0, "{steered:?}");
+    assert!(
+        steered.stderr.contains("cannot be steered while it works"),
+        "{steered:?}"
+    );
+    let stopped = scene.verb(&["interrupt", &working.kept.name]);
+    assert_eq!(stopped.code, 0, "{stopped:?}");
+    assert_eq!(ended(&working, 1), "interrupted");
+    scene.model.release(1);
+    assert_eq!(say(&scene, &working, "say good morning"), "asked");
+    assert_eq!(ended(&working, 2), "done");
+    let turns = scene.model.turns();
+    assert_eq!(turns.len(), 2, "an interrupted agent asks nothing");
+    assert!(turns[1].body.to_string().contains("say good morning"));
+    let finished = scene.verb(&["stop", &working.kept.name]);
+    assert_eq!(finished.code, 0, "{finished:?}");
+}

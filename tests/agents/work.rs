@@ -70,3 +70,11 @@ fn opencode_works_inside_with_a_key_it_never_sees_and_the_project_stays_as_it_wa
         Agent::Opencode,
     );
 }
+
+#[test]
+fn gemini_works_inside_with_a_key_it_never_sees_and_the_project_stays_as_it_was() {
+    edits_and_tests(
+        "gemini_works_inside_with_a_key_it_never_sees_and_the_project_stays_as_it_was",
+        Agent::Gemini,
+    );
+}

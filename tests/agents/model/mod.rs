@@ -1,5 +1,5 @@
-//! A model that says what a test tells it to say, in the three ways models are spoken to: Anthropic's messages, OpenAI's
-//! responses and OpenAI's chat completions. It speaks TLS under a name of its own and remembers every request.
+//! A model that says what a test tells it to say, in the four ways models are spoken to: Anthropic's messages, OpenAI's
+//! responses, OpenAI's chat completions and Google's contents. It speaks TLS under a name of its own and remembers every request.
 //!
 //! What asks it comes from an agent behind egress: requests are bounded in size and number.
 mod http;

@@ -1,4 +1,4 @@
-//! How a turn looks on the wire, in each of the three manners, streamed or whole.
+//! How a turn looks on the wire, in each of the four manners, streamed or whole.
 use super::Request;
 use serde_json::{Value, json};
 
@@ -14,12 +14,19 @@ pub(super) enum Manner {
     Responses,
     /// OpenAI's chat completions.
     Chat,
+    /// Google's contents, in one piece or streamed: its path says which.
+    Contents {
+        /// Whether it is streamed.
+        streamed: bool,
+    },
 }
 
 /// What is no question to the model but may be asked: what models there are, how many tokens something has.
 pub(super) fn aside(path: &str) -> Option<(&'static str, Vec<u8>)> {
     let answer = if path.ends_with("/count_tokens") {
         json!({ "input_tokens": 10 })
+    } else if path.ends_with(":countTokens") {
+        json!({ "totalTokens": 10 })
     } else if path.ends_with("/models") {
         json!({ "object": "list", "data": [], "models": [] })
     } else if path == "/" {
@@ -41,7 +48,11 @@ pub(super) fn results(body: &Value) -> Vec<String> {
     let items = body["input"].as_array().into_iter().flatten();
     let outputs = items.filter(|item| item["type"] == "function_call_output");
     let told = blocks.chain(answers).map(|result| &result["content"]);
+    let contents = body["contents"].as_array().into_iter().flatten();
+    let parts = contents.filter_map(|content| content["parts"].as_array());
+    let responses = parts.flatten().filter_map(|part| part.get("functionResponse"));
     told.chain(outputs.map(|item| &item["output"]))
+        .chain(responses.map(|response| &response["response"]))
         .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
         .collect()
 }
@@ -62,6 +73,8 @@ impl Manner {
             ("/messages", Self::Messages),
             ("/responses", Self::Responses),
             ("/chat/completions", Self::Chat),
+            (":generateContent", Self::Contents { streamed: false }),
+            (":streamGenerateContent", Self::Contents { streamed: true }),
         ]
         .into_iter()
         .find(|(end, _)| request.path.ends_with(end))
@@ -76,11 +89,15 @@ impl Manner {
         calls: Vec<(String, Value)>,
         asked: &Value,
     ) -> (&'static str, Vec<u8>) {
-        let streamed = asked["stream"] == true;
+        let streamed = match self {
+            Self::Messages | Self::Responses | Self::Chat => asked["stream"] == true,
+            Self::Contents { streamed } => streamed,
+        };
         let (events, whole) = match self {
             Self::Messages => messages(number, words, &calls, &asked["model"]),
             Self::Responses => responses(number, words, &calls, &asked["model"]),
             Self::Chat => chat(number, words, &calls, &asked["model"]),
+            Self::Contents { .. } => contents(words, &calls),
         };
         match streamed {
             true => (EVENTS, events),
@@ -188,4 +205,18 @@ fn chat(number: usize, words: &str, calls: &[(String, Value)], model: &Value) ->
     let whole = json!({ "id": id, "object": "chat.completion", "created": 1, "model": model,
         "choices": [{ "index": 0, "message": message, "finish_reason": reason }], "usage": usage });
     (format!("{lines}data: [DONE]\n\n").into_bytes(), whole)
+}
+
+fn contents(words: &str, calls: &[(String, Value)]) -> (Vec<u8>, Value) {
+    let mut parts = Vec::new();
+    if !words.is_empty() {
+        parts.push(json!({ "text": words }));
+    }
+    for (name, input) in calls {
+        parts.push(json!({ "functionCall": { "name": name, "args": input } }));
+    }
+    let whole = json!({ "candidates": [{ "content": { "role": "model", "parts": parts }, "finishReason": "STOP", "index": 0 }],
+        "usageMetadata": { "promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15 },
+        "modelVersion": "lab-model" });
+    (format!("data: {whole}\n\n").into_bytes(), whole)
 }

@@ -21,6 +21,11 @@ const AGENTS: &[Agent] = &[
         program: "claude",
     },
     Agent {
+        package: "@google/gemini-cli",
+        version: "0.61.0",
+        program: "gemini",
+    },
+    Agent {
         package: "@openai/codex",
         version: "0.166.0",
         program: "codex",
