@@ -24,11 +24,20 @@ pub(crate) use events::now_ms;
 
 use bastle_contract::runs::{LaunchSpec, MAX_SPEC, RunFile, RunState};
 use bastle_contract::{Code, Fault, RunId, Usage};
+use rustix::event::Timespec;
 use rustix::fs::FlockOperation;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long a keeper that wrote how its run ended may take to let go of it.
+const LETTING_GO: Duration = Duration::from_secs(20);
+const MOMENT: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 5_000_000,
+};
 
 /// The directory of one run.
 #[derive(Clone, Debug)]
@@ -201,15 +210,27 @@ impl RunDir {
             .map_err(|error| cannot("read", &self.path.join("output"), &error))
     }
 
-    /// Removes the directory. Refused while it has a keeper.
+    /// Removes the directory. Refused while it has a keeper; one that wrote its last word is about to let go and is
+    /// waited for.
     pub fn remove(self) -> Result<(), Fault> {
-        let Some(_lock) = self.lock()? else {
-            return Err(Fault::new(
-                Code::UsageArgument,
-                format!("the run {} lives", self.name),
-                "its keeper is there",
-            )
-            .help(format!("bastle stop {}", self.name)));
+        let deadline = Instant::now() + LETTING_GO;
+        let _lock = loop {
+            if let Some(lock) = self.lock()? {
+                break lock;
+            }
+            let over = self.file().is_ok_and(|file| file.state.is_final());
+            if !over || Instant::now() >= deadline {
+                return Err(Fault::new(
+                    Code::UsageArgument,
+                    format!("the run {} lives", self.name),
+                    "its keeper is there",
+                )
+                .help(format!("bastle stop {}", self.name)));
+            }
+            // Nothing tells when another process lets a lock go.
+            match rustix::event::poll(&mut [], Some(&MOMENT)) {
+                Ok(_) | Err(_) => {}
+            }
         };
         std::fs::remove_dir_all(&self.path).map_err(|error| cannot("remove", &self.path, &error))
     }
@@ -255,6 +276,27 @@ mod tests {
         drop(first);
         dir.remove().unwrap();
         assert!(RunDir::all(state.path()).is_empty());
+    }
+
+    #[test]
+    fn a_run_that_has_ended_is_removed_once_its_keeper_lets_go() {
+        use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+        let state = tempfile::tempdir().unwrap();
+        let dir = RunDir::create(state.path(), &spec("a"), 1).unwrap();
+        let keeper = dir.lock().unwrap().unwrap();
+        let mut file = dir.file().unwrap();
+        file.state = RunState::Completed;
+        dir.put(&file).unwrap();
+        let told = inotify::init(CreateFlags::CLOEXEC).unwrap();
+        inotify::add_watch(&told, dir.path().join("lock"), WatchFlags::CLOSE_WRITE).unwrap();
+        let path = dir.path().to_path_buf();
+        let removing = std::thread::spawn(move || dir.remove());
+        // It has tried once, and was not let in.
+        let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
+        inotify::Reader::new(&told, &mut buffer).next().unwrap();
+        drop(keeper);
+        removing.join().unwrap().unwrap();
+        assert!(!path.exists());
     }
 
     #[test]
