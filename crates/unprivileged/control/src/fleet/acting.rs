@@ -52,7 +52,7 @@ pub(super) fn resolve(db: &Connection, text: &str) -> Result<RunId, Stop> {
     }
 }
 
-/// Every run that is meant and has not ended.
+/// Every run that is meant and has not ended. One that told its end is over, though its keeper may still be leaving.
 fn meant(db: &Connection, which: &Which) -> Result<Vec<RunId>, Stop> {
     let (condition, values): (&str, Vec<String>) = match which {
         Which::Name(text) => return Ok(vec![resolve(db, text)?]),
@@ -70,7 +70,15 @@ fn meant(db: &Connection, which: &Which) -> Result<Vec<RunId>, Stop> {
             ),
         },
     };
-    let sql = format!("SELECT name FROM runs WHERE phase <> 'ended' AND {condition} ORDER BY ord DESC");
+    let over: Vec<String> = RunState::ALL
+        .iter()
+        .filter(|state| state.is_final())
+        .map(|state| format!("'{}'", state.word()))
+        .collect();
+    let sql = format!(
+        "SELECT name FROM runs WHERE phase <> 'ended' AND state NOT IN ({}) AND {condition} ORDER BY ord DESC",
+        over.join(", ")
+    );
     let mut statement = db.prepare_cached(&sql)?;
     let mut rows = statement.query(params_from_iter(values))?;
     let mut found = Vec::new();
@@ -113,6 +121,8 @@ pub(super) fn stop(inner: &Inner, caller: &Caller, which: &Which, how: StopHow) 
     {
         return Err(fault.clone());
     }
+    // Of many, one that ended by itself meanwhile is like one that had ended before.
+    acted.retain(|one| one.fault.as_ref() != Some(&ended(&one.name)));
     Ok(acted)
 }
 

@@ -264,6 +264,39 @@ fn runs_that_wait_are_cancelled_by_name_label_batch_and_prefix_and_never_start()
 }
 
 #[test]
+fn of_many_one_that_told_its_end_is_not_stopped_again_while_its_keeper_leaves() {
+    let mut stage = Stage::new();
+    stage.shut();
+    let fleet = stage.fleet();
+    let made = fleet.spawn(&owner(), stage.request(2)).unwrap();
+    let (over, goes_on) = (names(&made)[0].clone(), names(&made)[1].clone());
+    until(&fleet, "both run", |fleet| {
+        names(&made)
+            .iter()
+            .all(|name| state_of(fleet, name) == RunState::Running)
+    });
+    // As it is between the last word of a keeper and its end.
+    let told = fleet.inner.store.write(|db| {
+        db.execute(
+            "UPDATE runs SET state = 'completed' WHERE name = ?1",
+            [over.as_str()],
+        )?;
+        Ok(())
+    });
+    told.unwrap();
+    let which = Which::Batch(made.batch.clone());
+    let stopped = fleet.stop(&owner(), &which, StopHow::Kill).unwrap();
+    let expected = Acted {
+        name: goes_on,
+        fault: None,
+    };
+    assert_eq!(stopped, [expected]);
+    stage.gate = None;
+    until(&fleet, "both end", |fleet| all_ended(fleet, &names(&made)));
+    fleet.close();
+}
+
+#[test]
 fn events_have_one_order_for_all_and_are_read_on_from_any_number() {
     let stage = Stage::new();
     let fleet = stage.fleet();
