@@ -263,7 +263,12 @@ fn rules_about_tools_answer_the_agent_before_a_person_is_asked() {
         open[0].to_string().contains("rm -rf x"),
         "what is not listed is asked: {open}"
     );
-    let told = daemon.printed(&run, "errors");
+    // What it wrote beside its protocol is another stream: the question may be there before it.
+    let mut told = String::new();
+    eventually(Limit::HANG, || {
+        told = daemon.printed(&run, "errors");
+        told.lines().any(|line| line.starts_with("banned"))
+    });
     let line = |name: &str| {
         told.lines()
             .find(|line| line.starts_with(name))
