@@ -4,7 +4,8 @@ use crate::support::{Lab, for_each_identity};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-/// Runs `work` and compares the host before and after it.
+/// Runs `work` and compares the host before and after it. Its place for temporary files is the directory outside, which
+/// is its own: what lies in the host's comes and goes with other tests.
 fn leaves_nothing(lab: &Lab, what: &str, work: impl FnOnce(&str) -> String) {
     let mark = marker();
     let before = (Host::now(), names(&lab.home()), tree(&lab.outside()));
@@ -25,12 +26,19 @@ fn leaves_nothing(lab: &Lab, what: &str, work: impl FnOnce(&str) -> String) {
         (before.0, home_before, before.2),
         "{what}"
     );
+    let mut left = names(&std::env::temp_dir());
+    left.retain(|name| name.contains(&run) || name.contains(&mark));
+    assert!(left.is_empty(), "{what}: {left:?}");
     let state = lab.home().join(".local/state/bastle");
     let entries = names(&state);
     assert!(
         entries.is_empty() || entries.iter().eq(["audit"]),
         "{what}: {entries:?}"
     );
+}
+
+fn temporary(lab: &Lab) -> String {
+    lab.outside().to_str().expect("UTF-8").to_owned()
 }
 
 #[test]
@@ -68,7 +76,7 @@ fn nothing_is_left_after_success_failure_refusal_or_timeout() {
         ];
         for (what, flags, command, code) in cases {
             leaves_nothing(lab, what, |mark| {
-                let fence = lab.fence().flags(flags);
+                let fence = lab.fence().flags(flags).env("TMPDIR", temporary(lab));
                 let name = fence.name().to_owned();
                 let output = fence.run(command.iter().map(|word| word.replace("MARK", mark)));
                 assert_eq!(output.ended.code, code, "{what}: {output:?}");
@@ -94,7 +102,8 @@ fn nothing_is_left_after_a_fence_that_was_not_proven() {
                     .fence()
                     .flags(["--pids", "60"])
                     .binary(Path::new(&binary))
-                    .env("BASTLE_TEST_WITHOUT", layer);
+                    .env("BASTLE_TEST_WITHOUT", layer)
+                    .env("TMPDIR", temporary(lab));
                 let name = fence.name().to_owned();
                 let output = fence.sh(&format!("echo x > started; : {mark}"));
                 assert_eq!(output.ended.code, 125, "{layer}: {output:?}");
