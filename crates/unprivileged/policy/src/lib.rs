@@ -76,8 +76,8 @@ pub use plan::{
 };
 pub use preamble::{MAX_PREAMBLE, PreambleFacts, preamble, prompt_with};
 pub use presets::{
-    SandboxMode, agent_presets, default_layers, find as find_preset, floor, names, preset, preset_text,
-    read_preset, sandbox_preset, version as preset_version,
+    SandboxMode, agent_presets, agent_presets_for, default_layers, find as find_preset, floor, names, preset,
+    preset_text, read_preset, sandbox_preset, version as preset_version,
 };
 pub use profile::{PROFILE_SCHEMA, Profile, PromptBy};
 pub use query::{NetQuery, Query};

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 mod common;
 
-use bastle_policy::{agent_presets, find_preset, parse, preset_version, read_preset};
+use bastle_policy::{agent_presets, agent_presets_for, find_preset, parse, preset_version, read_preset};
 use common::merged;
 
 #[test]
@@ -132,4 +132,40 @@ fn without_a_version_the_newest_is_meant_and_with_one_that_one() {
     assert_eq!(find_preset("claude@1", &kept).unwrap().name, "claude@1");
     assert!(find_preset("claude@4", &kept).is_err());
     assert_eq!(find_preset("codex", &kept).unwrap().name, "codex@1");
+}
+
+#[test]
+fn every_command_line_that_names_an_agent_has_its_preset_read() {
+    for layer in agent_presets().unwrap() {
+        let agent = layer.document.agent.clone().unwrap();
+        let mut lines: Vec<Vec<String>> = Vec::new();
+        for program in &agent.programs {
+            lines.push(vec![program.clone(), "-p".to_owned()]);
+            lines.push(vec![format!("/opt/bin/{program}")]);
+            lines.push(vec!["env".to_owned(), "A=b".to_owned(), program.clone()]);
+            lines.push(vec!["npx".to_owned(), "-y".to_owned(), format!("{program}@1.2")]);
+        }
+        for package in &agent.packages {
+            lines.push(vec!["npx".to_owned(), package.clone()]);
+            lines.push(vec!["uvx".to_owned(), format!("{package}@latest")]);
+            lines.push(vec![
+                "node".to_owned(),
+                format!("/x/node_modules/{package}/cli.js"),
+            ]);
+            lines.push(vec![
+                "bun".to_owned(),
+                format!("/node_modules/a/node_modules/{package}/node_modules/b/cli.js"),
+            ]);
+        }
+        for line in lines {
+            assert!(
+                bastle_policy::agent::pick(&agent, &line).is_some(),
+                "control: {line:?}"
+            );
+            let read = agent_presets_for(&line).unwrap();
+            assert!(read.contains(&layer), "{line:?}");
+        }
+    }
+    let plain = ["sh", "-c", "make && ./run"].map(str::to_owned);
+    assert_eq!(agent_presets_for(&plain).unwrap(), []);
 }

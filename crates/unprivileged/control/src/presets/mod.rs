@@ -61,7 +61,7 @@ pub fn choose(place: &Place, asked: Option<&str>, argv: &[String]) -> Result<Cho
         None => {}
     }
     let known = kept(&place.config)?;
-    for layer in agents(&known)? {
+    for layer in agents(&known, argv)? {
         let Some(agent) = &layer.document.agent else {
             continue;
         };
@@ -88,10 +88,10 @@ pub fn of_child(argv: &[String]) -> Vec<String> {
     first.cloned().into_iter().collect()
 }
 
-/// The newest version of each agent's preset.
-fn agents(kept: &[Kept]) -> Result<Vec<Layer>, Vec<Fault>> {
+/// The newest version of each agent's preset that could be meant.
+fn agents(kept: &[Kept], argv: &[String]) -> Result<Vec<Layer>, Vec<Fault>> {
     let layers: Vec<Layer> = kept.iter().map(|kept| kept.layer.clone()).collect();
-    let built_in = bastle_policy::agent_presets().map_err(|fault| vec![fault])?;
+    let built_in = bastle_policy::agent_presets_for(argv).map_err(|fault| vec![fault])?;
     let mut names: Vec<String> = built_in
         .iter()
         .chain(&layers)
