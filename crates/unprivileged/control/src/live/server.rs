@@ -243,9 +243,19 @@ fn bind(directory: &Path, run: &RunId) -> std::io::Result<UnixListener> {
     std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700))?;
     let (_open, short) = super::open(directory)?;
     sweep(&short);
-    let at = short.join(super::name(run));
-    let listener = UnixListener::bind(&at)?;
-    std::fs::set_permissions(&at, std::fs::Permissions::from_mode(0o600))?;
+    // It gets its name when it listens: whoever sweeps would take it for a dead one's before.
+    let beside = short.join(format!(".{run}-{}", std::process::id()));
+    // Left by a process that had our number; usually there is none.
+    drop(std::fs::remove_file(&beside));
+    let listener = UnixListener::bind(&beside)?;
+    let named = std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o600))
+        // A link instead of a rename: it fails when the name is taken.
+        .and_then(|()| std::fs::hard_link(&beside, short.join(super::name(run))));
+    drop(std::fs::remove_file(&beside));
+    named.map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => ErrorKind::AddrInUse.into(),
+        _ => error,
+    })?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
@@ -267,10 +277,18 @@ fn sweep(directory: &Path) {
     };
     for path in entries.flatten().map(|entry| entry.path()) {
         let is_socket = path.extension().is_some_and(|extension| extension == "sock");
-        if is_socket && is_dead(&path) {
+        if (is_socket && is_dead(&path)) || is_unfinished(&path) {
             drop(std::fs::remove_file(&path));
         }
     }
+}
+
+/// Whether somebody who was killed meanwhile was about to give this socket its name.
+fn is_unfinished(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let maker = name.and_then(|name| name.strip_prefix('.')?.rsplit('-').next());
+    let maker = maker.filter(|pid| pid.parse::<u32>().is_ok());
+    maker.is_some_and(|pid| !Path::new("/proc").join(pid).exists())
 }
 
 pub(super) fn is_dead(path: &Path) -> bool {
@@ -300,6 +318,46 @@ mod tests {
             early: Vec::new(),
         };
         (dir, live)
+    }
+
+    #[test]
+    fn no_socket_is_taken_for_a_dead_ones_while_others_are_made_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let work = |number: u32| {
+            let mut held = std::collections::VecDeque::new();
+            let looks_lost = |live: &Live| UnixStream::connect(&live.path).is_err();
+            for turn in 0..300 {
+                let run = RunId::try_from(format!("run-{number}-{turn}")).unwrap();
+                held.push_back(Live::open(dir.path(), &run).unwrap());
+                // Whoever sweeps may have looked long before it acts.
+                if held.len() > 8 {
+                    let oldest = held.pop_front().unwrap();
+                    assert!(!looks_lost(&oldest), "{}", oldest.path.display());
+                }
+            }
+            assert!(!held.iter().any(looks_lost));
+        };
+        std::thread::scope(|scope| {
+            for number in 0..4 {
+                scope.spawn(move || work(number));
+            }
+        });
+        let left: Vec<_> = std::fs::read_dir(dir.path()).into_iter().flatten().collect();
+        assert!(left.is_empty(), "{left:?}");
+        // What somebody left who was killed before it had a name goes; what another is about to name stays.
+        let (dead, alive) = (dir.path().join(".a-4294967295"), dir.path().join(".b-1"));
+        std::fs::create_dir_all(dir.path()).unwrap();
+        drop((
+            UnixListener::bind(&dead).unwrap(),
+            UnixListener::bind(&alive).unwrap(),
+        ));
+        let one = Live::open(dir.path(), &RunId::try_from("one".to_owned()).unwrap()).unwrap();
+        assert!(!dead.exists() && alive.exists());
+        let again = Live::open(dir.path(), &RunId::try_from("one".to_owned()).unwrap());
+        assert!(
+            again.is_err() && UnixStream::connect(&one.path).is_ok(),
+            "a name is given once"
+        );
     }
 
     /// Waits until something can be done, and hears.
