@@ -68,6 +68,8 @@ pub(super) struct Follower {
     all: Option<i32>,
     unborn: BTreeMap<i32, RunId>,
     blind: BTreeSet<RunId>,
+    /// Runs whose news could not be read or recorded: nothing tells about those again.
+    late: BTreeSet<RunId>,
     alarm: Alarm,
     next_housekeeping: Instant,
     next_pruning: Instant,
@@ -94,6 +96,7 @@ impl Follower {
             all,
             unborn: BTreeMap::new(),
             blind: BTreeSet::new(),
+            late: BTreeSet::new(),
             alarm,
             next_housekeeping: Instant::now(),
             next_pruning: Instant::now() + PRUNING,
@@ -132,7 +135,7 @@ impl Follower {
 
     fn wait(&mut self, dirty: &mut BTreeSet<RunId>) -> std::io::Result<()> {
         let mut most = self.next_housekeeping.saturating_duration_since(Instant::now());
-        if !self.blind.is_empty() {
+        if !self.blind.is_empty() || !self.late.is_empty() {
             most = most.min(BLIND);
         }
         let timeout = rustix::time::Timespec::try_from(most).ok();
@@ -162,12 +165,15 @@ impl Follower {
             }
         }
         dirty.extend(self.blind.iter().cloned());
+        dirty.append(&mut self.late);
         Ok(())
     }
 
     /// Begins to follow a run, or takes the child of one that is followed.
     pub(super) fn follow(&mut self, name: &RunId, child: Option<Child>) {
         if !self.runs.contains_key(name) {
+            // Whole by now, and watched from here on for its own sake.
+            self.unborn.retain(|_, unborn| unborn != name);
             let Ok(dir) = RunDir::open(&self.inner.options.state, name) else {
                 self.inner.trouble(&format!("the directory of {name} is gone"));
                 return;
@@ -282,7 +288,10 @@ impl Follower {
                         }
                         read.push((name.clone(), before, found.events));
                     }
-                    Err(error) => self.inner.trouble(&format!("the events of {name}: {error}")),
+                    Err(error) => {
+                        self.late.insert(name.clone());
+                        self.inner.trouble(&format!("the events of {name}: {error}"));
+                    }
                 }
             }
             let ended: Vec<(RunId, Option<RunFile>)> = gone
@@ -294,6 +303,7 @@ impl Follower {
                 for (name, before, _) in &read {
                     if let Some(followed) = self.runs.get_mut(name) {
                         followed.tail.back(before);
+                        self.late.insert(name.clone());
                     }
                 }
                 self.inner.trouble(&fault.to_string());

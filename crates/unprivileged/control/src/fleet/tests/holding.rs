@@ -297,6 +297,38 @@ fn of_many_one_that_told_its_end_is_not_stopped_again_while_its_keeper_leaves() 
 }
 
 #[test]
+fn what_could_not_be_recorded_once_is_recorded_later_without_another_word_of_the_run() {
+    let mut stage = Stage::new();
+    stage.shut();
+    let fleet = stage.fleet();
+    let change = |sql: &str| {
+        let changed = fleet.inner.store.write(|db| Ok(db.execute_batch(sql)?));
+        changed.unwrap();
+    };
+    change(
+        "CREATE TRIGGER full BEFORE INSERT ON events WHEN NEW.data LIKE '%running%' \
+         BEGIN SELECT RAISE(ABORT, 'not now'); END",
+    );
+    let made = fleet.spawn(&owner(), stage.request(1)).unwrap();
+    let name = names(&made)[0].clone();
+    until(&fleet, "it is refused", |fleet| {
+        fleet
+            .inner
+            .last_trouble()
+            .is_some_and(|trouble| trouble.contains("not now"))
+    });
+    assert_ne!(state_of(&fleet, &name), RunState::Running, "control");
+    change("DROP TRIGGER full");
+    // Its keeper says nothing more until the gate is opened.
+    until(&fleet, "it is recorded", |fleet| {
+        state_of(fleet, &name) == RunState::Running
+    });
+    stage.gate = None;
+    until(&fleet, "it ends", |fleet| all_ended(fleet, &names(&made)));
+    fleet.close();
+}
+
+#[test]
 fn events_have_one_order_for_all_and_are_read_on_from_any_number() {
     let stage = Stage::new();
     let fleet = stage.fleet();
