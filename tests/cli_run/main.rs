@@ -22,11 +22,11 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("places of the tests are UTF-8")
 }
 
-/// Looks again and again until `done`, at most ten seconds.
+/// Looks again and again until `done`, at most a minute.
 fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
-        assert!(begun.elapsed() < Duration::from_secs(10), "{what} did not happen");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what} did not happen");
         pause(20);
     }
 }

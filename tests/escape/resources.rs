@@ -3,7 +3,6 @@ use crate::support::{Background, Identity, Lab, Limit, Output, eventually, for_e
 use rustix::process::Signal;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("places of the tests are UTF-8")
@@ -224,31 +223,32 @@ fn output_beyond_the_limit_is_discarded_and_told() {
 
 /// Runs something that never ends and must be ended.
 fn must_be_ended(lab: &Lab, command: &[&str], mark: &str) {
-    let fence = lab
-        .fence()
-        .flags(["--timeout", "2s", "--pids", "1000"])
-        .within(Limit(Duration::from_secs(30)));
-    let run = fence.name().to_owned();
-    let output = fence.run(command.iter().copied());
-    assert_eq!(output.ended.code, 124, "{output:?}");
-    assert!(
-        output.ended.stdout.starts_with("planted"),
-        "control: it was under way: {output:?}"
-    );
-    let ended = output.events("ended");
-    let wall = ended.first().and_then(|event| event["usage"]["wall_ms"].as_u64());
-    let wall = wall.unwrap_or_else(|| panic!("no end in the audit: {output:?}"));
-    assert!(
-        (2000..4000).contains(&wall),
-        "ended after {wall} ms, not 2 s + 2 s"
-    );
-    let told = output
-        .events("limit")
-        .iter()
-        .any(|event| event["limit"] == "wall-time");
-    assert!(told, "{output:?}");
-    assert_eq!(survivors(mark), Vec::<String>::new());
-    assert_eq!(cgroups(&run), Vec::<PathBuf>::new());
+    let mut seen = Vec::new();
+    // On a loaded machine it may not be under way when its time is over, or be ended late: then it gets more time.
+    for seconds in [2, 6, 18] {
+        let time = format!("{seconds}s");
+        let fence = lab.fence().flags(["--timeout", &time, "--pids", "1000"]);
+        let run = fence.name().to_owned();
+        let output = fence.run(command.iter().copied());
+        assert_eq!(output.ended.code, 124, "{output:?}");
+        let ended = output.events("ended");
+        let wall = ended.first().and_then(|event| event["usage"]["wall_ms"].as_u64());
+        let wall = wall.unwrap_or_else(|| panic!("no end in the audit: {output:?}"));
+        assert!(wall >= seconds * 1000, "ended after {wall} ms of {time}");
+        let told = output
+            .events("limit")
+            .iter()
+            .any(|event| event["limit"] == "wall-time");
+        assert!(told, "{output:?}");
+        assert_eq!(survivors(mark), Vec::<String>::new());
+        assert_eq!(cgroups(&run), Vec::<PathBuf>::new());
+        let planted = output.ended.stdout.starts_with("planted");
+        if planted && wall < seconds * 1000 + 2000 {
+            return;
+        }
+        seen.push((time, planted, wall));
+    }
+    panic!("never under way and ended 2 s after its time: {seen:?}");
 }
 
 #[test]
@@ -285,13 +285,12 @@ fn nothing_outlives_a_bastle_that_is_killed_or_told_to_stop() {
             assert!(survivors(&mark).len() > 50, "control: they run");
             bastle.signal(signal);
             // Told to stop, it gives the agent its grace of 10 s first; the agent is deaf.
-            let grace = Duration::from_secs(if signal == Signal::TERM { 20 } else { 5 });
-            let gone = eventually(Limit(grace), || {
+            let gone = eventually(Limit::HANG, || {
                 survivors(&mark).is_empty() && cgroups(&run).is_empty()
             });
             assert!(gone, "{signal:?}: {:?} {:?}", survivors(&mark), cgroups(&run));
             assert!(
-                bastle.end(Limit(Duration::from_secs(5))).is_some(),
+                bastle.end(Limit::HANG).is_some(),
                 "{signal:?}: bastle itself is still there"
             );
         }

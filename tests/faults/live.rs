@@ -177,7 +177,7 @@ fn drain(lines: &Receiver<String>) -> Vec<String> {
 fn rest(lines: &Receiver<String>) -> Vec<String> {
     let mut all = Vec::new();
     loop {
-        match lines.recv_timeout(Duration::from_secs(10)) {
+        match lines.recv_timeout(Duration::from_secs(60)) {
             Ok(line) => all.push(line),
             Err(mpsc::RecvTimeoutError::Disconnected) => return all,
             Err(mpsc::RecvTimeoutError::Timeout) => {

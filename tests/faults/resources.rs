@@ -28,7 +28,7 @@ impl Neighbour {
 
     fn is_well(&mut self) -> bool {
         self.0.say("well\n");
-        self.0.next(Duration::from_secs(20)).as_deref() == Some("well")
+        self.0.next(Duration::from_secs(60)).as_deref() == Some("well")
     }
 
     fn end(self) {

@@ -5,10 +5,9 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 /// How soon something that needs no waiting must be seen on a loaded machine.
-pub(crate) const SOON: Limit = Limit(Duration::from_secs(30));
+pub(crate) const SOON: Limit = Limit::HANG;
 
 /// The run.
 pub(crate) struct Kept<'a> {

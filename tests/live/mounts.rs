@@ -3,7 +3,6 @@ use crate::agent::{Agent, inside, shown};
 use crate::support::{Identity, Limit, eventually, for_each_identity};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 #[test]
 fn a_directory_granted_for_reading_is_read_and_not_written_and_gone_when_it_is_revoked() {
@@ -105,7 +104,7 @@ fn a_grant_with_a_time_ends_by_itself_and_the_run_goes_on() {
                 .iter()
                 .any(|event| event["why"] == "expired")
         };
-        assert!(eventually(Limit(Duration::from_secs(30)), over), "it ends");
+        assert!(eventually(Limit::HANG, over), "it ends");
         assert_eq!(agent.does(&seen), "'ENOENT'");
         assert!(agent.is_alive());
     });

@@ -45,7 +45,8 @@ pub(crate) fn asked(daemon: &Daemon, name: &str) -> Value {
         found = all["items"][0].clone();
         found.is_object()
     });
-    assert!(there, "{name} asks nothing");
+    let run = || daemon.own("GET", &format!("/api/v1/runs/{name}"), None).json();
+    assert!(there, "{name} asks nothing: {}", run());
     found
 }
 

@@ -4,7 +4,6 @@ use crate::world::{Scripts, host, says, world};
 use serde_json::json;
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
-use std::time::Duration;
 
 fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
@@ -73,7 +72,7 @@ fn standing_alone_it_judges_by_the_same_rules_and_keeps_its_own_log() {
         assert!(world().seen(&no).is_empty());
         proxy.signal(rustix::process::Signal::TERM);
         assert!(
-            proxy.end(Limit(Duration::from_secs(15))).is_some(),
+            proxy.end(Limit::HANG).is_some(),
             "it ends when it is told to"
         );
         let mut grep = Command::new("grep");
@@ -148,7 +147,7 @@ fn chained_to_a_real_squid_what_is_denied_never_reaches_it() {
             "what the company refuses stays refused: {output:?}"
         );
         let mut log = String::new();
-        let told = eventually(Limit(Duration::from_secs(10)), || {
+        let told = eventually(Limit::HANG, || {
             log = std::fs::read_to_string(world().file("squid/access.log")).unwrap_or_default();
             log.contains(yes) && log.contains(plain)
         });
@@ -258,12 +257,12 @@ fn the_standing_proxy_is_fenced_itself_and_still_reads_its_policy_again() {
         std::fs::rename(&other, &policy).expect("own files");
         proxy.signal(rustix::process::Signal::HUP);
         assert!(
-            eventually(Limit(Duration::from_secs(20)), || ask(&second) == "200"),
+            eventually(Limit::HANG, || ask(&second) == "200"),
             "it reads the policy again"
         );
         assert_eq!(ask(&first), "403");
         proxy.signal(rustix::process::Signal::TERM);
-        assert_eq!(proxy.end(Limit(Duration::from_secs(15))), Some(0));
+        assert_eq!(proxy.end(Limit::HANG), Some(0));
         let mut verify = lab.command(bastle());
         verify.args(["audit", "verify"]);
         let verified = run(&mut verify, b"", Limit::HANG);
@@ -290,7 +289,7 @@ fn nothing_is_left_of_a_standing_proxy_that_is_killed() {
                     .expect("it can be killed");
             }
             assert_ne!(
-                proxy.end(Limit(Duration::from_secs(15))).expect("it ends"),
+                proxy.end(Limit::HANG).expect("it ends"),
                 0,
                 "{victim}"
             );

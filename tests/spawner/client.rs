@@ -26,7 +26,7 @@ pub(crate) fn connect_as(path: &Path, uid: u32) -> io::Result<OwnedFd> {
         let flags = SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         // No answer must hang a test.
-        let patience = Some(std::time::Duration::from_secs(30));
+        let patience = Some(std::time::Duration::from_secs(60));
         let option = rustix::net::sockopt::Timeout::Recv;
         rustix::net::sockopt::set_socket_timeout(&socket, option, patience)?;
         rustix::net::connect(&socket, &address)?;

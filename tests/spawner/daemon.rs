@@ -185,7 +185,7 @@ impl Daemon<'_> {
 
     /// Waits until it serves so many.
     pub(crate) fn has(&self, count: usize) -> bool {
-        eventually(Limit(Duration::from_secs(20)), || self.list().len() == count)
+        eventually(Limit::HANG, || self.list().len() == count)
     }
 }
 

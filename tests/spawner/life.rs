@@ -6,7 +6,6 @@ use crate::support::{Background, Lab, Limit, bastle, eventually};
 use bastle_contract::Code;
 use rustix::process::Signal;
 use std::process::Command;
-use std::time::Duration;
 
 /// A run that says so and then waits for a file.
 fn waiting(lab: &Lab, place: &Place, name: &str) -> Background {
@@ -266,7 +265,7 @@ fn sandboxes_made_ahead_are_each_used_once_and_by_one_caller() {
         children.split_whitespace().count()
     };
     assert!(
-        eventually(Limit(Duration::from_secs(20)), || count() == 3),
+        eventually(Limit::HANG, || count() == 3),
         "the front and two: {}",
         count()
     );

@@ -178,7 +178,7 @@ fn collect(mut stream: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
 
 /// What was collected. A survivor that holds the pipe open must not hang the test, and is a failure of its own.
 fn text(stream: &Receiver<Vec<u8>>) -> String {
-    match stream.recv_timeout(Duration::from_secs(10)) {
+    match stream.recv_timeout(Limit::HANG.0) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(_) => "<something outlived the child and holds its output open>".to_owned(),
     }
