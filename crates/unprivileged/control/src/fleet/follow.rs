@@ -11,7 +11,7 @@ use super::keepers::{self, Kept};
 use super::tail::Tail;
 use super::words::{either_way, now_ms};
 use super::{Inner, rows};
-use crate::runs::RunDir;
+use crate::runs::{EventReader, RunDir};
 use crate::store::{int, uint};
 use bastle_contract::runs::RunFile;
 use bastle_contract::{Fault, RunId};
@@ -191,8 +191,9 @@ impl Follower {
             else {
                 return;
             };
-            // There must be a file to watch.
-            drop(dir.events());
+            // There must be a file to watch. Opened as a reader does it: whoever would write cuts off a line that is not
+            // whole, and its keeper may be writing it.
+            drop(EventReader::open(&dir.events_path(), 0));
             let tail = Tail::new(dir.events_path(), uint(at), uint(last));
             let modify = inotify::WatchFlags::MODIFY;
             let events = inotify::add_watch(&self.inotify, dir.events_path(), modify).ok();
@@ -276,6 +277,7 @@ impl Follower {
             let gone = self.gone(&dirty);
             let mut read = Vec::new();
             let mut again = BTreeSet::new();
+            let mut unread = BTreeSet::new();
             for name in &dirty {
                 let Some(followed) = self.runs.get_mut(name) else {
                     continue;
@@ -289,15 +291,17 @@ impl Follower {
                         read.push((name.clone(), before, found.events));
                     }
                     Err(error) => {
-                        self.late.insert(name.clone());
+                        unread.insert(name.clone());
                         self.inner.trouble(&format!("the events of {name}: {error}"));
                     }
                 }
             }
             let ended: Vec<(RunId, Option<RunFile>)> = gone
                 .into_iter()
-                .filter(|(name, _)| !again.contains(name))
+                .filter(|(name, _)| !again.contains(name) && !unread.contains(name))
                 .collect();
+            // It is not over before everything it told is recorded.
+            self.late.append(&mut unread);
             if let Err(fault) = self.record(&read, &ended) {
                 // Not recorded: read again from the same place the next time.
                 for (name, before, _) in &read {

@@ -2,7 +2,7 @@
 use bastle_contract::runs::{MAX_EVENT, RunEvent};
 use serde_json::{Value, json};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -16,11 +16,10 @@ pub struct EventLog {
 impl EventLog {
     /// Opens it, and cuts off a last line that was torn.
     pub(super) fn open(path: &Path) -> std::io::Result<Self> {
-        let mut file = File::options()
+        let file = File::options()
             .create(true)
-            .truncate(false)
             .read(true)
-            .write(true)
+            .append(true)
             .mode(0o600)
             .open(path)?;
         let (mut last, mut whole) = (0, 0);
@@ -30,7 +29,6 @@ impl EventLog {
             last = event.seq;
         }
         file.set_len(whole)?;
-        file.seek(SeekFrom::End(0))?;
         Ok(Self { file, last })
     }
 

@@ -186,7 +186,7 @@ impl RunDir {
         }
     }
 
-    /// Its events.
+    /// Its events, for whoever holds the lock: a last line that is not whole is cut off.
     pub fn events(&self) -> Result<EventLog, Fault> {
         EventLog::open(&self.path.join("events.jsonl"))
             .map_err(|error| cannot("open", &self.path.join("events.jsonl"), &error))

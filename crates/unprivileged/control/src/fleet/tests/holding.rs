@@ -329,6 +329,31 @@ fn what_could_not_be_recorded_once_is_recorded_later_without_another_word_of_the
 }
 
 #[test]
+fn whoever_follows_a_run_leaves_what_its_keeper_is_writing_alone() {
+    let stage = Stage::new();
+    let spec = json!({"name": "beside", "argv": ["true"], "workspace": stage.project()});
+    let spec = serde_json::from_value(spec).unwrap();
+    let dir = RunDir::create(&stage.state(), &spec, 1).unwrap();
+    // This process is its keeper, in the middle of a line.
+    let _lock = dir.lock().unwrap().unwrap();
+    let mut file = dir.file().unwrap();
+    (file.state, file.keeper) = (RunState::Building, Some(std::process::id()));
+    dir.put(&file).unwrap();
+    let line = json!({"seq": 1, "time_ms": 1, "kind": "state", "data": {"state": "running", "reason": null}});
+    let line = format!("{line}\n");
+    let (half, rest) = line.split_at(line.len() / 2);
+    let mut events = File::create(dir.events_path()).unwrap();
+    events.write_all(half.as_bytes()).unwrap();
+    let fleet = stage.fleet();
+    assert_eq!(std::fs::read_to_string(dir.events_path()).unwrap(), half);
+    events.write_all(rest.as_bytes()).unwrap();
+    until(&fleet, "it is recorded", |fleet| {
+        state_of(fleet, dir.name()) == RunState::Running
+    });
+    fleet.close();
+}
+
+#[test]
 fn events_have_one_order_for_all_and_are_read_on_from_any_number() {
     let stage = Stage::new();
     let fleet = stage.fleet();
