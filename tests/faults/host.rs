@@ -1,5 +1,5 @@
 //! The host as the tests see it: processes, groups, mounts, claims. Nothing here changes it.
-use crate::support::bastle;
+use crate::support::{Lab, bastle};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -17,11 +17,17 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// As it is now.
-    pub(crate) fn now() -> Self {
+    /// As it is now. What other tests mount in their places comes and goes with them.
+    pub(crate) fn now(lab: &Lab) -> Self {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("own mounts can be read");
+        let place = lab.home().parent().expect("is in the place").display().to_string();
+        let foreign = |line: &str| line.contains("/bastle-") && !line.contains(&place);
         Self {
-            mounts: mounts.lines().map(str::to_owned).collect(),
+            mounts: mounts
+                .lines()
+                .filter(|line| !foreign(line))
+                .map(str::to_owned)
+                .collect(),
             interfaces: names(Path::new("/sys/class/net")),
         }
     }

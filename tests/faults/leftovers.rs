@@ -8,7 +8,7 @@ use std::path::Path;
 /// is its own: what lies in the host's comes and goes with other tests.
 fn leaves_nothing(lab: &Lab, what: &str, work: impl FnOnce(&str) -> String) {
     let mark = marker();
-    let before = (Host::now(), names(&lab.home()), tree(&lab.outside()));
+    let before = (Host::now(lab), names(&lab.home()), tree(&lab.outside()));
     let run = work(&mark);
     assert!(all_gone(&mark, &run), "{what}");
     assert!(
@@ -22,7 +22,7 @@ fn leaves_nothing(lab: &Lab, what: &str, work: impl FnOnce(&str) -> String) {
     let mut home_before = before.1;
     home_before.remove(".local");
     assert_eq!(
-        (Host::now(), home, tree(&lab.outside())),
+        (Host::now(lab), home, tree(&lab.outside())),
         (before.0, home_before, before.2),
         "{what}"
     );

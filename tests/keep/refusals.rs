@@ -272,6 +272,9 @@ fn a_full_disk_refuses_a_run_before_it_begins_and_ends_one_whose_output_it_canno
             command.env("XDG_STATE_HOME", &place).args(words);
             run(&mut command, b"", Limit::HANG)
         };
+        // Not before its start was told: a keeper that can write nothing more is lost then.
+        let script = "until test -e go; do sleep 0.05; done; head -c 20000000 /dev/zero";
+        lab.project("fills.sh", script);
         let name = fresh();
         let started = say(&[
             "run",
@@ -281,12 +284,11 @@ fn a_full_disk_refuses_a_run_before_it_begins_and_ends_one_whose_output_it_canno
             "--net",
             "none",
             "--",
-            "head",
-            "-c",
-            "20000000",
-            "/dev/zero",
+            "sh",
+            "fills.sh",
         ]);
         assert_eq!(started.code, 0, "{started:?}");
+        lab.project("go", "");
         let waited = say(&["wait", &name]);
         assert_ne!(waited.code, 0, "{waited:?}");
         let listed = say(&["ps", "-a"]);
