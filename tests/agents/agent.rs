@@ -14,6 +14,8 @@ pub(crate) enum Agent {
     Opencode,
     /// Gemini CLI.
     Gemini,
+    /// aider, which has no tools: what its model says is what it writes.
+    Aider,
 }
 
 /// What an agent's own permission layer is told.
@@ -53,6 +55,7 @@ impl Agent {
             Self::Codex => "codex",
             Self::Opencode => "opencode",
             Self::Gemini => "gemini",
+            Self::Aider => "aider",
         }
     }
 
@@ -61,6 +64,7 @@ impl Agent {
         match self {
             Self::Claude | Self::Codex | Self::Opencode => self.name(),
             Self::Gemini => "acp",
+            Self::Aider => "plain",
         }
     }
 
@@ -70,6 +74,7 @@ impl Agent {
             Self::Claude => "ANTHROPIC_API_KEY",
             Self::Codex | Self::Opencode => "LAB_KEY",
             Self::Gemini => "GEMINI_API_KEY",
+            Self::Aider => "OPENAI_API_KEY",
         }
     }
 
@@ -77,7 +82,7 @@ impl Agent {
     pub(crate) fn header(self) -> (&'static str, &'static str) {
         match self {
             Self::Claude => ("x-api-key", "x-api-key: {}"),
-            Self::Codex | Self::Opencode => ("authorization", "Authorization: Bearer {}"),
+            Self::Codex | Self::Opencode | Self::Aider => ("authorization", "Authorization: Bearer {}"),
             Self::Gemini => ("x-goog-api-key", "x-goog-api-key: {}"),
         }
     }
@@ -112,6 +117,7 @@ impl Agent {
                 add(&["-c", &provider]);
             }
             Self::Opencode => add(&["acp", "--pure"]),
+            Self::Aider => {}
             Self::Gemini => {
                 add(&["--experimental-acp", "--model", "gemini-2.5-flash"]);
                 if asks == Asks::Nothing {
@@ -130,6 +136,7 @@ impl Agent {
                 ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1".to_owned()),
             ],
             Self::Codex => Vec::new(),
+            Self::Aider => vec![("OPENAI_API_BASE", format!("https://{HOST}:{port}/v1"))],
             Self::Gemini => vec![("GOOGLE_GEMINI_BASE_URL", format!("https://{HOST}:{port}"))],
             Self::Opencode => {
                 let may = match asks {
@@ -173,6 +180,7 @@ impl Agent {
             Self::Codex => format!("mcp__{server}/{tool}"),
             Self::Opencode => format!("{server}_{tool}"),
             Self::Gemini => format!("mcp_{server}_{tool}"),
+            Self::Aider => String::new(),
         }
     }
 
@@ -180,6 +188,7 @@ impl Agent {
     pub(crate) fn call(self, call: &Call) -> (String, Value) {
         let (name, input) = match (self, call) {
             (_, Call::Tool(name, input)) => return (name.clone(), input.clone()),
+            (Self::Aider, Call::Shell(_) | Call::Write(..)) => ("", Value::Null),
             (Self::Claude, Call::Shell(command)) => {
                 ("Bash", json!({ "command": command, "description": "a command" }))
             }

@@ -92,8 +92,8 @@ fn captain(agent: Agent, place: &Path, daemon: &Daemon, model: &Model, token: &s
             ]);
             (words, json!({ "LAB_KEY": KEY, "LAB_TOKEN": token }))
         }
-        // It is no captain in these tests.
-        Agent::Gemini => (json!([]), json!({})),
+        // No captains in these tests.
+        Agent::Gemini | Agent::Aider => (json!([]), json!({})),
         Agent::Opencode => {
             let mut config = Agent::opencode_config(&base, "allow");
             config["mcp"] = json!({

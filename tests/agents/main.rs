@@ -1,4 +1,4 @@
-//! Real agents, as they are published, inside the fence: Claude Code, Codex and opencode against a scripted model on
+//! Real agents, as they are published, inside the fence: Claude Code, Codex, opencode and Gemini CLI against a scripted model on
 //! loopback that they reach through egress alone, with a credential they never see.
 //!
 //! The model is ours and says what a test wants it to say, also what an attacker would; the agents are unmodified. They
@@ -6,6 +6,7 @@
 //!
 //! | file | what must not happen |
 //! |---|---|
+//! | `alone` | an agent that fails inside for its own sandbox, or whose sandbox is switched off in silence |
 //! | `work` | an agent that cannot do its work inside, or whose work reaches the project by itself |
 //! | `talk` | words, an interruption or a limit of turns that do not reach an agent |
 //! | `asking` | an agent that does what nobody allowed |
@@ -18,6 +19,7 @@
 mod support;
 
 mod agent;
+mod alone;
 mod asking;
 mod clients;
 #[path = "../api/daemon.rs"]

@@ -137,6 +137,31 @@ impl Scene {
         }
     }
 
+    /// Where programs are looked for: those of the agents first.
+    fn path(&self) -> String {
+        let programs = self.place.join("node_modules/.bin");
+        format!("{}:/usr/local/bin:/usr/bin:/bin", programs.display())
+    }
+
+    /// Runs an agent as a person does, by its name alone: its preset finds it and says what it needs. Its name for the run,
+    /// and what became of it.
+    pub(crate) fn alone(&self, words: &[&str], variables: &[(&str, String)]) -> (String, Ended) {
+        let name = fresh();
+        let mut command = self.lab.command(bastle());
+        command
+            .env("LAB_REAL", KEY)
+            .env("SSL_CERT_FILE", self.lab.tools().join("lab-ca.pem"))
+            .env("PATH", self.path())
+            .args(["run", "--name", &name, "--workspace", "copy", "--policy"])
+            .arg(self.policy(&json!({})));
+        for (variable, value) in variables {
+            command.arg("--env").arg(format!("{variable}={value}"));
+        }
+        command.arg("--").args(words);
+        let ended = run(&mut command, b"", PATIENCE);
+        (name, ended)
+    }
+
     /// A verb of bastle about the run.
     pub(crate) fn verb(&self, words: &[&str]) -> Ended {
         verb(&self.lab, words)

@@ -216,7 +216,8 @@ impl Shared {
     fn answer(&self, asked: &http::Asked) -> Option<(&'static str, Vec<u8>)> {
         let path = asked.path.split('?').next().unwrap_or_default();
         let body: Value = serde_json::from_slice(&asked.body).unwrap_or(Value::Null);
-        let offers_tools = body["tools"].as_array().is_some_and(|tools| !tools.is_empty());
+        let offers_tools =
+            self.agent == Agent::Aider || body["tools"].as_array().is_some_and(|tools| !tools.is_empty());
         let request = Request {
             path: path.to_owned(),
             headers: asked.headers.clone(),

@@ -389,6 +389,38 @@ pub struct RunFile {
     /// Number of its last event.
     #[serde(default)]
     pub last_event: u64,
+    /// What it used of models as egress counted it, once it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<ModelsCounted>,
+    /// The same as a driven agent tells it of itself, as of its last turn. Nothing is held against it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reported: Option<ModelsReported>,
+}
+
+/// What a run used of models, counted outside of the agent: what budgets are held against.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelsCounted {
+    /// Requests that a model answered.
+    pub turns: u64,
+    /// Tokens, in and out.
+    pub tokens: u64,
+    /// Cost in millionths of a dollar, as far as prices are known.
+    pub cost_micro_usd: u64,
+}
+
+/// What an agent says that it used of models. It may say anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelsReported {
+    /// Answers of the model.
+    pub turns: u64,
+    /// Tokens read.
+    pub input_tokens: u64,
+    /// Tokens written.
+    pub output_tokens: u64,
+    /// Cost in millionths of a dollar, where it tells.
+    pub cost_micro_usd: Option<u64>,
 }
 
 /// Something that happened to a run: one line of its `events.jsonl`. Numbers begin with 1 and have no gap.

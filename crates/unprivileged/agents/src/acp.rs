@@ -131,6 +131,7 @@ impl Acp {
                 }
             }
             "session/prompt" => {
+                self.used(&result, heard);
                 let how = match text(&result, "/stopReason").as_deref() {
                     Some("end_turn") => TurnEnd::Done,
                     Some("cancelled") => TurnEnd::Interrupted,
@@ -149,6 +150,24 @@ impl Acp {
                 heard.said.push(Said::Steered { how });
             }
             _ => {}
+        }
+    }
+
+    /// What the answer to a prompt says of tokens: sums so far where the protocol says them, or those of this prompt where
+    /// Gemini does.
+    fn used(&mut self, result: &Value, heard: &mut Heard) {
+        let told = self.usage.clone();
+        if result.get("usage").is_some_and(Value::is_object) {
+            self.usage.input_tokens = count(result, "/usage/inputTokens");
+            self.usage.output_tokens = count(result, "/usage/outputTokens");
+        } else {
+            let more = |key: &str| count(result, &format!("/_meta/quota/token_count/{key}"));
+            let (read, written) = (more("input_tokens"), more("output_tokens"));
+            self.usage.input_tokens = self.usage.input_tokens.saturating_add(read);
+            self.usage.output_tokens = self.usage.output_tokens.saturating_add(written);
+        }
+        if self.usage != told {
+            heard.said.push(Said::Usage(self.usage.clone()));
         }
     }
 
@@ -420,6 +439,37 @@ mod tests {
         let heard = acp.take(b"{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"stopReason\":\"cancelled\"}}\n");
         let how = TurnEnd::Interrupted;
         assert_eq!(heard.said, [Said::TurnEnded { how, text: None }]);
+    }
+
+    #[test]
+    fn tokens_are_told_as_the_agent_reports_them_whatever_the_form() {
+        let mut acp = ready(Acp::default(), json!({}));
+        acp.prompt("go").unwrap();
+        let result = json!({ "stopReason": "end_turn",
+            "_meta": { "quota": { "token_count": { "input_tokens": 20, "output_tokens": 7 } } } });
+        let heard = acp.take(&reading::line(&json!({ "id": 2, "result": result })));
+        assert!(
+            matches!(&heard.said[0], Said::Usage(usage) if usage.input_tokens == 20 && usage.output_tokens == 7),
+            "{heard:?}"
+        );
+        acp.prompt("on").unwrap();
+        acp.take(&reading::line(&json!({ "id": 3, "result": result })));
+        assert_eq!((acp.usage().input_tokens, acp.usage().output_tokens), (40, 14));
+        acp.prompt("on").unwrap();
+        let sums =
+            json!({ "stopReason": "end_turn", "usage": { "inputTokens": 3, "outputTokens": u64::MAX } });
+        acp.take(&reading::line(&json!({ "id": 4, "result": sums })));
+        assert_eq!(
+            (acp.usage().input_tokens, acp.usage().output_tokens),
+            (3, u64::MAX)
+        );
+        acp.prompt("on").unwrap();
+        acp.take(&reading::line(&json!({ "id": 5, "result": result })));
+        assert_eq!(
+            acp.usage().output_tokens,
+            u64::MAX,
+            "what an agent says does not overflow"
+        );
     }
 
     #[test]

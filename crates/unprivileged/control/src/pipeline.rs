@@ -109,10 +109,13 @@ pub fn prepare_in(
 ) -> Result<Ready, Fault> {
     let Helpers { spawner, egress } = helpers;
     let (run, attendance) = (launch.run.clone(), launch.attendance);
-    let argv = launch.argv.clone();
+    let argv = match &loaded.agent {
+        Some(agent) => agent.argv(launch.argv)?,
+        None => launch.argv,
+    };
     let request = LaunchRequest {
         run: launch.run,
-        argv: launch.argv,
+        argv: argv.clone(),
         cwd: place.cwd.clone(),
         stdio: launch.stdio,
         env: launch.env,

@@ -1,6 +1,6 @@
 //! What a front end is told while a run lives. Text in events comes from the agent: a front end shows it escaped.
 use bastle_contract::egress::{BudgetReached, NetDecision};
-use bastle_contract::runs::RunState;
+use bastle_contract::runs::{ModelsReported, RunState};
 use bastle_contract::{CapabilityStatement, Denied, LaunchPlan, LimitHit, ReadSight};
 
 /// A front end of one run.
@@ -41,6 +41,8 @@ pub trait Voice {
     fn state(&mut self, _state: RunState, _reason: Option<&str>) {}
     /// Somebody ends the run.
     fn stopping(&mut self, _by: &str) {}
+    /// A driven agent tells what it used of models. It may tell anything: this is for showing alone.
+    fn reported(&mut self, _reported: ModelsReported) {}
     /// Something else happened, by its kind.
     fn happened(&mut self, _kind: &str, _data: serde_json::Value) {}
     /// Why this front end cannot keep what it was told; the run is ended then.

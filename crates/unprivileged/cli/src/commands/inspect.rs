@@ -4,6 +4,7 @@ use super::source::state_dir;
 use crate::context::{Context, Ended};
 use crate::remote;
 use crate::render::clean_lines;
+use bastle_contract::runs::RunFile;
 use bastle_control::keeper;
 use bastle_control::live::{self, Command};
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 pub(crate) struct InspectArgs {
     /// The run (name, unique prefix, or @last)
     run: String,
-    /// Print JSON on one line; else the same, indented
+    /// Print JSON on one line; else the same, indented. Of models: what was counted, and what the agent reports
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -46,6 +47,7 @@ pub(crate) fn run(args: &InspectArgs, cx: &Context) -> Ended {
     let document: Value = json!({
         "schema": "bastle.inspect/v1",
         "run": file,
+        "models": models(&file, status.as_ref()),
         "request": spec,
         "status": status,
         "output_bytes": output,
@@ -58,4 +60,20 @@ pub(crate) fn run(args: &InspectArgs, cx: &Context) -> Ended {
         cx.print(&format!("{}\n", clean_lines(&text)))?;
     }
     Ok(0)
+}
+
+/// What it used of models: as it was counted outside of the agent, and as the agent reports it. The living run knows better
+/// than its file.
+fn models(file: &RunFile, status: Option<&Value>) -> Value {
+    let alive = |key: &str| {
+        status
+            .and_then(|status| status.get(key))
+            .filter(|told| !told.is_null())
+    };
+    let counted = alive("net").map_or_else(
+        || json!(file.counted),
+        |net| json!({ "turns": net["turns"], "tokens": net["tokens"], "cost_micro_usd": net["cost_micro_usd"] }),
+    );
+    let reported = alive("reported").map_or_else(|| json!(file.reported), Clone::clone);
+    json!({ "counted": counted, "reported": reported })
 }

@@ -189,6 +189,8 @@ fn show(place: &Place, name: &str, format: Format, cx: &Context) -> Ended {
                 "from": credential.from,
                 "hosts": credential.secret.hosts.iter().map(ToString::to_string).collect::<Vec<_>>(),
             })).collect::<Vec<_>>(),
+            "inner": { "values": agent.inner.values, "pairs": agent.inner.pairs, "drop": agent.inner.drop,
+                "settings": agent.inner.settings },
             "tells": agent.tells,
             "notes": agent.notes,
         })

@@ -4,7 +4,7 @@ use super::journal::Journal;
 use crate::execute::Receipt;
 use crate::live::Peer;
 use bastle_agents::TurnEnd;
-use bastle_contract::runs::{RunFile, RunState};
+use bastle_contract::runs::{ModelsCounted, RunFile, RunState};
 use bastle_contract::stream::StreamKind;
 use bastle_contract::{Code, ExitCode, Fault, LimitKind};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -69,6 +69,11 @@ pub(super) fn write(journal: &mut Journal, end: End) -> Result<RunFile, Fault> {
             let file = &mut journal.file;
             file.code = Some(receipt.code);
             file.usage = receipt.usage;
+            file.counted = receipt.net.as_ref().map(|net| ModelsCounted {
+                turns: net.turns,
+                tokens: net.tokens,
+                cost_micro_usd: net.cost_micro_usd,
+            });
             file.denials = receipt.denials;
             file.fault = receipt.fault;
             file.limits = receipt.limits;

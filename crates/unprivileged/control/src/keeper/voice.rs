@@ -3,7 +3,7 @@ use super::journal::Journal;
 use super::keep::Notice;
 use crate::voice::{AfterLoss, Question, Reply, Voice};
 use bastle_contract::egress::{BudgetReached, NetDecision};
-use bastle_contract::runs::RunState;
+use bastle_contract::runs::{ModelsReported, RunState};
 use bastle_contract::{CapabilityStatement, Denied, Fault, LaunchPlan, LimitHit};
 use serde_json::{Value, json};
 
@@ -139,6 +139,11 @@ impl Voice for KeptVoice<'_> {
 
     fn stopping(&mut self, by: &str) {
         self.stopped.get_or_insert_with(|| by.to_owned());
+    }
+
+    fn reported(&mut self, reported: ModelsReported) {
+        // On disk with the next change of its state, which the end of its turn is.
+        self.journal.file.reported = Some(reported);
     }
 
     fn happened(&mut self, kind: &str, data: Value) {

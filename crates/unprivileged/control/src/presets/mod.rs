@@ -11,7 +11,7 @@ pub use program::Program;
 
 use crate::place::Place;
 use crate::secrets::has_reference;
-use bastle_contract::Fault;
+use bastle_contract::{Argv, Code, Fault};
 use bastle_policy::agent::{Agent, Credential, Take};
 use bastle_policy::{GivenFile, Layer, LayerKind};
 use serde_json::{Map, Value, json};
@@ -43,6 +43,8 @@ pub struct AgentUse {
     pub links: Vec<(String, bastle_contract::AbsPath)>,
     /// Variables whose value is injected, and where each is kept.
     pub credentials: Vec<(String, String)>,
+    /// Its command line, and the same with its own sandbox off, where that differs.
+    pub switched: Option<(Vec<String>, Vec<String>)>,
     /// What a person is told, in order.
     pub told: Vec<String>,
     /// What a person is warned of.
@@ -134,11 +136,33 @@ pub(crate) fn look(
     }
     copies::look(place, agent, &mut found);
     found.warnings.extend(agent.tells.iter().cloned());
+    if let Some(switched) = agent.inner.switched(agent, argv) {
+        found.warnings.extend(switched.told);
+        found.switched = Some((argv.to_vec(), switched.argv));
+    }
     let name = format!("{} on this host", preset.name);
     let text = format!("{:#}", Value::Object(document));
     let document = bastle_policy::parse(&name, text.as_bytes())?;
     let kind = LayerKind::Preset;
     Ok(Some((Layer { kind, name, document }, found)))
+}
+
+impl AgentUse {
+    /// What is executed for a command line: the same, or without a sandbox that cannot be built inside.
+    pub(crate) fn argv(&self, typed: Argv) -> Result<Argv, Fault> {
+        match &self.switched {
+            Some((known, now)) if typed.as_slice() == known.as_slice() => Argv::try_from(now.clone())
+                .map_err(|error| {
+                    Fault::new(
+                        Code::UsageArgument,
+                        format!("{} makes no command line without its own sandbox", self.title),
+                        error.to_string(),
+                    )
+                    .help("--preset none leaves the command line as it is")
+                }),
+            Some(_) | None => Ok(typed),
+        }
+    }
 }
 
 /// The hosts that secrets are for, with their ports where those are named.

@@ -317,6 +317,9 @@ impl Relay<'_> {
             "net": null,
             "grants": grants,
         });
+        if let Some(told) = self.reports() {
+            status["reported"] = json!(told);
+        }
         if let Some(net) = &self.net {
             let (allow, deny) = net.rules.added();
             let questions: Vec<&str> = net.questions.iter().map(|asked| asked.id.as_str()).collect();

@@ -5,8 +5,9 @@
 use super::Relay;
 use super::standing::TERMINATE;
 use crate::keeper::{After, Driven};
-use bastle_agents::{DriverError, Heard, Said, TurnEnd};
+use bastle_agents::{AgentUsage, DriverError, Heard, Said, TurnEnd};
 use bastle_audit::AuditEvent;
+use bastle_contract::runs::ModelsReported;
 use bastle_contract::{Code, Fault, ToInit};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -88,10 +89,21 @@ impl Relay<'_> {
             | Said::Thought { .. }
             | Said::Tool { .. }
             | Said::Steered { .. }
-            | Said::Usage(_)
             | Said::Trouble { .. }
             | Said::Noise { .. } => Ok(()),
+            // Told and shown. Budgets are held by egress, which counts for itself.
+            Said::Usage(usage) => {
+                self.voice.reported(reported(&usage));
+                Ok(())
+            }
         }
+    }
+
+    /// What the agent says that it used, where it says anything.
+    pub(super) fn reports(&self) -> Option<ModelsReported> {
+        let driven = self.front.kept_ref()?.driven.as_ref()?;
+        let told = reported(&driven.driver.usage());
+        (told != ModelsReported::default()).then_some(told)
     }
 
     /// With its turn the work of an agent is done, unless it is kept open. One that a person interrupted waits for what
@@ -272,6 +284,25 @@ impl Relay<'_> {
     }
 }
 
+/// An agent's word about itself in our units. A cost that is no amount is none.
+fn reported(usage: &AgentUsage) -> ModelsReported {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "neither negative nor without end, and what is too large becomes the largest"
+    )]
+    let micro = |usd: f64| (usd * 1_000_000.0).round() as u64;
+    ModelsReported {
+        turns: usage.turns,
+        input_tokens: usage.input_tokens,
+        output_tokens: usage.output_tokens,
+        cost_micro_usd: usage
+            .cost_usd
+            .filter(|usd| usd.is_finite() && *usd >= 0.0)
+            .map(micro),
+    }
+}
+
 fn undriven(run: &bastle_contract::RunId) -> Fault {
     Fault::new(
         Code::RunState,
@@ -280,4 +311,27 @@ fn undriven(run: &bastle_contract::RunId) -> Fault {
     )
     .help("bastle run -d --driver claude|codex|acp|opencode -- CMD")
     .help(format!("bastle attach {run}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cost_that_is_no_amount_is_not_shown_as_one_and_a_huge_one_does_not_overflow() {
+        let told = |cost_usd: Option<f64>| {
+            let usage = AgentUsage {
+                turns: 2,
+                cost_usd,
+                ..AgentUsage::default()
+            };
+            reported(&usage).cost_micro_usd
+        };
+        assert_eq!(told(Some(0.25)), Some(250_000));
+        assert_eq!(told(None), None);
+        for none in [f64::NAN, f64::INFINITY, -1.0] {
+            assert_eq!(told(Some(none)), None, "{none}");
+        }
+        assert_eq!(told(Some(1e300)), Some(u64::MAX));
+    }
 }

@@ -100,6 +100,8 @@ impl RunDir {
             denials: 0,
             limits: Vec::new(),
             last_event: 0,
+            counted: None,
+            reported: None,
         };
         self.put(&file)?;
         files::replace(&self.path, "spec.json", spec).map_err(|error| cannot("write", &self.path, &error))?;

@@ -7,10 +7,10 @@
 pub(crate) const MAX_USAGE: usize = 16 * 1024;
 /// Longest model name kept, quotes included; longer ones are dropped.
 pub(crate) const MAX_MODEL: usize = 256;
-/// Longest object key that can matter: `response` with its quotes, and some room.
+/// Longest object key that can matter: `usageMetadata`, and some room.
 const MAX_KEY: usize = 16;
 
-/// Reads one document. Both formats put `usage` and `model` at the top, or one level below in `message` (the first
+/// Reads one document. All formats put `usage` and `model` (or `usageMetadata`, `modelVersion`) at the top, or one level below in `message` (the first
 /// event of a stream of one vendor) or `response` (the last event of a stream of another).
 #[derive(Debug, Default)]
 pub(crate) struct Fields {
@@ -158,11 +158,12 @@ impl Fields {
     }
 
     fn begin(&mut self, what: Wanted, byte: u8) {
-        let key: &[u8] = match what {
-            Wanted::Usage => b"usage",
-            Wanted::Model => b"model",
+        // The second of each is Google's.
+        let named = match what {
+            Wanted::Usage => matches!(self.key.as_slice(), b"usage" | b"usageMetadata"),
+            Wanted::Model => matches!(self.key.as_slice(), b"model" | b"modelVersion"),
         };
-        if self.taking.is_none() && self.keys_matter() && self.key == key {
+        if self.taking.is_none() && self.keys_matter() && named {
             self.taking = Some(Taking {
                 what,
                 depth: self.depth,

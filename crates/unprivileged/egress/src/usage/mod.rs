@@ -79,7 +79,7 @@ struct Seen {
     any: bool,
 }
 
-/// Both vendors' usage objects in one: a field that is absent or of another kind counts as nothing.
+/// The vendors' usage objects in one: a field that is absent or of another kind counts as nothing.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Usage {
@@ -91,6 +91,14 @@ struct Usage {
     completion_tokens: Option<u64>,
     prompt_tokens_details: Option<Details>,
     input_tokens_details: Option<Details>,
+    #[serde(rename = "promptTokenCount")]
+    google_input: Option<u64>,
+    #[serde(rename = "candidatesTokenCount")]
+    google_output: Option<u64>,
+    #[serde(rename = "thoughtsTokenCount")]
+    google_thoughts: Option<u64>,
+    #[serde(rename = "cachedContentTokenCount")]
+    google_cached: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -212,6 +220,8 @@ impl Seen {
             usage.output_tokens,
             usage.prompt_tokens,
             usage.completion_tokens,
+            usage.google_input,
+            usage.google_output,
         ];
         if said.iter().all(Option::is_none) {
             return;
@@ -220,8 +230,10 @@ impl Seen {
             .prompt_tokens_details
             .as_ref()
             .or(usage.input_tokens_details.as_ref());
-        let included = details.and_then(|d| d.cached_tokens).unwrap_or_default();
-        let whole = usage.input_tokens.or(usage.prompt_tokens).unwrap_or_default();
+        let included = details.and_then(|d| d.cached_tokens).or(usage.google_cached);
+        let included = included.unwrap_or_default();
+        let whole = usage.input_tokens.or(usage.prompt_tokens).or(usage.google_input);
+        let whole = whole.unwrap_or_default();
         // Where cached tokens are a detail of the input they are part of its count; as a field of their own they are not.
         self.input = self.input.max(whole.saturating_sub(included));
         let read = usage.cache_read_input_tokens.unwrap_or(included);
@@ -231,8 +243,10 @@ impl Seen {
         let out = usage
             .output_tokens
             .or(usage.completion_tokens)
-            .unwrap_or_default();
-        self.output = self.output.max(out);
+            .or(usage.google_output);
+        // Google counts what it thinks apart from what it says, and takes the same price for both.
+        let thought = usage.google_thoughts.unwrap_or_default();
+        self.output = self.output.max(out.unwrap_or_default().saturating_add(thought));
         self.any = true;
     }
 }

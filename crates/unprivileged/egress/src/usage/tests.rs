@@ -44,6 +44,21 @@ fn chat_chunks_and_the_responses_api_subtract_cached_input() {
 }
 
 #[test]
+fn what_google_counts_is_counted_with_its_thoughts_and_without_its_cache() {
+    let stream = "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"usageMetadata\"}]}}],\"usageMetadata\":{\"promptTokenCount\":100}}\n\ndata: {\"candidates\":[],\"usageMetadata\":{\"promptTokenCount\":100,\"candidatesTokenCount\":5,\"thoughtsTokenCount\":7,\"cachedContentTokenCount\":40,\"totalTokenCount\":112},\"modelVersion\":\"gemini-2.5-flash\"}\n\n";
+    for step in [1, 7, 1000] {
+        let used = read("text/event-stream", stream, step);
+        assert_eq!(
+            (used.model.as_str(), used.input, used.cache_read, used.output),
+            ("gemini-2.5-flash", 60, 40, 12),
+            "step {step}"
+        );
+    }
+    let whole = r#"{"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":18446744073709551615,"thoughtsTokenCount":9}}"#;
+    assert_eq!(read("application/json", whole, 3).output, u64::MAX);
+}
+
+#[test]
 fn a_whole_document_is_read_without_keeping_it() {
     let filler = "x".repeat(3_000_000);
     let body = format!(

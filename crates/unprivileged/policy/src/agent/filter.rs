@@ -83,7 +83,16 @@ fn drop_keys(value: &mut Value, names: &[String], depth: usize, left_out: &mut V
     }
 }
 
-fn overlay(root: &mut Value, set: &Map<String, Value>) {
+/// Whether a value says all of this already.
+pub(super) fn says(root: &Value, wanted: &Map<String, Value>) -> bool {
+    wanted.iter().all(|(key, value)| match (root.get(key), value) {
+        (Some(known), Value::Object(inner)) => says(known, inner),
+        (known, value) => known == Some(value),
+    })
+}
+
+/// Sets keys, each at its own depth.
+pub(super) fn overlay(root: &mut Value, set: &Map<String, Value>) {
     let Value::Object(map) = root else { return };
     for (key, value) in set {
         match (map.get_mut(key), value) {

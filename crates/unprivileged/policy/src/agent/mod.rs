@@ -3,10 +3,12 @@
 //! **Trust:** only presets have such a section, never a file of a project or a request. It is data: control looks at
 //! the host by it, and every path of it is checked here to stay below the two homes.
 mod filter;
+mod inner;
 mod pick;
 pub(crate) mod read;
 
 pub use filter::{Filtered, filtered};
+pub use inner::{Inner, Switched};
 pub use pick::{Pick, pick};
 
 use crate::document::Secret;
@@ -31,6 +33,8 @@ pub struct Agent {
     pub files: Vec<CopiedFile>,
     /// Files that are made where none was copied.
     pub make: Vec<MadeFile>,
+    /// Its own sandbox, where it cannot be built inside.
+    pub inner: Inner,
     /// What a person is told at every run: what is switched off inside.
     pub tells: Vec<String>,
     /// What a person should know who reads the preset.

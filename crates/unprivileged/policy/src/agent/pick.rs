@@ -10,6 +10,8 @@ pub struct Pick {
     pub program: String,
     /// Whether that word is a path or name to be found here; a runner finds it by itself.
     pub local: bool,
+    /// The place of that word in the command line.
+    pub at: usize,
 }
 
 /// Finds the agent in a command line: by the program's own name, behind `env NAME=VALUE`, as the package that `npx`,
@@ -21,7 +23,9 @@ pub fn pick(agent: &Agent, argv: &[String]) -> Option<Pick> {
     match base(first) {
         "env" => {
             let at = rest.iter().position(|word| !is_assignment(word))?;
-            pick(agent, &rest[at..])
+            let mut found = pick(agent, &rest[at..])?;
+            found.at += at + 1;
+            Some(found)
         }
         "npx" | "bunx" | "uvx" => {
             let at = rest
@@ -33,6 +37,7 @@ pub fn pick(agent: &Agent, argv: &[String]) -> Option<Pick> {
             known.then(|| Pick {
                 program: package.to_owned(),
                 local: false,
+                at: at + 1,
             })
         }
         "node" | "bun" => {
@@ -41,11 +46,13 @@ pub fn pick(agent: &Agent, argv: &[String]) -> Option<Pick> {
             (!script.starts_with('-') && agent.packages.iter().any(inside)).then(|| Pick {
                 program: script.clone(),
                 local: true,
+                at: 1,
             })
         }
         name => agent.programs.iter().any(|own| own == name).then(|| Pick {
             program: first.clone(),
             local: true,
+            at: 0,
         }),
     }
 }

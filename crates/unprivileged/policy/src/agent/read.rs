@@ -23,6 +23,7 @@ impl Reader<'_> {
             "take",
             "files",
             "make",
+            "inner",
             "tells",
             "notes",
         ];
@@ -52,6 +53,7 @@ impl Reader<'_> {
                         agent.make.extend(self.made(item));
                     }
                 }
+                "inner" => agent.inner = self.inner(value),
                 "tells" => agent.tells = self.strings(value).into_iter().map(|at| at.value).collect(),
                 "notes" => agent.notes = self.strings(value).into_iter().map(|at| at.value).collect(),
                 _ => {}

@@ -1,6 +1,7 @@
 //! Runs, what was done to them, and their events, as answers.
 use super::{FaultForm, time};
 use crate::errors::Told;
+use bastle_contract::runs::ModelsReported;
 use bastle_control::fleet::{Acted, BatchReport, Page, RunRecord, StoredEvent};
 use serde::Serialize;
 use serde_json::Value;
@@ -57,13 +58,42 @@ pub(crate) struct RunForm {
     micro_usd: u64,
     /// Number of its last event.
     last_event: u64,
+    /// What a driven agent reports that it used of models, as of its last turn; told of one run, not in lists. It may report
+    /// anything: what is counted and held against budgets are `model_tokens` and `micro_usd`.
+    reported: Option<ReportedForm>,
     /// What its keeper wrote last; only for an admin whole.
     file: Option<Value>,
+}
+
+/// What an agent reports of itself.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Reported)]
+pub(crate) struct ReportedForm {
+    /// Answers of the model.
+    turns: u64,
+    /// Tokens read.
+    input_tokens: u64,
+    /// Tokens written.
+    output_tokens: u64,
+    /// Cost in millionths of a dollar, where it tells.
+    cost_micro_usd: Option<u64>,
+}
+
+impl From<ModelsReported> for ReportedForm {
+    fn from(told: ModelsReported) -> Self {
+        Self {
+            turns: told.turns,
+            input_tokens: told.input_tokens,
+            output_tokens: told.output_tokens,
+            cost_micro_usd: told.cost_micro_usd,
+        }
+    }
 }
 
 impl RunForm {
     /// A run as this caller may see it.
     pub(crate) fn of(run: RunRecord, told: Told) -> Self {
+        let reported = run.file.as_ref().and_then(|file| file.reported);
         let file = run.file.map(|mut file| {
             if told == Told::Outside {
                 file.fault = None;
@@ -96,6 +126,7 @@ impl RunForm {
             model_tokens: run.model_tokens,
             micro_usd: run.micro_usd,
             last_event: run.last_event,
+            reported: reported.map(ReportedForm::from),
             file,
         }
     }
