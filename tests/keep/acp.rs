@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
 /// Does what a prompt says: writes a file, asks for permission, or works until it is interrupted.
-const AGENT: &str = r#"
+pub(crate) const AGENT: &str = r#"
 read -r hello
 echo '{"type":"control_response","response":{"subtype":"success","request_id":"bastle-hello"}}'
 done='{"type":"result","subtype":"success","result":"done"}'

@@ -256,3 +256,32 @@ fn each_turn_and_command_can_be_taken_back_and_words_within_a_turn_take_no_snaps
         assert_eq!(std::fs::read_to_string(tree).expect("is there"), "one\n");
     });
 }
+
+#[test]
+fn what_an_agent_reports_of_itself_is_shown_as_reported_and_changes_no_budget() {
+    for_each_identity(|lab| {
+        let lie = r#"
+echo '{"type":"assistant","message":{"id":"m2","content":[],"usage":{"input_tokens":9000000000,"output_tokens":7000000000}}}'
+echo '{"type":"result","subtype":"success","result":"done","total_cost_usd":123456.5}'
+if read -r more; then echo "more: $more" >&2; else echo closed >&2; fi
+"#;
+        let budget = json!({ "version": 1, "net": { "allow": ["example.com"] },
+            "budget": { "tokens": 10, "usd": 0.01, "turns": 1, "onExceed": "stop" } });
+        let policy = lab.plant("home/tight.json".as_ref(), &budget.to_string());
+        let policy = policy.display().to_string();
+        let flags: Vec<&str> = DRIVER.into_iter().chain(["--policy", &policy]).collect();
+        let kept = Kept::start(lab, &flags, &format!("{BEGIN}{lie}"));
+        assert_eq!(kept.wait(), 0, "{:?}", kept.events());
+        let events = kept.events();
+        let held = events.iter().filter(|event| event["kind"] == "budget").count();
+        assert_eq!(held, 0, "{events:#?}");
+        let shown = verb(lab, &["inspect", &kept.name, "--json"]);
+        assert_eq!(shown.code, 0, "{shown:?}");
+        let shown: Value = serde_json::from_str(&shown.stdout).expect("is JSON");
+        let none = json!({ "turns": 0, "tokens": 0, "cost_micro_usd": 0 });
+        assert_eq!(shown["models"]["counted"], none, "{shown:#}");
+        let told = json!({ "turns": 2, "input_tokens": 9_000_000_000_u64, "output_tokens": 7_000_000_000_u64,
+            "cost_micro_usd": 123_456_500_000_u64 });
+        assert_eq!(shown["models"]["reported"], told, "{shown:#}");
+    });
+}

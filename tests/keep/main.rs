@@ -13,3 +13,4 @@ mod kept;
 mod outlives;
 mod questions;
 mod refusals;
+mod sdk;

@@ -180,7 +180,9 @@ fn write_references(
     // `a` and `a/b` cannot both be branches: the agent's own name wins in its copy.
     let full = branch.full();
     references.retain(|name, _| *name == full || !(is_above(name, &full) || is_above(&full, name)));
-    let mut packed = String::from("# pack-refs with: sorted\n");
+    // Sorted, and what tags lead to is not said. GitPython, which aider has, wants to find "peeled" in this line; git
+    // knows no word "not-peeled" and passes it over.
+    let mut packed = String::from("# pack-refs with: sorted not-peeled\n");
     for (name, id) in &references {
         writeln!(packed, "{} {name}", id.as_str()).map_err(|_| fail(std::io::Error::other("formatting")))?;
     }
