@@ -227,3 +227,28 @@ fn a_missing_key_is_told_with_the_command_that_helps() {
         assert!(Path::new(&lab.home()).exists());
     });
 }
+
+#[test]
+fn an_agent_is_told_of_a_fence_and_loses_its_own_sandbox_only_where_there_is_one() {
+    for_each_identity(|lab| {
+        let script = "echo told: ${IS_SANDBOX:-nothing}\necho words: $*\n";
+        let inside = installed(lab, script).run(["claude", "-p", "hi"]);
+        assert!(inside.said().contains("told: 1"), "{inside:?}");
+        assert!(
+            inside
+                .said()
+                .contains(r#"words: --settings {"sandbox":{"enabled":false}} -p hi"#),
+            "{inside:?}"
+        );
+        let told = "its own sandbox is switched off inside";
+        assert!(inside.ended.stderr.contains(told), "{inside:?}");
+        let path = format!("{}/npm/bin:/usr/bin:/bin", lab.home().display());
+        let bare = lab
+            .fence()
+            .env("PATH", &path)
+            .flags(["--backend", "host", "--i-understand-this-is-not-a-fence"])
+            .run(["claude", "-p", "hi"]);
+        assert_eq!(bare.said(), "told: nothing\nwords: -p hi", "{bare:?}");
+        assert!(!bare.ended.stderr.contains(told), "{bare:?}");
+    });
+}

@@ -64,6 +64,7 @@ pub fn prepare(
         .filter(|limit| loaded.effective.limit(*limit).is_some())
         .map(|limit| Waiver { limit })
         .collect();
+    let said: Vec<EnvName> = launch.env.iter().map(|(name, _)| name.clone()).collect();
     let request = LaunchRequest {
         run: launch.run,
         argv: launch.argv,
@@ -84,7 +85,7 @@ pub fn prepare(
     let facts = facts();
     let mut planned =
         bastle_policy::plan(grant, &facts, &look_up(&bastle_policy::needs(&loaded.effective))?)?;
-    unfence(&mut planned.plan)?;
+    unfence(&mut planned.plan, &said)?;
     Ok(Unfenced {
         planned,
         facts,
@@ -169,9 +170,16 @@ fn close(outcome: Result<child::Ending, (u8, Fault)>, mut record: Record) -> Res
     })
 }
 
-/// Nothing here may say that there is a fence: neither to the agent nor to a bastle started by it.
-fn unfence(plan: &mut LaunchPlan) -> Result<(), Fault> {
-    plan.env.retain(|(name, _)| name.as_str() != "AGENT_IN_SANDBOX");
+/// Variables by which presets tell agents that they are in a sandbox and need none of their own.
+const TELL_OF_A_FENCE: [&str; 3] = ["IS_SANDBOX", "SANDBOX", "GEMINI_SANDBOX"];
+
+/// Nothing here may say that there is a fence: neither to the agent nor to a bastle started by it. What the person `said`
+/// stays.
+fn unfence(plan: &mut LaunchPlan, said: &[EnvName]) -> Result<(), Fault> {
+    plan.env.retain(|(name, _)| {
+        let tells = TELL_OF_A_FENCE.contains(&name.as_str());
+        name.as_str() != "AGENT_IN_SANDBOX" && (!tells || said.contains(name))
+    });
     let name = EnvName::try_from("SOFT_SANDBOX".to_owned())
         .map_err(|error| Fault::new(Code::UsageEnv, "cannot mark the run", error.to_string()))?;
     plan.env.retain(|(known, _)| *known != name);
