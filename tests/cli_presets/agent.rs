@@ -3,6 +3,8 @@ use crate::installed;
 use crate::support::{Lab, Limit, Output, for_each_identity};
 use crate::world::{host, world};
 use serde_json::{Value, json};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -242,12 +244,14 @@ fn an_agent_is_told_of_a_fence_and_loses_its_own_sandbox_only_where_there_is_one
         );
         let told = "its own sandbox is switched off inside";
         assert!(inside.ended.stderr.contains(told), "{inside:?}");
-        let path = format!("{}/npm/bin:/usr/bin:/bin", lab.home().display());
+        // Without a fence programs of the home are not found: here it is the project's, and its preset is named.
+        let program = lab.project("claude", &format!("#!/bin/sh\n{script}"));
+        std::fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("own file");
         let bare = lab
             .fence()
-            .env("PATH", &path)
             .flags(["--backend", "host", "--i-understand-this-is-not-a-fence"])
-            .run(["claude", "-p", "hi"]);
+            .flags(["--preset", "claude"])
+            .run(["./claude", "-p", "hi"]);
         assert_eq!(bare.said(), "told: nothing\nwords: -p hi", "{bare:?}");
         assert!(!bare.ended.stderr.contains(told), "{bare:?}");
     });
