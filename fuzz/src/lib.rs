@@ -8,11 +8,13 @@ use bastle_contract::grants::{FromBroker, ToBroker};
 use bastle_contract::{FromInit, FromSpawner, LaunchPlan, MAX_FRAME, ToInit, ToSpawner, decode, encode};
 use bastle_policy::command::{CommandOutcome, CommandRule, CommandRules, judge};
 
+mod captains;
 mod mutate;
 mod net;
 mod runs;
 mod work;
 
+pub use captains::{a2a_bodies, editor_lines, mcp_http, mcp_pipes, mcp_tools};
 pub use mutate::Mutator;
 pub use net::{
     client_hello, dns_answer, dns_query, operations, pkt_line, proxy_answer, request_body, request_head,

@@ -166,6 +166,31 @@ fn sse_usage() {
 }
 
 #[test]
+fn mcp_pipes() {
+    fuzz("mcp_pipes", ROUNDS / 4, bastle_fuzz::mcp_pipes);
+}
+
+#[test]
+fn mcp_http() {
+    fuzz("mcp_http", ROUNDS / 4, bastle_fuzz::mcp_http);
+}
+
+#[test]
+fn mcp_tools() {
+    fuzz("mcp_tools", ROUNDS, bastle_fuzz::mcp_tools);
+}
+
+#[test]
+fn a2a_bodies() {
+    fuzz("a2a_bodies", ROUNDS / 2, bastle_fuzz::a2a_bodies);
+}
+
+#[test]
+fn editor_lines() {
+    fuzz("editor_lines", ROUNDS / 4, bastle_fuzz::editor_lines);
+}
+
+#[test]
 fn every_frame_seed_is_accepted_by_somebody() {
     use bastle_contract::grants::{FromBroker, ToBroker};
     use bastle_contract::{FromInit, FromSpawner, LaunchPlan, ToInit, ToSpawner, decode};

@@ -8,8 +8,10 @@ import httpx
 from a2a.client import ClientConfig, ClientFactory
 from a2a.client.card_resolver import A2ACardResolver
 from a2a.types import a2a_pb2 as p
+from a2a.utils.signing import InvalidSignaturesError, create_signature_verifier
 from a2a.utils.errors import A2AError
 from google.protobuf.json_format import ParseDict
+from jwt import PyJWK
 
 SPAWN = "https://bastle.dev/a2a/spawn/v1"
 DRIVEN = """
@@ -56,6 +58,17 @@ async def refused(what):
 async def main():
     http = httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=60)
     card = await A2ACardResolver(http, base).get_agent_card()
+    verify = create_signature_verifier(key_of, ["ES256"])
+    for signed in await cards(http):
+        verify(signed)
+        for bent in bend(signed):
+            try:
+                verify(bent)
+            except InvalidSignaturesError:
+                continue
+            raise AssertionError(f"a card that was changed passes: {bent}")
+    print("verifies signed cards and no changed one")
+
     config = ClientConfig(httpx_client=http, supported_protocol_bindings=[binding])
     client = ClientFactory(config).create(card)
     still = ClientFactory(
@@ -127,6 +140,34 @@ async def main():
     assert (await worker.get_task(p.GetTaskRequest(id=ended))).id == ended
     assert await refused(worker.get_task(p.GetTaskRequest(id=long))) == "TaskNotFoundError"
     print("speaks to a worker by its own card")
+
+
+def key_of(kid, jku):
+    assert jku.startswith(base + "/.well-known/"), jku
+    keys = httpx.get(jku).json()["keys"]
+    return PyJWK([key for key in keys if key["kid"] == kid][0])
+
+
+async def cards(http):
+    started = await http.get(f"{base}/a2a/extendedAgentCard", headers={"A2A-Version": "1.0"})
+    door = await A2ACardResolver(http, base).get_agent_card()
+    return [door, ParseDict(started.json(), p.AgentCard())]
+
+
+def bend(card):
+    for change in ("name", "version", "description"):
+        bent = p.AgentCard()
+        bent.CopyFrom(card)
+        setattr(bent, change, "another")
+        yield bent
+    bent = p.AgentCard()
+    bent.CopyFrom(card)
+    bent.supported_interfaces[0].url = "http://127.0.0.1:1/elsewhere"
+    yield bent
+    bent = p.AgentCard()
+    bent.CopyFrom(card)
+    del bent.security_requirements[:]
+    yield bent
 
 
 async def anext_of_end(client, task):

@@ -32,16 +32,14 @@ fn another_version_or_none_is_refused_on_both_bindings_and_a_patch_number_does_n
     ] {
         let mut headers = vec![own];
         headers.extend(version.map(|version| ("a2a-version", version)));
-        let rest = world.daemon.net("GET", "/a2a/tasks", &headers, b"");
+        let rest = world.net("GET", "/a2a/tasks", &headers, b"");
         assert_eq!(
             (rest.status, reason(&rest.json())),
             (400, "VERSION_NOT_SUPPORTED"),
             "{version:?}"
         );
         headers.push(("content-type", "application/json"));
-        let rpc = world
-            .daemon
-            .net("POST", "/a2a/jsonrpc", &headers, call.as_bytes());
+        let rpc = world.net("POST", "/a2a/jsonrpc", &headers, call.as_bytes());
         assert_eq!(
             (rpc.status, &rpc.json()["error"]["code"]),
             (200, &json!(-32009)),
@@ -50,16 +48,11 @@ fn another_version_or_none_is_refused_on_both_bindings_and_a_patch_number_does_n
         assert_eq!(rpc.json()["id"], 7);
     }
     for version in ["1.0", "1.0.1"] {
-        let rest = world
-            .daemon
-            .net("GET", "/a2a/tasks", &[own, ("a2a-version", version)], b"");
+        let rest = world.net("GET", "/a2a/tasks", &[own, ("a2a-version", version)], b"");
         assert_eq!(rest.status, 200, "{version}");
     }
     assert_eq!(
-        world
-            .daemon
-            .net("GET", "/a2a/tasks?A2A-Version=1.0", &[own], b"")
-            .status,
+        world.net("GET", "/a2a/tasks?A2A-Version=1.0", &[own], b"").status,
         200
     );
 }
@@ -74,9 +67,7 @@ fn what_is_no_call_is_refused_with_the_number_that_json_rpc_gives_it() {
             ("a2a-version", "1.0"),
             ("content-type", media),
         ];
-        world
-            .daemon
-            .net("POST", "/a2a/jsonrpc/", &headers, body.as_bytes())
+        world.net("POST", "/a2a/jsonrpc/", &headers, body.as_bytes())
     };
     let json = "application/json";
     for (body, code, id) in [
@@ -260,9 +251,7 @@ fn an_answer_is_of_the_media_type_of_its_question() {
         ("application/a2a+json; charset=utf-8", "application/a2a+json"),
     ] {
         let headers = [&own[..], &[("content-type", media)]].concat();
-        let answer = world
-            .daemon
-            .net("POST", "/a2a/message:send", &headers, body.as_bytes());
+        let answer = world.net("POST", "/a2a/message:send", &headers, body.as_bytes());
         assert!(
             answer.head.contains(&format!("content-type: {answered}")),
             "{}",
@@ -270,14 +259,12 @@ fn an_answer_is_of_the_media_type_of_its_question() {
         );
     }
     let headers = [&own[..], &[("content-type", "text/html")]].concat();
-    let other = world
-        .daemon
-        .net("POST", "/a2a/message:send", &headers, body.as_bytes());
+    let other = world.net("POST", "/a2a/message:send", &headers, body.as_bytes());
     assert_eq!(
         (other.status, reason(&other.json())),
         (400, "CONTENT_TYPE_NOT_SUPPORTED")
     );
-    let plain = world.daemon.net(
+    let plain = world.net(
         "GET",
         "/a2a/tasks",
         &[&own[..], &[("accept", "application/json")]].concat(),
@@ -296,7 +283,7 @@ fn an_answer_is_of_the_media_type_of_its_question() {
         )],
     ]
     .concat();
-    let told = world.daemon.net("GET", "/a2a/tasks", &named, b"");
+    let told = world.net("GET", "/a2a/tasks", &named, b"");
     assert!(
         told.head
             .contains("a2a-extensions: https://bastle.dev/a2a/approval/v1"),
@@ -330,7 +317,7 @@ fn nobody_is_served_without_a_token_from_another_page_or_below_the_role() {
             vec![version, json],
             vec![version, json, ("authorization", "Bearer bst_wrong")],
         ] {
-            let answer = world.daemon.net(method, &path, &headers, body.as_bytes());
+            let answer = world.net(method, &path, &headers, body.as_bytes());
             assert_eq!(answer.status, 401, "{method} {path}");
             assert!(
                 answer.head.contains("www-authenticate: bearer"),
@@ -342,7 +329,7 @@ fn nobody_is_served_without_a_token_from_another_page_or_below_the_role() {
             assert!(!told || path.starts_with("/a2a/workers/"), "{path}");
         }
     }
-    let page = world.daemon.net(
+    let page = world.net(
         "GET",
         "/a2a/tasks",
         &[version, ("origin", "https://evil.example")],

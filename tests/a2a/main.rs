@@ -15,6 +15,7 @@ mod http;
 mod callers;
 mod cards;
 mod errors;
+mod forms;
 mod listing;
 mod messages;
 mod push;

@@ -1,5 +1,5 @@
 //! Messages to the door: what becomes a task, what waits and what does not, which ids hold.
-use crate::world::{World, holds, message};
+use crate::world::{World, message};
 use serde_json::{Value, json};
 
 fn artifact<'t>(task: &'t Value, id: &str) -> &'t Value {
@@ -180,7 +180,6 @@ fn history_is_as_long_as_is_asked_for_and_survives_the_daemon() {
         config,
     };
     let after = world.call("GetTask", &json!({ "id": id }));
-    holds("Task", &after);
     assert_eq!(
         (&after["contextId"], &after["history"]),
         (&json!("kept-1"), &whole["history"])
@@ -189,6 +188,55 @@ fn history_is_as_long_as_is_asked_for_and_survives_the_daemon() {
         world.call("CancelTask", &json!({ "id": id }))["status"]["state"],
         "TASK_STATE_CANCELED"
     );
+}
+
+#[test]
+fn what_a_task_leaves_behind_comes_in_types_that_are_taken_and_where_there_is_none_nothing_is_started() {
+    let world = World::usual();
+    let script = "echo out; echo new > made.txt";
+    let with = |modes: Value| {
+        let configuration = json!({ "acceptedOutputModes": modes });
+        json!({ "message": world.starting(script, &json!({})), "configuration": configuration })
+    };
+    for bad in [json!(["image/png"]), json!(["video/*", "audio/ogg"])] {
+        assert_eq!(world.refused("SendMessage", &with(bad.clone())), -32005, "{bad}");
+        let rest = world.rest("POST", "/a2a/message:stream", Some(&with(bad.clone())));
+        assert_eq!(rest.status, 400, "{bad}");
+    }
+    assert_eq!(world.refused("SendMessage", &with(json!("text/plain"))), -32602);
+    assert_eq!(world.call("ListTasks", &json!({}))["totalSize"], 0);
+    let left = |task: &Value| -> Vec<(String, String)> {
+        let all = task["artifacts"].as_array().cloned().unwrap_or_default();
+        let word = |value: &Value| value.as_str().unwrap().to_owned();
+        all.iter()
+            .map(|one| (word(&one["artifactId"]), word(&one["parts"][0]["mediaType"])))
+            .collect()
+    };
+    let plain = world.call("SendMessage", &with(json!(["text/plain; charset=utf-8"])));
+    let found = left(&plain["task"]);
+    let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["output", "diff", "files", "provenance"]);
+    assert!(found.iter().all(|(_, media)| media == "text/plain"), "{found:?}");
+    let files = plain.pointer("/task/artifacts/2/parts/0/text").unwrap();
+    assert!(files.as_str().unwrap().contains("made.txt"), "{files}");
+    let data = world.call("SendMessage", &with(json!(["application/json"])));
+    let own = [("files", "application/json"), ("provenance", "application/json")];
+    assert_eq!(
+        left(&data["task"]),
+        own.map(|(a, b)| (a.to_owned(), b.to_owned()))
+    );
+    // A stream tells in the same types; whoever asks for the task later is told all of it.
+    let body = with(json!(["application/json"]));
+    let all = world
+        .stream(&world.token, "POST", "/a2a/message:stream", Some(&body))
+        .rest();
+    let told: Vec<&Value> = all
+        .iter()
+        .filter_map(|one| one.pointer("/artifactUpdate/artifact/artifactId"))
+        .collect();
+    assert_eq!(told, ["files", "provenance"]);
+    let id = &all[0]["task"]["id"];
+    assert_eq!(left(&world.call("GetTask", &json!({ "id": id }))).len(), 4);
 }
 
 #[test]

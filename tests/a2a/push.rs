@@ -1,6 +1,7 @@
 //! Telling somebody elsewhere: only where the operator allows it, with the caller's credentials, until it is taken back.
+use crate::forms::holds;
 use crate::http::HANG;
-use crate::world::{World, holds, message};
+use crate::world::{World, message};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -54,10 +55,7 @@ fn receiver() -> (String, Receiver<(String, Value)>) {
 fn a_receiver_that_the_operator_allows_is_told_everything_with_its_credentials_and_again_when_it_failed() {
     let (url, told) = receiver();
     let world = World::new(json!({ "push_targets": [url] }));
-    let card = world
-        .daemon
-        .net("GET", "/.well-known/agent-card.json", &[], b"")
-        .json();
+    let card = world.net("GET", "/.well-known/agent-card.json", &[], b"").json();
     assert_eq!(card["capabilities"]["pushNotifications"], true);
     let config = json!({
         "url": format!("{url}t1"), "token": "my-token", "authentication": { "scheme": "Bearer", "credentials": "s3cret" },
@@ -89,6 +87,62 @@ fn a_receiver_that_the_operator_allows_is_told_everything_with_its_credentials_a
     assert!(
         !listed.to_string().contains("s3cret"),
         "a secret is told to its receiver alone: {listed}"
+    );
+}
+
+#[test]
+fn settings_that_are_read_again_hold_for_cards_receivers_and_what_is_told() {
+    let (url, told) = receiver();
+    let world = World::new(json!({}));
+    let settle = |a2a: Value| {
+        let whole = json!({ "requests_per_second": 1000, "a2a": a2a });
+        std::fs::write(world.config.path().join("serve.json"), whole.to_string()).unwrap();
+        world.daemon.signal(rustix::process::Signal::HUP);
+    };
+    let card = || world.net("GET", "/.well-known/agent-card.json", &[], b"").json();
+    let becomes = |pointer: &str, value: Value| {
+        let came = crate::support::eventually(crate::support::Limit::HANG, || {
+            card().pointer(pointer) == Some(&value)
+        });
+        assert!(came, "{pointer} does not become {value}: {}", card());
+    };
+    let task = world.start("until [ -e go ]; do sleep 0.05; done", &json!({}));
+    let create = json!({ "taskId": task, "url": format!("{url}t"), "id": "mine" });
+    assert_eq!(world.refused("CreateTaskPushNotificationConfig", &create), -32003);
+    settle(json!({ "push_targets": [url], "public_url": "https://agents.example" }));
+    becomes("/capabilities/pushNotifications", json!(true));
+    becomes("/supportedInterfaces/1/url", json!("https://agents.example/a2a"));
+    assert_eq!(
+        world.call("CreateTaskPushNotificationConfig", &create)["id"],
+        "mine"
+    );
+    // What cannot be used changes nothing.
+    settle(json!({ "push_targets": ["http://not.loopback.example/"] }));
+    settle(json!({ "public_url": 5 }));
+    settle(json!({ "push_targets": ["http://127.0.0.1:9/other/"] }));
+    becomes(
+        "/supportedInterfaces/1/url",
+        json!(format!("http://{}/a2a", world.daemon.address)),
+    );
+    assert_eq!(world.refused("CreateTaskPushNotificationConfig", &create), -32602);
+    // One whose address was taken out is told nothing more.
+    let ended = world.call("CancelTask", &json!({ "id": task }));
+    assert_eq!(ended["status"]["state"], "TASK_STATE_CANCELED");
+    let last = world.daemon.own("GET", "/metrics", None);
+    let failures = |answer: &crate::http::Answer| {
+        String::from_utf8_lossy(&answer.body).lines().find_map(|line| {
+            line.strip_prefix("bastle_webhook_failures_total ")?
+                .parse::<u64>()
+                .ok()
+        })
+    };
+    let counted = crate::support::eventually(crate::support::Limit::HANG, || {
+        failures(&world.daemon.own("GET", "/metrics", None)).is_some_and(|count| count > 0)
+    });
+    assert!(counted, "{last:?}");
+    assert!(
+        told.try_recv().is_err(),
+        "an address that is not allowed any more was told"
     );
 }
 

@@ -7,13 +7,15 @@ use std::time::Duration;
 
 /// The version of the client.
 const VERSION: &str = "1.3.0";
+/// What it verifies signatures with.
+const ALSO: &str = "pyjwt==2.15.1";
 
 /// A Python with the client: the one that is named, or one installed once beside what cargo builds.
 fn python() -> Result<PathBuf, String> {
     if let Some(named) = std::env::var_os("BASTLE_A2A_PYTHON") {
         return Ok(named.into());
     }
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("a2a-sdk-{VERSION}"));
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("a2a-sdk-{VERSION}-signing"));
     let (program, whole) = (place.join("bin/python"), place.join("whole"));
     if whole.is_file() {
         return Ok(program);
@@ -30,7 +32,8 @@ fn python() -> Result<PathBuf, String> {
             .args(["-m", "venv", "--clear"])
             .arg(&place),
     )?;
-    step(Command::new(place.join("bin/pip")).args(["install", "-q", &format!("a2a-sdk=={VERSION}")]))?;
+    let wanted = format!("a2a-sdk[signing]=={VERSION}");
+    step(Command::new(place.join("bin/pip")).args(["install", "-q", &wanted, ALSO]))?;
     std::fs::write(&whole, "").map_err(|error| error.to_string())?;
     Ok(program)
 }
@@ -59,6 +62,6 @@ fn the_published_client_sends_streams_steers_lists_and_cancels_over_both_binding
             .env("PYTHONDONTWRITEBYTECODE", "1");
         let ended = run(&mut command, b"", Limit(Duration::from_secs(240)));
         assert_eq!(ended.code, 0, "{binding}: {}\n{}", ended.stdout, ended.stderr);
-        assert_eq!(ended.stdout.lines().count(), 8, "{binding}: {}", ended.stdout);
+        assert_eq!(ended.stdout.lines().count(), 9, "{binding}: {}", ended.stdout);
     }
 }

@@ -19,3 +19,4 @@ mod refusals;
 mod roles;
 mod suite;
 mod tools;
+mod waiting;

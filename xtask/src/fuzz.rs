@@ -28,6 +28,11 @@ const TARGETS: &[&str] = &[
     "stream_frames",
     "launch_spec",
     "import_settings",
+    "mcp_pipes",
+    "mcp_http",
+    "mcp_tools",
+    "a2a_bodies",
+    "editor_lines",
 ];
 
 /// What was asked for.

@@ -29,6 +29,14 @@ pub(crate) fn tame(value: &mut Value, depth: usize) -> bool {
     true
 }
 
+/// The form of RFC 8785: what is signed of a JSON value. `None` where it has none.
+#[must_use]
+pub fn canonical(value: &Value) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    write(value, &mut out).ok()?;
+    Some(out)
+}
+
 /// Appends the canonical form of `value`.
 pub(crate) fn write(value: &Value, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
     match value {

@@ -49,6 +49,7 @@ mod walk;
 mod writer;
 
 pub use attest::{Attestation, attest, is_attested, public_key};
+pub use canonical::canonical;
 pub use chain::RecordId;
 pub use committer::{Committer, Handle};
 pub use error::AuditError;

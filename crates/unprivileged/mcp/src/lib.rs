@@ -10,6 +10,7 @@
 mod base64;
 mod desk;
 mod face;
+pub mod fuzzing;
 mod http;
 mod legacy;
 mod limits;

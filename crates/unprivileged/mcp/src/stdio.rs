@@ -265,56 +265,8 @@ async fn answer<F: Face>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::face::{About, Asked, Call, Outcome, done};
-    use crate::limits::Limits;
+    use crate::fuzzing::said;
     use proptest::prelude::*;
-
-    struct Echo;
-
-    impl Face for Echo {
-        type Caller = ();
-
-        fn about(&self) -> About {
-            About {
-                name: "echo",
-                title: "echo",
-                version: "0",
-                instructions: "",
-                capabilities: json!({ "tools": {} }),
-            }
-        }
-
-        fn key(&self, (): &()) -> String {
-            String::new()
-        }
-
-        async fn serve(&self, asked: Asked, _: &Call<()>) -> Result<Outcome, RpcError> {
-            Ok(done(json!({ "asked": format!("{asked:?}").len() })))
-        }
-    }
-
-    /// Everything that is said to these bytes.
-    fn said(bytes: &[u8]) -> Vec<u8> {
-        let limits = Limits {
-            line: 2048,
-            ..Limits::default()
-        };
-        let desk = Arc::new(Desk::new(Echo, limits).unwrap());
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .unwrap();
-        runtime.block_on(async {
-            let (output, mut reads) = tokio::io::duplex(1 << 20);
-            let ends = Stdio { input: bytes, output };
-            converse(desk, (), ends).await.unwrap();
-            let mut all = Vec::new();
-            tokio::io::AsyncReadExt::read_to_end(&mut reads, &mut all)
-                .await
-                .unwrap();
-            all
-        })
-    }
 
     const WORDS: [&str; 12] = [
         r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}"#,

@@ -8,6 +8,7 @@ mod app;
 pub mod client;
 mod dto;
 mod errors;
+pub mod fuzzing;
 mod guard;
 mod json;
 pub mod mcp;

@@ -19,7 +19,7 @@ Examples:
 
 On the local socket your own user and root need no token; everybody else does: bastle token create --role ROLE.
 SIGTERM and ^C end it in order; runs live on and are found again. SIGHUP reads the
-certificate and the settings again; addresses, sockets, a2a and what the command line says stay.
+certificate and the settings again; addresses, sockets and what the command line says stay.
 Settings: $XDG_CONFIG_HOME/bastle/serve.json, else /etc/bastle/serve.json.
 Exit codes: 0 ended, 1 failed, 2 usage.")]
 pub(crate) struct ServeArgs {

@@ -113,6 +113,14 @@ impl OutputReader {
         self.file.seek(SeekFrom::Start(at)).map(|_| ())
     }
 
+    /// How long the log is by now.
+    ///
+    /// # Errors
+    /// When it cannot be asked.
+    pub fn length(&self) -> std::io::Result<u64> {
+        self.file.get_ref().metadata().map(|about| about.len())
+    }
+
     /// Where the next record begins.
     #[must_use]
     pub fn at(&self) -> u64 {

@@ -2,6 +2,7 @@
 //!
 //! **Trust:** contents are the agent's: bounded, told by digest, never opened by a path that it could have bent. Only the
 //! statement is ours.
+use super::modes::SEALED;
 use crate::routes::files::{beneath, root};
 use crate::routes::review::copy_of;
 use aws_lc_rs::digest;
@@ -22,7 +23,7 @@ use std::path::Path;
 /// Bytes of one artifact.
 const MOST: usize = 1024 * 1024;
 /// Bytes of what it printed, from its end.
-const MOST_OUTPUT: usize = 64 * 1024;
+pub(super) const MOST_OUTPUT: usize = 64 * 1024;
 /// Changed files that are listed.
 const MOST_FILES: usize = 2000;
 /// Where test reports are looked for.
@@ -33,7 +34,7 @@ const REPORTS: [&str; 5] = [
     "reports/junit.xml",
     "target/nextest/default/junit.xml",
 ];
-const ABOUT: &str = "https://bastle.dev/a2a/artifact/v1";
+pub(super) const ABOUT: &str = "https://bastle.dev/a2a/artifact/v1";
 
 /// All that a run which ended left behind. What cannot be read is not there.
 pub(crate) fn all(fleet: &Fleet, state: &Path, name: &RunId) -> Vec<Value> {
@@ -45,10 +46,9 @@ pub(crate) fn all(fleet: &Fleet, state: &Path, name: &RunId) -> Vec<Value> {
         all.extend(report(state, name));
     }
     if let Ok(sealed) = provenance::seal(state, name, space.as_ref()) {
-        let media = "application/vnd.dsse.envelope.v1+json";
         all.push(text(
             ("provenance", "The signed statement about this run"),
-            ("provenance.json", media),
+            ("provenance.json", SEALED),
             sealed.envelope,
         ));
     }

@@ -1,5 +1,7 @@
 //! The eleven operations, whatever binding they came by: who is spoken to, in which version, and what is answered.
 use super::asked::{Params, flag, history, object, spelled, text};
+use super::live::Live;
+use super::modes::Modes;
 use super::stream::{TaskStream, filter};
 use super::task::{Shown, TaskState, WithArtifacts, settle, standing, task};
 use super::wrong::{Kind, Wrong};
@@ -193,18 +195,23 @@ impl Call {
         &self,
         run: RunId,
         since: u64,
-        history: Option<usize>,
+        (history, modes): (Option<usize>, Modes),
     ) -> Result<TaskStream, Wrong> {
         let feed = Feed::of(self.app.clone(), self.who.clone(), filter(&run), since);
         let feed = feed.map_err(|refusal| self.wrong(&refusal))?;
-        let first = self.task(&run, history).await?;
-        Ok(TaskStream::new(
-            self.app.clone(),
-            feed,
-            run,
-            self.told(),
-            Some(first),
-        ))
+        let mut first = self.task(&run, history).await?;
+        let context = first["contextId"].as_str().unwrap_or_default();
+        let live = Live::begin(&self.app, &run, context).await;
+        let (live, printed) = live.map_err(|refusal| self.wrong(&refusal))?;
+        // What it printed so far goes on in pieces; one that ended has left it behind already.
+        if let (Some(printed), Some(all)) = (printed, first["artifacts"].as_array_mut())
+            && all.is_empty()
+        {
+            all.push(printed);
+        }
+        let first = modes.task(first);
+        let stream = TaskStream::new(self.app.clone(), feed, run, self.told(), Some(first));
+        Ok(stream.in_modes(modes).with_output(live))
     }
 
     pub(crate) async fn newest(&self) -> Result<u64, Wrong> {
@@ -261,7 +268,7 @@ pub(crate) async fn perform(call: Call, op: Op, params: Params) -> Result<Done, 
                     "the task has ended: nothing more happens to it",
                 ));
             }
-            Done::Stream(Box::new(call.watch(run, since, None).await?))
+            Done::Stream(Box::new(call.watch(run, since, (None, Modes::default())).await?))
         }
         Op::PushCreate => Done::Value(push::create(&call, &params).await?),
         Op::PushGet => Done::Value(push::one(&call, &params).await?),

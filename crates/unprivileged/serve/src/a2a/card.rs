@@ -1,5 +1,6 @@
 //! Cards: who the door is, for everybody; who a worker is, for whoever may see it; and what known callers are told besides.
 use super::calls::{At, Call, VERSION};
+use super::modes::GIVEN;
 use super::send::hex;
 use super::task::{APPROVAL, SPAWN};
 use super::wrong::Wrong;
@@ -20,6 +21,9 @@ const LASTS: u32 = 300;
 
 /// Where the daemon is reached, as the caller reached it. The guards know the host by now.
 pub(super) fn base(app: &App, headers: &HeaderMap) -> String {
+    if let Some(public) = &app.a2a.settings().public_url {
+        return public.clone();
+    }
     let scheme = if app.ws_url.starts_with("wss:") {
         "https"
     } else {
@@ -56,11 +60,11 @@ fn card(app: &App, base: &str, at: &At) -> Value {
     };
     let url = format!("{base}{path}");
     let spawn = json!({
-        "uri": SPAWN, "required": false,
+        "uri": SPAWN,
         "description": "Under this name in the metadata of a message: profile, workspace, mode and limits of the worker",
     });
     let approval = json!({
-        "uri": APPROVAL, "required": false,
+        "uri": APPROVAL,
         "description": "A question is a data part {approval, hash}; its answer is one {approval, verdict, hash}",
     });
     let (skill, extensions) = match at {
@@ -75,6 +79,7 @@ fn card(app: &App, base: &str, at: &At) -> Value {
             json!([approval]),
         ),
     };
+    // Nothing here stands at a default that readers leave out: they could not verify the signature.
     json!({
         "name": name, "description": description, "version": env!("CARGO_PKG_VERSION"),
         "supportedInterfaces": [
@@ -82,20 +87,21 @@ fn card(app: &App, base: &str, at: &At) -> Value {
             { "url": url, "protocolBinding": "HTTP+JSON", "protocolVersion": VERSION },
         ],
         "capabilities": {
-            "streaming": true, "pushNotifications": !app.a2a.settings.push_targets.is_empty(),
+            "streaming": true, "pushNotifications": !app.a2a.settings().push_targets.is_empty(),
             "extendedAgentCard": true, "extensions": extensions,
         },
         "securitySchemes": { "bearer": { "httpAuthSecurityScheme": { "scheme": "Bearer", "bearerFormat": "opaque" } } },
-        "securityRequirements": [{ "schemes": { "bearer": { "list": [] } } }],
+        "securityRequirements": [{ "schemes": { "bearer": { "list": ["viewer"] } } }],
         "defaultInputModes": ["text/plain", "application/json"],
-        "defaultOutputModes": ["text/plain", "text/x-diff", "application/json", "application/xml"],
+        "defaultOutputModes": GIVEN,
         "skills": [skill],
     })
 }
 
 /// The door's, for everybody.
 pub(super) async fn door(State(app): State<App>, headers: HeaderMap) -> Result<Response<Body>, Refusal> {
-    let card = card(&app, &base(&app, &headers), &At::Door);
+    let base = base(&app, &headers);
+    let card = app.a2a.signer.signed(card(&app, &base, &At::Door), &base);
     answer(&app, &headers, &card, "public")
 }
 
@@ -107,8 +113,14 @@ pub(super) async fn worker(
     headers: HeaderMap,
 ) -> Result<Response<Body>, Refusal> {
     let run = app.named(&caller, Verb::Read, &id).await?;
-    let card = card(&app, &base(&app, &headers), &At::Worker(run));
+    let base = base(&app, &headers);
+    let card = app.a2a.signer.signed(card(&app, &base, &At::Worker(run)), &base);
     answer(&app, &headers, &card, "private")
+}
+
+/// What their signatures are verified with, for everybody.
+pub(super) async fn keys(State(app): State<App>, headers: HeaderMap) -> Result<Response<Body>, Refusal> {
+    answer(&app, &headers, &app.a2a.signer.keys(), "public")
 }
 
 fn answer(app: &App, headers: &HeaderMap, card: &Value, whose: &str) -> Result<Response<Body>, Refusal> {
@@ -171,5 +183,5 @@ pub(super) async fn extended(call: &Call) -> Result<Value, Wrong> {
             all.extend(skills);
         }
     }
-    Ok(card)
+    Ok(call.app.a2a.signer.signed(card, &call.base))
 }

@@ -7,17 +7,22 @@ mod artifacts;
 mod asked;
 mod calls;
 mod card;
+mod fuzz;
 mod listing;
+mod live;
+mod modes;
 mod plain;
 mod push;
 mod rest;
 mod rpc;
 mod send;
 mod settings;
+mod signing;
 mod stream;
 mod task;
 mod wrong;
 
+pub(crate) use fuzz::fuzz;
 pub(crate) use push::resume;
 pub(crate) use settings::Settings;
 
@@ -29,32 +34,51 @@ use aws_lc_rs::{hmac, rand};
 use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use bastle_contract::Fault;
 use bastle_control::fleet::Verb;
 use std::collections::BTreeSet;
-use std::sync::Mutex;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use wrong::Wrong;
 
 /// What the face keeps beside the fleet.
 pub(crate) struct Face {
-    settings: Settings,
+    /// Replaced as a whole when the settings are read again.
+    settings: RwLock<Arc<Settings>>,
     /// Signs the tokens of pages, so that nobody makes one up. A restarted daemon has another.
     pages: hmac::Key,
     /// Receivers that somebody tells already.
     told: Mutex<BTreeSet<(String, String)>>,
+    /// Tasks whose output somebody is told as it comes.
+    watched: live::Watched,
+    signer: signing::Signer,
 }
 
 impl Face {
-    pub(crate) fn new(settings: Settings) -> Self {
+    /// With the key of this state directory.
+    pub(crate) fn new(settings: Settings, state: &Path) -> Result<Self, Fault> {
         let mut secret = [0; 32];
         // Without randomness tokens of pages are guessable, and they give nothing that may not be read anyway.
         if rand::fill(&mut secret).is_err() {
             eprintln!("bastle: no randomness for the tokens of pages");
         }
-        Self {
-            settings,
+        Ok(Self {
+            settings: RwLock::new(Arc::new(settings)),
             pages: hmac::Key::new(hmac::HMAC_SHA256, &secret),
             told: Mutex::new(BTreeSet::new()),
-        }
+            watched: live::Watched::default(),
+            signer: signing::Signer::load(state)?,
+        })
+    }
+
+    /// The settings of this moment.
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Other settings hold for every request and for whatever is told from now on.
+    pub(crate) fn change(&self, settings: Settings) {
+        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
     }
 }
 
@@ -143,6 +167,8 @@ pub(crate) fn routes() -> Vec<Route> {
     for path in ["/.well-known/agent-card.json", "/a2a/.well-known/agent-card.json"] {
         all.push(Route::get(path, Need::Nothing, "Who the door is", card::door));
     }
+    let keys = "What signatures of cards are verified with";
+    all.push(Route::get(signing::KEYS, Need::Nothing, keys, card::keys));
     all.extend(plain::routes());
     all
 }
@@ -151,9 +177,15 @@ pub(crate) fn routes() -> Vec<Route> {
 pub(crate) async fn in_its_words(request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
     let response = next.run(request).await;
-    let ours = ["/stream", "/files", "/files/content", "agent-card.json"]
-        .iter()
-        .any(|end| path.ends_with(end));
+    let ours = [
+        "/stream",
+        "/files",
+        "/files/content",
+        "agent-card.json",
+        "jwks.json",
+    ]
+    .iter()
+    .any(|end| path.ends_with(end));
     let Some(faults) = crate::errors::untold(&response).filter(|_| !ours) else {
         return response;
     };

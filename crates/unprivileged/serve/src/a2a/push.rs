@@ -5,7 +5,9 @@
 //! credentials are the caller's, for that receiver; they are kept in the daemon's own store and told to nobody.
 use super::asked::{Params, given_id, number, text};
 use super::calls::{At, Call};
+use super::modes::Modes;
 use super::send::random;
+use super::settings::Settings;
 use super::stream::{Step, TaskStream, filter};
 use super::task::standing;
 use super::wrong::{Kind, Wrong};
@@ -23,11 +25,24 @@ use std::sync::atomic::Ordering;
 /// A receiver that was checked.
 pub(super) struct Wanted {
     id: Option<String>,
-    config: Value,
+    pub(super) config: Value,
 }
 
-fn supported(call: &Call) -> Result<(), Wrong> {
-    match call.app.a2a.settings.push_targets.is_empty() {
+/// Under which the media types that a receiver takes are kept; told to nobody.
+const MODES: &str = "acceptedOutputModes";
+
+impl Wanted {
+    /// Told in these media types only.
+    pub(super) fn in_modes(mut self, modes: &Modes) -> Self {
+        if !modes.words().is_empty() {
+            self.config[MODES] = json!(modes.words());
+        }
+        self
+    }
+}
+
+fn supported(settings: &Settings) -> Result<(), Wrong> {
+    match settings.push_targets.is_empty() {
         true => Err(Wrong::new(
             Kind::PushUnsupported,
             "nobody is told about tasks here",
@@ -37,10 +52,10 @@ fn supported(call: &Call) -> Result<(), Wrong> {
 }
 
 /// Reads a receiver; one that the operator does not allow is refused.
-pub(super) fn read(call: &Call, config: &Params) -> Result<Wanted, Wrong> {
-    supported(call)?;
+pub(super) fn read(settings: &Settings, config: &Params) -> Result<Wanted, Wrong> {
+    supported(settings)?;
     let url = text(config, "url")?.ok_or_else(|| Wrong::field("url", "is missing"))?;
-    if call.app.a2a.settings.allowed(url).is_none() {
+    if settings.allowed(url).is_none() {
         return Err(Wrong::field(
             "url",
             "the operator of this daemon does not allow this address",
@@ -97,6 +112,9 @@ pub(super) async fn keep(call: &Call, run: &RunId, wanted: Wanted, since: u64) -
 /// As it is told: without the secret.
 fn shown(call: &Call, receiver: &Receiver) -> Value {
     let mut value = receiver.config.clone();
+    if let Some(members) = value.as_object_mut() {
+        members.remove(MODES);
+    }
     if let Some(authentication) = value.get_mut("authentication").and_then(Value::as_object_mut) {
         authentication.remove("credentials");
     }
@@ -109,7 +127,7 @@ fn shown(call: &Call, receiver: &Receiver) -> Value {
 }
 
 async fn task_of(call: &Call, verb: Verb, params: &Params) -> Result<RunId, Wrong> {
-    supported(call)?;
+    supported(&call.app.a2a.settings())?;
     let task = text(params, "taskId")?.ok_or_else(|| Wrong::field("taskId", "is missing"))?;
     call.run(verb, task).await
 }
@@ -121,7 +139,7 @@ async fn all(call: &Call, run: &RunId) -> Result<Vec<Receiver>, Wrong> {
 
 pub(super) async fn create(call: &Call, params: &Params) -> Result<Value, Wrong> {
     let run = task_of(call, Verb::Control, params).await?;
-    let wanted = read(call, params)?;
+    let wanted = read(&call.app.a2a.settings(), params)?;
     let since = call.newest().await?;
     keep(call, &run, wanted, since).await
 }
@@ -202,7 +220,10 @@ async fn tell_all(app: &App, receiver: &Receiver) {
         return;
     }
     let feed = Feed::own(app.clone(), filter(&receiver.run), since);
-    let mut stream = TaskStream::new(app.clone(), feed, receiver.run.clone(), Told::Outside, None);
+    let modes = receiver.config.as_object().map(Modes::read).and_then(Result::ok);
+    // What it prints comes to a receiver as a whole, when it ended: one request for each line helps nobody.
+    let mut stream = TaskStream::new(app.clone(), feed, receiver.run.clone(), Told::Outside, None)
+        .in_modes(modes.unwrap_or_default());
     loop {
         match stream.next().await {
             Step::Told(seq, told) => {
@@ -247,7 +268,7 @@ async fn still(app: &App, receiver: &Receiver) -> Option<Receiver> {
 async fn tell(app: &App, receiver: &Receiver, told: &Value) -> bool {
     let text = |pointer: &str| receiver.config.pointer(pointer).and_then(Value::as_str);
     // The settings may have changed since it was kept.
-    let Some(address) = text("/url").and_then(|url| app.a2a.settings.allowed(url)) else {
+    let Some(address) = text("/url").and_then(|url| app.a2a.settings().allowed(url)) else {
         return false;
     };
     let credentials = text("/authentication/scheme").map(|scheme| {

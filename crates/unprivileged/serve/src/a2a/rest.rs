@@ -11,7 +11,7 @@ use crate::json;
 use crate::routes::extract::bytes_of;
 use axum::body::Body;
 use axum::extract::{Query, RawPathParams, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, header};
 use bastle_control::fleet::Verb;
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -80,7 +80,7 @@ async fn call(
     let task = named("task").unwrap_or_default();
     let op = which(task).ok_or_else(|| Wrong::new(Kind::Method, "nothing of that name is done to a task"))?;
     let call = caller(app, who, named("run"), request.headers()).await?;
-    let mut params = query(&request)?;
+    let mut params = query(request.uri())?;
     if request.method() == Method::POST {
         let (parts, body) = request.into_parts();
         let bytes = bytes_of(body, MOST_BODY)
@@ -133,8 +133,8 @@ pub(super) async fn caller(
 }
 
 /// Parameters of the address.
-fn query(request: &Request) -> Result<Params, Wrong> {
-    let all = Query::<Vec<(String, String)>>::try_from_uri(request.uri())
+pub(super) fn query(uri: &Uri) -> Result<Params, Wrong> {
+    let all = Query::<Vec<(String, String)>>::try_from_uri(uri)
         .map_err(|_| Wrong::new(Kind::Request, "the parameters of the address cannot be read"))?;
     let mut params = Params::new();
     for (name, value) in all.0 {

@@ -76,7 +76,7 @@ async fn call(
 }
 
 /// The method and the parameters of a call; its id as soon as it is known.
-fn envelope(bytes: &[u8], id: &mut Value) -> Result<(String, Map<String, Value>), Wrong> {
+pub(super) fn envelope(bytes: &[u8], id: &mut Value) -> Result<(String, Map<String, Value>), Wrong> {
     let value = json::value(bytes).map_err(|wrong| Wrong::new(Kind::Parse, wrong.to_string()))?;
     let bad = |why: &str| Wrong::new(Kind::Request, why);
     let Value::Object(mut members) = value else {

@@ -1,6 +1,7 @@
 //! Messages: to the door they start a worker, to a task they steer it or answer its question.
 use super::asked::{Answer, AnswerWord, Message, Params, history, object};
 use super::calls::{At, Call, answered, at_once};
+use super::modes::Modes;
 use super::push;
 use super::stream::TaskStream;
 use super::task::{SPAWN, standing};
@@ -28,27 +29,34 @@ pub(super) async fn send(call: &Call, params: &Params) -> Result<Value, Wrong> {
     let configuration = object(params, "configuration")?;
     let history = history(&configuration)?;
     let at_once = at_once(params)?;
-    let reached = reach(call, params, &configuration).await?;
+    let modes = Modes::read(&configuration)?;
+    let reached = reach(call, params, &configuration, &modes).await?;
     if !at_once {
         call.wait(&reached.run, reached.since, reached.heard).await?;
     }
-    Ok(answered(&call.task(&reached.run, history).await?))
+    Ok(answered(&modes.task(call.task(&reached.run, history).await?)))
 }
 
 /// Says something and tells what happens.
 pub(super) async fn stream(call: &Call, params: &Params) -> Result<TaskStream, Wrong> {
     let configuration = object(params, "configuration")?;
     let history = history(&configuration)?;
-    let reached = reach(call, params, &configuration).await?;
-    call.watch(reached.run, reached.since, history).await
+    let modes = Modes::read(&configuration)?;
+    let reached = reach(call, params, &configuration, &modes).await?;
+    call.watch(reached.run, reached.since, (history, modes)).await
 }
 
-async fn reach(call: &Call, params: &Params, configuration: &Params) -> Result<Reached, Wrong> {
+async fn reach(
+    call: &Call,
+    params: &Params,
+    configuration: &Params,
+    modes: &Modes,
+) -> Result<Reached, Wrong> {
     let message = Message::read(params)?;
     // Refused before anything is done for the message.
     let receiver = match configuration.get("taskPushNotificationConfig") {
         None | Some(Value::Null) => None,
-        Some(Value::Object(config)) => Some(push::read(call, config)?),
+        Some(Value::Object(config)) => Some(push::read(&call.app.a2a.settings(), config)?),
         Some(_) => {
             return Err(Wrong::field(
                 "configuration.taskPushNotificationConfig",
@@ -65,7 +73,7 @@ async fn reach(call: &Call, params: &Params, configuration: &Params) -> Result<R
         None => (start(call, params, &message).await?, None),
     };
     if let Some(receiver) = receiver {
-        push::keep(call, &run, receiver, since).await?;
+        push::keep(call, &run, receiver.in_modes(modes), since).await?;
     }
     Ok(Reached { run, since, heard })
 }
@@ -197,7 +205,7 @@ async fn start(call: &Call, params: &Params, message: &Message) -> Result<RunId,
 
 /// What is started: as the settings say, and as the message says in our extension.
 fn request(call: &Call, params: &Params, message: &Message) -> Result<RunRequest, Wrong> {
-    let settings = &call.app.a2a.settings;
+    let settings = call.app.a2a.settings();
     let field = |why: String| Wrong::field(format!("metadata[{SPAWN}]"), why);
     let mut wish = Map::new();
     wish.insert(

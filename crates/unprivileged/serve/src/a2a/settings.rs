@@ -14,6 +14,8 @@ pub(crate) struct Settings {
     pub(crate) workspace: Option<String>,
     /// How it works on the project; default `copy`.
     pub(crate) mode: Option<String>,
+    /// Where others reach the daemon, `https://HOST[:PORT]`, where that is not what they name it: behind a proxy.
+    pub(crate) public_url: Option<String>,
     /// Beginnings of addresses that may be told about tasks: `https://HOST[:PORT]/PATH`. Without any, nobody is.
     pub(crate) push_targets: Vec<String>,
 }
@@ -28,6 +30,12 @@ impl Settings {
             Address::parse(target).map_err(|why| format!("field a2a.push_targets: {why}"))?;
             if !after_host(target).is_some_and(|path| path.starts_with('/')) {
                 return Err("field a2a.push_targets: a target has a path, at least /".to_owned());
+            }
+        }
+        if let Some(url) = &self.public_url {
+            Address::parse(url).map_err(|why| format!("field a2a.public_url: {why}"))?;
+            if after_host(url).is_some() || url.contains(['?', '#']) {
+                return Err("field a2a.public_url: an address without a path".to_owned());
             }
         }
         if self.workspace.as_ref().is_some_and(|path| !path.starts_with('/')) {
@@ -92,6 +100,20 @@ mod tests {
             "file:///etc/passwd",
         ] {
             assert!(settings.allowed(bad).is_none(), "{bad}");
+        }
+        for (url, good) in [
+            ("https://agents.example", true),
+            ("https://agents.example:8443", true),
+            ("https://agents.example/", false),
+            ("https://agents.example?x", false),
+            ("http://agents.example", false),
+            ("agents.example", false),
+        ] {
+            let settings = Settings {
+                public_url: Some(url.to_owned()),
+                ..Settings::default()
+            };
+            assert_eq!(settings.check().is_ok(), good, "{url}");
         }
         assert!(Settings::default().allowed("https://hooks.example/").is_none());
         for bad in ["ftp://a/", "http://example.com/", "https://hooks.example"] {

@@ -1,6 +1,8 @@
 //! What happens to a task, as it happens: made from the numbered events of its run, so that every reader gets the same
 //! ones in the same order, however slow it is.
 use super::artifacts;
+use super::live::Live;
+use super::modes::Modes;
 use super::task::{TaskState, about, asked, bounded, questions, says, settle, standing, status};
 use crate::app::App;
 use crate::dto::time;
@@ -12,9 +14,15 @@ use bastle_control::fleet::{EventFilter, Fleet, StoredEvent};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::path::Path;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Kinds of events that change what is told of a task.
 const KINDS: [&str; 6] = ["state", "question", "agent", "said", "approval", "removed"];
+/// How often a quiet stream says that it lives.
+const PULSE: Duration = Duration::from_secs(5);
+/// How often it is looked whether more was printed.
+const LOOK: Duration = Duration::from_millis(100);
 /// Under which the number of the event is told: a receiver that gets it twice knows it.
 const EVENT: &str = "https://bastle.dev/a2a/event/v1";
 
@@ -36,6 +44,11 @@ pub(crate) struct TaskStream {
     held: VecDeque<(u64, Value)>,
     state: TaskState,
     over: bool,
+    modes: Modes,
+    /// What it prints, for readers who are told as it comes.
+    live: Option<Live>,
+    /// When something was told.
+    spoke: Instant,
 }
 
 /// What comes next.
@@ -65,18 +78,44 @@ impl TaskStream {
                 .into_iter()
                 .collect(),
             state,
+            modes: Modes::default(),
+            live: None,
+            spoke: Instant::now(),
         }
+    }
+
+    /// In these media types only.
+    pub(crate) fn in_modes(mut self, modes: Modes) -> Self {
+        self.modes = modes;
+        self
+    }
+
+    /// With what it prints, as it prints it.
+    pub(super) fn with_output(mut self, live: Live) -> Self {
+        self.live = Some(live).filter(|_| !self.over && self.modes.takes("text/plain"));
+        self
     }
 
     pub(crate) async fn next(&mut self) -> Step {
         loop {
             if let Some((seq, held)) = self.held.pop_front() {
+                self.spoke = Instant::now();
                 return Step::Told(seq, held);
             }
             if self.over {
                 return Step::Over;
             }
-            match self.feed.next().await {
+            let since = self.feed.since();
+            let mut patience = PULSE;
+            if let Some(live) = &mut self.live {
+                let printed = live.now(&self.app, since).await;
+                if !printed.is_empty() {
+                    self.held.extend(printed.into_iter().map(|told| (since, told)));
+                    continue;
+                }
+                patience = LOOK;
+            }
+            match self.feed.next_within(patience).await {
                 Next::Events(events) => {
                     for event in events {
                         if self.over {
@@ -85,7 +124,11 @@ impl TaskStream {
                         self.take(event).await;
                     }
                 }
-                Next::Quiet => return Step::Quiet,
+                Next::Quiet if self.spoke.elapsed() < PULSE => {}
+                Next::Quiet => {
+                    self.spoke = Instant::now();
+                    return Step::Quiet;
+                }
                 Next::Over => return Step::Over,
             }
         }
@@ -94,6 +137,11 @@ impl TaskStream {
     async fn take(&mut self, event: StoredEvent) {
         if event.kind == "state" {
             settle(&self.app, &self.run).await;
+        }
+        if let Some(live) = &mut self.live {
+            let printed = live.before(&self.app, event.seq).await;
+            self.held
+                .extend(printed.into_iter().map(|told| (event.seq, told)));
         }
         let (run, told, now) = (self.run.clone(), self.told, self.state);
         let state = self.app.state.clone();
@@ -106,12 +154,36 @@ impl TaskStream {
             Ok(Made { state, told }) => {
                 self.state = state;
                 self.over = state.is_final();
-                self.held.extend(told.into_iter().map(|told| (seq, told)));
+                let closed = self
+                    .live
+                    .as_mut()
+                    .filter(|_| state.is_final())
+                    .and_then(Live::close);
+                let whole = closed.is_some();
+                self.held.extend(closed.map(|told| (seq, told)));
+                for told in told {
+                    // What was told piece by piece is not told again.
+                    let output =
+                        told.pointer("/artifactUpdate/artifact/artifactId") == Some(&json!("output"));
+                    let fits = match output && whole {
+                        true => None,
+                        false => fit(&self.modes, told),
+                    };
+                    self.held.extend(fits.map(|told| (seq, told)));
+                }
             }
             // A run that is gone has nothing more to tell.
             Err(_) => self.over = true,
         }
     }
+}
+
+/// What is told, in a form that is taken.
+fn fit(modes: &Modes, mut told: Value) -> Option<Value> {
+    if let Some(artifact) = told.pointer_mut("/artifactUpdate/artifact") {
+        *artifact = modes.fit(artifact.take())?;
+    }
+    Some(told)
 }
 
 struct Made {

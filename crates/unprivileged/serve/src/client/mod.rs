@@ -6,6 +6,7 @@ mod sse;
 mod target;
 mod tunnel;
 
+pub(crate) use sse::Reader;
 pub use sse::{Events, SseEvent, Waited};
 pub use target::Target;
 pub(crate) use target::io;
@@ -166,6 +167,13 @@ impl Client {
             .unwrap_or_else(|_| Err(one(late(&self.inner.target))))
         })?;
         Ok(Events::new(self.clone(), response))
+    }
+
+    /// An answer as it comes, within the runtime of whoever asks. Dropped, it ends.
+    pub(crate) async fn open(&self, path: &str) -> Result<(StatusCode, axum::body::Body), Vec<Fault>> {
+        let sent = tokio::time::timeout(PATIENCE, self.inner.send(Method::GET, path, None)).await;
+        let response = sent.map_err(|_| one(late(&self.inner.target)))?.map_err(one)?;
+        Ok((response.status(), axum::body::Body::new(response.into_body())))
     }
 
     /// A stream of frames (`bastle_contract::stream`) as a socket: an address that is a WebSocket of such frames, e.g.

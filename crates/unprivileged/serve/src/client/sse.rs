@@ -94,19 +94,19 @@ impl Iterator for Events {
 
 /// Puts events together from bytes.
 #[derive(Default)]
-struct Reader {
+pub(crate) struct Reader {
     held: Vec<u8>,
 }
 
 impl Reader {
     /// Takes bytes; `false` when an event is longer than any is.
-    fn push(&mut self, bytes: &[u8]) -> bool {
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> bool {
         self.held.extend_from_slice(bytes);
         self.held.len() <= MOST_EVENT
     }
 
     /// The next whole event; comments are passed over.
-    fn next_event(&mut self) -> Option<SseEvent> {
+    pub(crate) fn next_event(&mut self) -> Option<SseEvent> {
         loop {
             let end = self.held.windows(2).position(|two| two == b"\n\n")?;
             let block: Vec<u8> = self.held.drain(..end + 2).collect();

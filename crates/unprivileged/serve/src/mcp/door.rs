@@ -1,11 +1,11 @@
 //! The way to the REST operations: through the daemon's own router, or to a daemon elsewhere. Both end at the same checks.
 //!
 //! **Trust:** what goes in carries the caller's own token or the caller's own uid, never anybody else's.
-use crate::client::Client;
+use crate::client::{Client, Reader};
 use crate::guard::Peer;
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderValue, Method, Request, header};
+use axum::http::{HeaderValue, Method, Request, StatusCode, header};
 use bastle_contract::{Code, Fault};
 use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
@@ -35,6 +35,30 @@ pub(super) enum Asker {
 pub(super) enum Door {
     Inside(Router),
     Far(Client),
+}
+
+/// Events as they come. Dropped, it lets go of the stream.
+pub(super) struct News {
+    body: Body,
+    reader: Reader,
+}
+
+impl News {
+    /// The next event; `None` when no more come.
+    pub(super) async fn next(&mut self) -> Option<Value> {
+        loop {
+            while let Some(event) = self.reader.next_event() {
+                if let Ok(value) = serde_json::from_str(&event.data) {
+                    return Some(value);
+                }
+            }
+            let frame = self.body.frame().await?.ok()?;
+            let data = frame.into_data().unwrap_or_default();
+            if !self.reader.push(&data) {
+                return None;
+            }
+        }
+    }
 }
 
 /// One operation.
@@ -85,6 +109,21 @@ impl Door {
         }
     }
 
+    /// Opens a stream of events.
+    pub(super) async fn follow(&self, asker: &Asker, path: &str) -> Result<News, Vec<Fault>> {
+        let (status, body) = match self {
+            Self::Inside(router) => passed(router.clone(), asker, Rest::get(path.to_owned())).await?,
+            Self::Far(client) => client.open(path).await?,
+        };
+        if status.is_success() {
+            return Ok(News {
+                body,
+                reader: Reader::default(),
+            });
+        }
+        Err(crate::client::refusal(status, &whole(body).await?))
+    }
+
     /// Asks for bytes.
     pub(super) async fn bytes(&self, asker: &Asker, path: String) -> Result<Vec<u8>, Vec<Fault>> {
         match self {
@@ -107,6 +146,23 @@ async fn far<T: Send + 'static>(
 }
 
 async fn inside(router: Router, asker: &Asker, rest: Rest) -> Result<Vec<u8>, Vec<Fault>> {
+    let (status, body) = passed(router, asker, rest).await?;
+    let bytes = whole(body).await?;
+    if status.is_success() {
+        Ok(bytes)
+    } else {
+        Err(crate::client::refusal(status, &bytes))
+    }
+}
+
+async fn whole(body: Body) -> Result<Vec<u8>, Vec<Fault>> {
+    let body = Limited::new(body, MOST_ANSWER).collect().await;
+    let body = body.map_err(|error| vec![unexpected(&error.to_string())])?;
+    Ok(body.to_bytes().to_vec())
+}
+
+/// The answer of the daemon's own router to somebody's question.
+async fn passed(router: Router, asker: &Asker, rest: Rest) -> Result<(StatusCode, Body), Vec<Fault>> {
     let Asker::Web {
         peer, host, token, ..
     } = asker
@@ -131,16 +187,7 @@ async fn inside(router: Router, asker: &Asker, rest: Rest) -> Result<Vec<u8>, Ve
         .map_err(|error| vec![unexpected(&error.to_string())])?;
     request.extensions_mut().insert(peer.clone());
     let Ok(response) = router.oneshot(request).await;
-    let status = response.status();
-    let body = Limited::new(response.into_body(), MOST_ANSWER).collect().await;
-    let bytes = body
-        .map_err(|error| vec![unexpected(&error.to_string())])?
-        .to_bytes();
-    if status.is_success() {
-        Ok(bytes.to_vec())
-    } else {
-        Err(crate::client::refusal(status, &bytes))
-    }
+    Ok((response.status(), response.into_body()))
 }
 
 fn unexpected(why: &str) -> Fault {

@@ -7,11 +7,14 @@ mod approval;
 mod content;
 mod door;
 mod face;
+mod fuzz;
 mod prompts;
 mod resources;
 mod schema;
 mod tools;
 mod wait;
+
+pub(crate) use fuzz::fuzz;
 
 use crate::app::App;
 use crate::client::Client;

@@ -15,14 +15,14 @@ const LOOK: Duration = Duration::from_secs(2);
 
 /// What of a worker is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+pub(super) enum Part {
     Itself,
     Output,
     Diff,
 }
 
 /// The worker and the part that an address names.
-fn parse(uri: &str) -> Option<(&str, Part)> {
+pub(super) fn parse(uri: &str) -> Option<(&str, Part)> {
     let rest = uri.strip_prefix(SCHEME)?;
     let (name, part) = match rest.split_once('/') {
         None => (rest, Part::Itself),

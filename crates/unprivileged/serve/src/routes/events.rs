@@ -81,6 +81,8 @@ pub(crate) struct Feed {
     closing: watch::Receiver<bool>,
     secret: Option<Arc<str>>,
     looked: Instant,
+    /// Whether nothing was found the last time.
+    dry: bool,
     _slot: Option<StreamSlot>,
 }
 
@@ -132,6 +134,7 @@ impl Feed {
             since,
             secret,
             looked: Instant::now(),
+            dry: false,
             _slot: slot,
             app,
         }
@@ -144,32 +147,42 @@ impl Feed {
 
     /// What comes next.
     pub(crate) async fn next(&mut self) -> Next {
+        self.next_within(PULSE).await
+    }
+
+    /// What comes next, or that nothing came for so long.
+    pub(crate) async fn next_within(&mut self, patience: Duration) -> Next {
         loop {
             if *self.closing.borrow() || !self.still_known().await {
                 return Next::Over;
             }
-            // Marked before looking: an event that comes meanwhile wakes the next wait.
-            self.newest.borrow_and_update();
-            let (since, filter) = (self.since, self.filter.clone());
-            match self
-                .app
-                .ask(move |fleet| fleet.events(since, &filter, BATCH))
-                .await
-            {
-                Ok(found) => {
-                    if let Some(last) = found.last() {
-                        self.since = last.seq;
-                        return Next::Events(found);
+            // Where nothing was, there is nothing before the number of the newest changes.
+            if !self.dry || self.newest.has_changed().unwrap_or(true) {
+                // Marked before looking: an event that comes meanwhile wakes the next wait.
+                self.newest.borrow_and_update();
+                self.dry = false;
+                let (since, filter) = (self.since, self.filter.clone());
+                match self
+                    .app
+                    .ask(move |fleet| fleet.events(since, &filter, BATCH))
+                    .await
+                {
+                    Ok(found) => {
+                        if let Some(last) = found.last() {
+                            self.since = last.seq;
+                            return Next::Events(found);
+                        }
+                        self.dry = true;
                     }
+                    Err(_) => return Next::Over,
                 }
-                Err(_) => return Next::Over,
             }
             tokio::select! {
                 changed = self.newest.changed() => if changed.is_err() {
                     return Next::Over;
                 },
                 _ = self.closing.changed() => {}
-                () = tokio::time::sleep(PULSE) => return Next::Quiet,
+                () = tokio::time::sleep(patience) => return Next::Quiet,
             }
         }
     }

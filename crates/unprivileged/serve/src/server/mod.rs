@@ -101,7 +101,7 @@ async fn run(
         &addresses,
         &serves,
         (fleet, sees, closing.clone()),
-    ));
+    )?);
     let (sealed, seals) = tls.map(watch::channel).unzip();
     let network = Serving {
         router: routes::router(app.clone())?,
@@ -219,6 +219,7 @@ fn resettle(app: &App, reloading: &mut Reloading<'_>) -> Result<(), Fault> {
     let since = std::mem::replace(&mut reloading.outward, empty).stop();
     reloading.outward = outward::start(app, &config, since)?;
     app.change(settings(options, &config, reloading.addresses));
+    app.a2a.change(config.a2a.clone());
     let usual = FleetOptions::new(options.state.clone()).max_parallel;
     app.fleet
         .allow_at_once(options.max_parallel.or(config.max_parallel).unwrap_or(usual));
@@ -255,22 +256,22 @@ fn inner(
     addresses: &[SocketAddr],
     serves: &Serves,
     (fleet, newest, closing): (Fleet, watch::Receiver<u64>, watch::Receiver<bool>),
-) -> Inner {
+) -> Result<Inner, Fault> {
     let ws_url = serves.urls.first().map_or_else(
         || "ws+unix:///api/v1/ws".to_owned(),
         |url| format!("{}/api/v1/ws", url.replacen("http", "ws", 1)),
     );
-    Inner {
+    Ok(Inner {
         state: fleet.state().to_path_buf(),
-        fleet,
         settings: std::sync::RwLock::new(Arc::new(settings(options, config, addresses))),
         streams: Streams::default(),
         metrics: Metrics::default(),
         newest,
         closing,
         ws_url,
-        a2a: crate::a2a::Face::new(config.a2a.clone()),
-    }
+        a2a: crate::a2a::Face::new(config.a2a.clone(), fleet.state())?,
+        fleet,
+    })
 }
 
 fn reached(options: &ServeOptions, addresses: &[SocketAddr], listeners: &listen::Listeners) -> Serves {

@@ -31,7 +31,7 @@ pub(super) enum Way {
     SpawnOne,
     /// Bytes of a file.
     File,
-    /// Looking again and again.
+    /// Following what happens.
     Wait,
     /// The operation, after somebody was shown the question where the client can do that.
     Approve,
