@@ -19,6 +19,14 @@ const FILES: &[(&str, &str)] = &[
         "lib/systemd/system/bastle-spawner.socket",
     ),
     (
+        "systemd/bastle-spawner-rootless.service",
+        "lib/systemd/system/bastle-spawner-rootless.service",
+    ),
+    (
+        "systemd/bastle-spawner-rootless.socket",
+        "lib/systemd/system/bastle-spawner-rootless.socket",
+    ),
+    (
         "systemd/bastle-egress@.service",
         "lib/systemd/system/bastle-egress@.service",
     ),

@@ -35,6 +35,20 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
+/// Locks one byte of a file for this open description and its copies, without waiting; `WouldBlock` when somebody has it.
+pub fn lock_byte(file: BorrowedFd<'_>, at: u32) -> io::Result<()> {
+    // SAFETY: flock is plain integers; all zero is a valid value.
+    let mut wanted: libc::flock = unsafe { std::mem::zeroed() };
+    wanted.l_type = libc::F_WRLCK as libc::c_short;
+    wanted.l_whence = libc::SEEK_SET as libc::c_short;
+    wanted.l_start = libc::off_t::from(at);
+    wanted.l_len = 1;
+    // SAFETY: the kernel reads the structure, which outlives the call.
+    let ret = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const wanted) };
+    super::check(libc::c_long::from(ret))?;
+    Ok(())
+}
+
 /// Whether this process, with its effective identity, has the rights on what an open descriptor names, also one that
 /// only names it (`O_PATH`).
 pub fn may(what: BorrowedFd<'_>, rights: Access) -> io::Result<()> {
@@ -56,4 +70,32 @@ fn close_range(first: u32, last: u32) -> io::Result<()> {
     // SAFETY: takes integers only. Descriptors owned elsewhere become invalid: see the caller's contract.
     super::check(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) })?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_locked_byte_is_refused_to_another_description_until_the_last_copy_is_closed() {
+        let file = rustix::fs::memfd_create(c"bytes", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let again = || {
+            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+            let both = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
+            rustix::fs::open(path, both, rustix::fs::Mode::empty()).unwrap()
+        };
+        let (one, other) = (again(), again());
+        lock_byte(one.as_fd(), 7).unwrap();
+        assert_eq!(
+            lock_byte(other.as_fd(), 7).unwrap_err().kind(),
+            io::ErrorKind::WouldBlock
+        );
+        lock_byte(other.as_fd(), 8).unwrap();
+        let copy = one.try_clone().unwrap();
+        drop(one);
+        assert!(lock_byte(other.as_fd(), 7).is_err(), "a copy holds it");
+        drop(copy);
+        lock_byte(other.as_fd(), 7).unwrap();
+    }
 }

@@ -19,6 +19,7 @@ pub mod seccomp;
 pub mod signal;
 pub mod tree;
 pub mod usage;
+pub mod walk;
 
 use std::io;
 

@@ -36,6 +36,41 @@ pub fn getpid_through_x32() -> Outcome {
     by_number(libc::SYS_getpid | X32, [0; 3])
 }
 
+/// What became of a call that a child made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tried {
+    /// It was carried out.
+    Succeeded,
+    /// It failed with this errno.
+    Failed(i32),
+    /// The child was ended by this signal.
+    Ended(i32),
+}
+
+/// Has a child make the call, and tells what became of it: a filter may end whoever tries.
+pub fn by_a_child(call: fn() -> Outcome) -> io::Result<Tried> {
+    let Some(pid) = crate::clone::fork()? else {
+        // Every errno fits; one that did not would not look like a success.
+        let code = call().map_or_else(|errno| u8::try_from(errno).unwrap_or(u8::MAX), |_| 0);
+        crate::exec::exit(code);
+    };
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    loop {
+        match rustix::process::waitpid(pid, rustix::process::WaitOptions::empty()) {
+            Ok(Some((_, status))) => {
+                return match (status.exit_status(), status.terminating_signal()) {
+                    (Some(0), _) => Ok(Tried::Succeeded),
+                    (Some(errno), _) => Ok(Tried::Failed(errno)),
+                    (None, Some(signal)) => Ok(Tried::Ended(signal)),
+                    (None, None) => Err(io::Error::other("the child neither ended nor was ended")),
+                };
+            }
+            Ok(None) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
 /// Pushes one byte into a terminal's input.
 pub fn push_terminal_input(terminal: BorrowedFd<'_>) -> Outcome {
     let byte = b'#';

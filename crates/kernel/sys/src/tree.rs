@@ -1,6 +1,5 @@
 //! Host paths as detached mount trees, opened once and never resolved again.
 use crate::mount::{Attributes, Depth, set_attributes};
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::mount::OpenTreeFlags;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,14 +8,7 @@ use std::path::Path;
 /// Opens a host path. No component may be a symlink or a magic link: the caller resolved it, and a path
 /// that changed since then is refused with `ELOOP`.
 pub fn open_exactly(path: &Path) -> io::Result<OwnedFd> {
-    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    Ok(rustix::fs::openat2(
-        CWD,
-        path,
-        OFlags::PATH | OFlags::CLOEXEC,
-        Mode::empty(),
-        resolve,
-    )?)
+    Ok(crate::walk::open_host(path)?)
 }
 
 /// Clones the mount tree at an open path: detached, without set-uid and device nodes, with `extra` on top.

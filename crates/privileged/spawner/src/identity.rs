@@ -1,15 +1,31 @@
 //! Who the agent is outside: the invoking user, or as root a real unprivileged uid of its own.
 use bastle_contract::{Code, Fault, IdMapping};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io::Write;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// The agent's user id inside, always.
 const INSIDE: u32 = 1000;
 /// First of the uids given to runs started by root: far above people, services and the usual subordinate ranges.
 const FIRST: u32 = 0x6ba5_0000;
-/// How many there are.
+/// First of those that a daemon of root's gives: the two kinds claim theirs in different ways.
+const FIRST_OF_DAEMON: u32 = FIRST + COUNT;
+/// How many there are of each.
 const COUNT: u32 = 0x1_0000;
+/// Where daemons of root's claim theirs, and what it is in. Of the whole host: there may be several.
+const CLAIMS: &str = "/run/bastle/uids";
+const CLAIMS_DIRECTORY: &str = "/run/bastle";
+
+/// How a uid is kept from being given twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claims {
+    /// By a name in the network namespace: no file to leave behind. For a single run, which is where its user is.
+    Name,
+    /// By a byte of a file. A daemon may have a network of its own, and its successor another one, while runs live on.
+    Byte,
+}
 
 /// An identity and, as root, the claim on its uid for as long as this value lives.
 pub(crate) struct Identity {
@@ -18,7 +34,7 @@ pub(crate) struct Identity {
 }
 
 /// Chooses the identity.
-pub(crate) fn choose() -> Result<Identity, Fault> {
+pub(crate) fn choose(claims: Claims) -> Result<Identity, Fault> {
     let own = rustix::process::geteuid().as_raw();
     if own != 0 || !crate::hooks::enforces("unprivileged-uid") {
         return Ok(Identity {
@@ -34,8 +50,12 @@ pub(crate) fn choose() -> Result<Identity, Fault> {
         .map_err(|error| fault(error.to_string()))?;
     let start = u32::from_ne_bytes(seed) % COUNT;
     for step in 0..COUNT {
-        let outside = FIRST + (start + step) % COUNT;
-        if let Some(claim) = claim(outside)? {
+        let place = (start + step) % COUNT;
+        let (outside, claim) = match claims {
+            Claims::Name => (FIRST + place, claim_name(FIRST + place)?),
+            Claims::Byte => (FIRST_OF_DAEMON + place, claim_byte(place)?),
+        };
+        if let Some(claim) = claim {
             return Ok(Identity {
                 mapping: IdMapping {
                     inside: INSIDE,
@@ -48,15 +68,54 @@ pub(crate) fn choose() -> Result<Identity, Fault> {
     Err(fault("all uids for runs are in use".to_owned()))
 }
 
+/// Makes the file that a daemon claims by.
+pub(crate) fn ready_claims() -> std::io::Result<()> {
+    match rustix::fs::mkdirat(CWD, CLAIMS_DIRECTORY, Mode::from_raw_mode(0o755)) {
+        // Others must find the sockets in it, whatever this process's mask is.
+        Ok(()) => rustix::fs::chmodat(
+            CWD,
+            CLAIMS_DIRECTORY,
+            Mode::from_raw_mode(0o755),
+            rustix::fs::AtFlags::empty(),
+        )?,
+        Err(Errno::EXIST) => {}
+        Err(error) => return Err(std::io::Error::other(format!("{CLAIMS_DIRECTORY}: {error}"))),
+    }
+    open_claims(OFlags::CREATE)
+        .map(drop)
+        .map_err(|error| std::io::Error::other(format!("{CLAIMS}: {error}")))
+}
+
+fn open_claims(also: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | also;
+    let file = rustix::fs::open(CLAIMS, flags, Mode::RUSR | Mode::WUSR)?;
+    // Whoever else could open it could claim them all.
+    let stat = rustix::fs::fstat(&file)?;
+    if stat.st_uid != 0 || stat.st_mode & 0o077 != 0 {
+        return Err(Errno::PERM);
+    }
+    Ok(file)
+}
+
+/// Claims the byte at `place`. Opened anew each time: copies of one description would share the lock.
+fn claim_byte(place: u32) -> Result<Option<OwnedFd>, Fault> {
+    let file = open_claims(OFlags::empty()).map_err(|error| fault(format!("{CLAIMS}: {error}")))?;
+    match bastle_sys::fd::lock_byte(file.as_fd(), place) {
+        Ok(()) => Ok(Some(file)),
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(fault(format!("{CLAIMS}: {error}"))),
+    }
+}
+
 /// Claims a uid with an abstract socket: no file to leave behind, and the kernel releases it with this process.
-fn claim(uid: u32) -> Result<Option<OwnedFd>, Fault> {
+fn claim_name(uid: u32) -> Result<Option<OwnedFd>, Fault> {
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
         .map_err(|e| fault(e.to_string()))?;
     let name = format!("bastle/uid/{uid}");
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(|e| fault(e.to_string()))?;
     match rustix::net::bind(&socket, &address) {
         Ok(()) => Ok(Some(socket)),
-        Err(rustix::io::Errno::ADDRINUSE) => Ok(None),
+        Err(Errno::ADDRINUSE) => Ok(None),
         Err(error) => Err(fault(error.to_string())),
     }
 }

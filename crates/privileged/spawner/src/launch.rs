@@ -4,7 +4,7 @@ use crate::admit::{self, Admitted};
 use crate::bounds::Bounds;
 use crate::cgroup::Group;
 use crate::errand::Rooms;
-use crate::identity::{self, Identity};
+use crate::identity::{self, Claims, Identity};
 use crate::{hooks, idmap, reads};
 use bastle_contract::socket::{self, MAX_DESCRIPTORS};
 use bastle_contract::{
@@ -50,8 +50,8 @@ pub(crate) struct Running {
 }
 
 /// Makes the child, while whoever wants a sandbox is still thinking about what it shall be.
-pub(crate) fn prepare(init: crate::Init) -> Result<Prepared, Fault> {
-    let Identity { mapping, claim } = identity::choose()?;
+pub(crate) fn prepare(init: crate::Init, claims: Claims) -> Result<Prepared, Fault> {
+    let Identity { mapping, claim } = identity::choose(claims)?;
     let (line, theirs) = socket::pair().map_err(|error| fault("line", &error))?;
     let host_namespaces = own_namespaces();
     let by_root = rustix::process::geteuid().is_root();

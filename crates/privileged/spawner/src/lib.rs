@@ -22,6 +22,7 @@ mod supervise;
 use bastle_contract::socket;
 use bastle_contract::{Birth, Fault, FromSpawner, HostFacts, RunId, ToSpawner, WIRE_VERSION};
 use bounds::Bounds;
+use identity::Claims;
 use launch::Prepared;
 use std::os::fd::OwnedFd;
 
@@ -36,7 +37,7 @@ pub(crate) const NAME: &std::ffi::CStr = c"bastle-spawner";
 /// Serves the run on `control`; returns the process's exit code.
 #[must_use]
 pub fn serve(control: &OwnedFd, init: Init) -> u8 {
-    match Readied::make(init) {
+    match Readied::make(init, Claims::Name) {
         Ok(readied) => readied.serve(control, None, &mut |_| ()),
         Err(_) => 1,
     }
@@ -58,12 +59,12 @@ pub(crate) enum Outcome<'a> {
 
 impl Readied {
     /// Gets ready.
-    pub(crate) fn make(init: Init) -> std::io::Result<Self> {
+    pub(crate) fn make(init: Init, claims: Claims) -> std::io::Result<Self> {
         // By this name others tell a living spawner from a number that was used again.
         rustix::thread::set_name(NAME)?;
         // First of all: it goes on by itself while this process looks around and control reads the policy. A failure is
         // told when somebody wants the sandbox.
-        let prepared = launch::prepare(init);
+        let prepared = launch::prepare(init, claims);
         Ok(Self {
             prepared,
             facts: facts::collect(),

@@ -18,7 +18,6 @@ const NEEDED: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::SETUID)
     .union(CapabilitySet::SETPCAP)
     .union(CapabilitySet::SYS_ADMIN)
-    .union(CapabilitySet::SYS_PTRACE)
     .union(CapabilitySet::SYS_RESOURCE);
 
 /// First of the uids of fronts started by root; the process id is added. Egress has the range below.

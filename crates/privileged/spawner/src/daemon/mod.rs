@@ -89,6 +89,9 @@ fn serve(options: &Options, around: &Surroundings, init: Init) -> Result<(), Fau
     bastle_sys::environment::wipe(KEPT);
     rustix::process::chdir("/").map_err(|error| failed("directory", &error.into()))?;
     confine::mother().map_err(|error| failed("own fence", &error))?;
+    if rustix::process::geteuid().is_root() {
+        crate::identity::ready_claims().map_err(|error| failed("uids of runs", &error))?;
+    }
     let listening = listen::listen(options, around.given)?;
     let registry = Registry::open(&Options::registry_of(&listening.path))
         .map_err(|error| failed("registry of runs", &error))?;

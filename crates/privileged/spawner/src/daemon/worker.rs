@@ -3,6 +3,7 @@
 //! It does not end with the daemon: the run goes on, and its caller's connection is the worker's own.
 use super::line::{FromWorker, Task};
 use super::registry::{Entry, Registered, Registry};
+use crate::identity::Claims;
 use crate::{Init, Outcome, Readied};
 use bastle_contract::{Code, Fault, FromSpawner, RunId, socket};
 use rustix::fs::{Mode, OFlags};
@@ -28,10 +29,9 @@ fn settle(line: &OwnedFd, registry: &Registry) -> io::Result<()> {
     bastle_sys::signal::unblock_all()?;
     // What ends a run is decided by its caller, not by a signal to the daemon's group.
     rustix::process::setsid()?;
-    // Without root only a process that can be looked into may be given its maps, and the sandbox is a copy of this one.
-    if !rustix::process::geteuid().is_root() {
-        rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)?;
-    }
+    // Only a process that can be looked into may be given its maps by one that may not look into everything, and the
+    // sandbox is a copy of this one.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)?;
     // The agent's own mask, as everywhere.
     rustix::process::umask(Mode::from_raw_mode(0o022));
     let most = rustix::process::getrlimit(Resource::Nofile).maximum;
@@ -47,7 +47,7 @@ fn settle(line: &OwnedFd, registry: &Registry) -> io::Result<()> {
 }
 
 fn serve(line: &OwnedFd, registry: &Registry, init: Init) -> io::Result<u8> {
-    let readied = Readied::make(init)?;
+    let readied = Readied::make(init, Claims::Byte)?;
     let (task, mut descriptors) = match socket::receive::<Task>(line)? {
         Some(received) => received,
         // The daemon is gone, and nobody will ask any more.

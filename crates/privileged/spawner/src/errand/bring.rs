@@ -7,10 +7,12 @@ use bastle_contract::grants::{Cover, CoverKind, GrantOrder, place_of};
 use bastle_contract::{AbsPath, Access, Fault, FromSpawner};
 use bastle_sys::mount::Attributes;
 use bastle_sys::tree;
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use bastle_sys::walk::{self, Within};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, MoveMountFlags};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 /// Where a tree waits while its names are covered: below a directory that Landlock grants to nobody.
 const STAGE: &str = "/.mask/stage";
@@ -118,9 +120,7 @@ fn stage(
         let Some(below) = at.relative_to(path) else {
             return Err(fault(at, "cover", "it does not lie in what is granted"));
         };
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let target = match rustix::fs::openat2(tree, below, flags, Mode::empty(), resolve) {
+        let target = match walk::open(tree.as_fd(), Path::new(below), OFlags::empty(), Within::Directory) {
             Ok(target) => target,
             // Gone since it was judged: there is nothing to cover, and the write guard keeps the name from coming back.
             Err(Errno::NOENT) => continue,

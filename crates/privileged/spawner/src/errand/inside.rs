@@ -2,12 +2,14 @@
 use super::{Rooms, fault};
 use bastle_contract::grants::GRANTS;
 use bastle_contract::{AbsPath, Fault};
+use bastle_sys::walk::{self, Within};
 use bastle_sys::{mount, tree};
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use rustix::thread::{CapabilitySet, CapabilitySets, LinkNameSpaceType};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 /// Enters the user namespace: capabilities over the sandbox's namespaces, and none over the host's any more.
 pub(super) fn enter_user(rooms: &Rooms, path: &AbsPath) -> Result<(), Fault> {
@@ -49,12 +51,11 @@ pub(super) fn open_place(at: &AbsPath) -> Result<OwnedFd, Errno> {
         OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
         Mode::empty(),
     )?;
-    rustix::fs::openat2(
-        &root,
-        relative(at),
-        path_only(),
-        Mode::empty(),
-        strict() | ResolveFlags::NO_XDEV,
+    walk::open(
+        root.as_fd(),
+        Path::new(relative(at)),
+        OFlags::empty(),
+        Within::Mount,
     )
 }
 
@@ -79,8 +80,12 @@ impl Skeleton {
             .filter(|name| !name.is_empty() && *name != ".")
         {
             let open = |directory: &OwnedFd| {
-                let flags = path_only() | OFlags::DIRECTORY;
-                rustix::fs::openat2(directory, name, flags, Mode::empty(), strict())
+                walk::open(
+                    directory.as_fd(),
+                    Path::new(name),
+                    OFlags::DIRECTORY,
+                    Within::Directory,
+                )
             };
             current = match open(&current) {
                 Err(Errno::NOENT) => {
@@ -161,12 +166,4 @@ fn relative(at: &AbsPath) -> &str {
         "" => ".",
         below => below,
     }
-}
-
-fn path_only() -> OFlags {
-    OFlags::PATH | OFlags::CLOEXEC
-}
-
-fn strict() -> ResolveFlags {
-    ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS
 }

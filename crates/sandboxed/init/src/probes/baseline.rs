@@ -15,6 +15,8 @@ pub(crate) struct Baseline {
     pub(crate) had_capabilities: bool,
     /// `get_mempolicy` worked before the filter.
     pub(crate) had_mempolicy: bool,
+    /// Somebody's filter, a service manager's say, was on this process before ours.
+    pub(crate) had_filter: bool,
 }
 
 impl Baseline {
@@ -48,6 +50,9 @@ impl Baseline {
         self.had_capabilities =
             rustix::thread::capabilities(None).is_ok_and(|sets| !sets.effective.is_empty());
         self.had_mempolicy = bastle_sys::probe::by_number(libc::SYS_get_mempolicy, [0; 3]).is_ok();
+        // One that hides this answer is one that is there.
+        self.had_filter = !rustix::thread::secure_computing_mode()
+            .is_ok_and(|mode| mode == rustix::thread::SecureComputingMode::Disabled);
         self
     }
 }

@@ -1,6 +1,8 @@
 //! Probes of privileges and the system-call filter.
 use super::{Baseline, Control, Probe, name, outcome};
 use bastle_contract::{Guarantee, LaunchPlan, ProbeResult};
+#[cfg(target_arch = "x86_64")]
+use bastle_sys::probe::Tried;
 use bastle_sys::probe::{self, Outcome};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -73,19 +75,24 @@ fn filter(baseline: &Baseline, results: &mut Vec<ProbeResult>) {
     );
     #[cfg(target_arch = "x86_64")]
     {
-        attempt(
-            "getpid through int 0x80",
-            "ENOSYS",
-            probe::getpid_through_int80(),
-            &control,
-        );
-        attempt(
-            "getpid under its x32 number",
-            "ENOSYS",
-            probe::getpid_through_x32(),
-            &control,
-        );
+        // In the order of `calls`.
+        let texts = ["getpid through int 0x80", "getpid under its x32 number"];
+        let calls: [fn() -> Outcome; 2] = [probe::getpid_through_int80, probe::getpid_through_x32];
+        for (text, call) in texts.into_iter().zip(calls) {
+            if baseline.had_filter {
+                other_entry(text, call, &control, results);
+            } else {
+                let observed = call().map_or_else(name, |_| "succeeded".to_owned());
+                results.push(
+                    Probe::new(Guarantee::SyscallsFiltered, text, "ENOSYS").judge(observed, &control),
+                );
+            }
+        }
     }
+    let mut attempt = |text: &str, expected: &str, seen: Outcome, control: &Control| {
+        let observed = seen.map_or_else(name, |_| "succeeded".to_owned());
+        results.push(Probe::new(Guarantee::SyscallsFiltered, text, expected).judge(observed, control));
+    };
     let socket = |family: u16| {
         rustix::net::socket_with(
             AddressFamily::from_raw(family),
@@ -108,6 +115,27 @@ fn filter(baseline: &Baseline, results: &mut Vec<ProbeResult>) {
         "EAFNOSUPPORT",
         socket(libc::AF_VSOCK as u16),
         &unix,
+    );
+}
+
+/// A call of another architecture under a filter that is not ours: that one may end whoever tries, so a child tries.
+#[cfg(target_arch = "x86_64")]
+fn other_entry(text: &str, call: fn() -> Outcome, control: &Control, results: &mut Vec<ProbeResult>) {
+    let (expected, observed) = match probe::by_a_child(call) {
+        // The stricter of two answers holds, and being ended is the strictest.
+        Ok(Tried::Ended(libc::SIGSYS)) => ("SIGSYS", "SIGSYS".to_owned()),
+        Ok(Tried::Ended(signal)) => ("ENOSYS", format!("signal {signal}")),
+        Ok(Tried::Failed(errno)) => ("ENOSYS", name(errno)),
+        Ok(Tried::Succeeded) => ("ENOSYS", "succeeded".to_owned()),
+        Err(error) => ("ENOSYS", format!("no child could try: {error}")),
+    };
+    results.push(
+        Probe::new(
+            Guarantee::SyscallsFiltered,
+            format!("{text}, by a child"),
+            expected,
+        )
+        .judge(observed, control),
     );
 }
 

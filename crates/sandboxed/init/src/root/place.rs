@@ -3,13 +3,15 @@ use crate::step::Step;
 use bastle_contract::{AbsPath, Fault};
 use bastle_sys::mount::{Attributes, Depth, set_attributes};
 use bastle_sys::tree;
-use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, ResolveFlags};
+use bastle_sys::walk::{self, Within};
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::MoveMountFlags;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::rc::Rc;
 
 /// The root under construction.
@@ -86,13 +88,11 @@ impl Root {
     pub(crate) fn existing(&self, at: &AbsPath) -> Result<Option<OwnedFd>, Fault> {
         let relative = at.as_str().trim_start_matches('/');
         let name = if relative.is_empty() { "." } else { relative };
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        match rustix::fs::openat2(
-            &self.dir,
-            name,
-            OFlags::PATH | OFlags::CLOEXEC,
-            Mode::empty(),
-            resolve,
+        match walk::open(
+            self.dir.as_fd(),
+            Path::new(name),
+            OFlags::empty(),
+            Within::Directory,
         ) {
             Ok(fd) => Ok(Some(fd)),
             Err(Errno::NOENT) => Ok(None),
@@ -248,13 +248,11 @@ pub(crate) fn make_read_only(root: &Root, at: &AbsPath) -> Result<(), Fault> {
 }
 
 fn open_below(directory: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    rustix::fs::openat2(
-        directory,
-        name,
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-        resolve,
+    walk::open(
+        directory.as_fd(),
+        Path::new(name),
+        OFlags::DIRECTORY,
+        Within::Directory,
     )
 }
 
