@@ -104,7 +104,10 @@ in
     users.groups.bastle-egress = { };
 
     systemd.packages = [ units ];
-    systemd.tmpfiles.rules = [ "d /run/bastle 0755 root root -" ];
+    systemd.tmpfiles.rules = [
+      "d /run/bastle 0755 root root -"
+      "d /run/bastle-proc 0700 root root -"
+    ];
     systemd.sockets.bastle-spawner.wantedBy = [ "sockets.target" ];
     systemd.sockets.bastle.wantedBy = [ "sockets.target" ];
     systemd.services = {

@@ -45,14 +45,14 @@ cd /
 export DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C
 dpkg --install bastle.deb >/run/out/dpkg 2>&1
 systemd-tmpfiles --create bastle.conf
-for unit in bastle bastle-spawner; do
+for unit in bastle bastle-spawner bastle-spawner-rootless; do
     mkdir "/etc/systemd/system/$unit.service.d"
     printf '[Service]\nStandardError=append:/run/out/%s.log\n' "$unit" >"/etc/systemd/system/$unit.service.d/log.conf"
 done
 cat >/etc/systemd/system/bastle-test.service <<'UNIT'
 [Unit]
-Requires=bastle.socket bastle-spawner.socket
-After=bastle.socket bastle-spawner.socket
+Requires=bastle.socket bastle-spawner.socket bastle-spawner-rootless.socket
+After=bastle.socket bastle-spawner.socket bastle-spawner-rootless.socket
 [Service]
 Type=oneshot
 ExecStart=/bin/sh /inside.sh

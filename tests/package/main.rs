@@ -16,8 +16,8 @@ use support::{Limit, bastle, run, skip};
 const PACK: Limit = Limit(Duration::from_secs(600));
 /// The most that systemd's own rules may say of a service, in tenths.
 const MOST: &str = "20";
-/// The same of the one that builds sandboxes, without any excuse.
-const MOST_OF_THE_BUILDER: &str = "48";
+/// The same of the one that builds sandboxes as root, without any excuse.
+const MOST_OF_THE_BUILDER: &str = "34";
 
 fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -82,6 +82,7 @@ fn no_service_is_more_exposed_than_it_has_to_be() {
     for (name, words) in [
         ("bastle.service", vec![threshold(MOST)]),
         ("bastle-egress@.service", vec![threshold(MOST)]),
+        ("bastle-spawner-rootless.service", vec![threshold(MOST)]),
         ("bastle-spawner.service", vec![threshold(MOST_OF_THE_BUILDER)]),
         ("bastle-spawner.service", vec![threshold(MOST), excused]),
     ] {
@@ -131,6 +132,7 @@ fn units_say_nothing_that_systemd_does_not_understand() {
         "bastle.service",
         "bastle-egress@.service",
         "bastle-spawner.service",
+        "bastle-spawner-rootless.service",
     ] {
         let said = analyze(name, &[]);
         let complaints: Vec<&str> = said
@@ -406,7 +408,16 @@ fn services_work_as_they_are_fenced_and_runs_outlive_the_restart_of_both() {
     if said.is_empty() {
         return skip(name, &format!("systemd does not boot here: {}", booted.stderr));
     }
-    let told = || [read("errors"), read("bastle.log"), read("bastle-spawner.log")].join("\n");
+    let told = || {
+        [
+            "errors",
+            "bastle.log",
+            "bastle-spawner.log",
+            "bastle-spawner-rootless.log",
+        ]
+        .map(read)
+        .join("\n")
+    };
     let at = |name: &str| section(&said, name);
     assert_eq!(
         at("start"),
@@ -435,7 +446,77 @@ fn services_work_as_they_are_fenced_and_runs_outlive_the_restart_of_both() {
     assert_eq!(at("another"), ["completed"], "{}", told());
     assert_eq!(at("stop"), ["cancelled"], "{}", told());
     assert_eq!(at("left"), ["0"], "{}", told());
+    check_grant(&at("grant"), &told());
+    assert_eq!(
+        at("fence"),
+        // SETGID, SETUID, SETPCAP and SYS_ADMIN.
+        fence("00000000002001c0"),
+        "{}",
+        told()
+    );
+    check_rootless(&at, &told());
     assert_eq!(at("end"), Vec::<&str>::new());
+}
+
+/// A directory that was granted is read inside, what is secret in it is covered, and nothing is written to it.
+fn check_grant(lines: &[&str], told: &str) {
+    assert_eq!(lines.first(), Some(&"to be read"), "{lines:?}\n{told}");
+    let rest = lines[1..].join("\n");
+    assert!(
+        rest.contains(".env: Permission denied") && rest.contains("/srv/granted/new"),
+        "{rest}"
+    );
+    assert!(!rest.contains("KEY=1"), "{rest}");
+}
+
+/// What the script shows of a process that builds sandboxes.
+fn fence(capabilities: &str) -> Vec<String> {
+    [
+        &format!("CapEff {capabilities}"),
+        &format!("CapBnd {capabilities}"),
+        "NoNewPrivs 1",
+        "Seccomp 2",
+        "own network",
+        "sh: 1: cannot create /proc/sys/kernel/domainname: Read-only file system",
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}
+
+/// The service that builds without root does the same work, with no capability and without the daemon's secrets.
+fn check_rootless<'a>(at: &impl Fn(&str) -> Vec<&'a str>, told: &str) {
+    let short = at("rootless").join("\n");
+    assert!(short.starts_with("active\ncompleted"), "{short}\n{told}");
+    for wanted in [
+        "uid 1000",
+        "admin.token: No such file",
+        "policy_denied",
+        "bastle /srv/short/unrooted",
+        "bastle /srv/short/d/f",
+    ] {
+        // A program may write its message in pieces, and each is a record.
+        let whole = short.replace("\"},{", "");
+        assert!(
+            whole.contains(wanted) || wanted.split(' ').all(|word| short.contains(word)),
+            "{wanted}: {short}"
+        );
+    }
+    assert_eq!(at("rootless-long"), ["running"], "{told}");
+    check_grant(&at("rootless-grant"), told);
+    let shown = at("rootless-fence");
+    let (common, own) = shown.split_at(shown.len().min(6));
+    assert_eq!(common, fence("0000000000000000"), "{told}");
+    assert_eq!(own.first(), Some(&"bastle"), "{own:?}");
+    assert!(
+        own.len() == 3 && own[1..].iter().all(|line| line.contains("Permission denied")),
+        "{own:?}"
+    );
+    assert_eq!(
+        at("rootless-restart"),
+        ["active", "active", "running", "same process", "cancelled"],
+        "{told}"
+    );
+    assert_eq!(at("rootless-left"), ["0"], "{told}");
 }
 
 /// What an agent's or a service's user could change of the launcher: nothing.

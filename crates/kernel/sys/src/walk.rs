@@ -127,8 +127,20 @@ mod tests {
         for within in [Within::Directory, Within::Mount] {
             for also in [OFlags::empty(), OFlags::DIRECTORY] {
                 for path in [
-                    ".", "a", "a/b", "a/b/", "a/./b/file", "a/b/file", "a/b/link", "a/way", "a/way/file", "none",
-                    "a/none/file", "a/b/file/none", "../x", "/etc",
+                    ".",
+                    "a",
+                    "a/b",
+                    "a/b/",
+                    "a/./b/file",
+                    "a/b/file",
+                    "a/b/link",
+                    "a/way",
+                    "a/way/file",
+                    "none",
+                    "a/none/file",
+                    "a/b/file/none",
+                    "../x",
+                    "/etc",
                 ] {
                     let path = Path::new(path);
                     let kernel = open(root.as_fd(), path, also, within).map(|fd| number(&fd));

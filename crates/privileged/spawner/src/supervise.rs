@@ -25,6 +25,8 @@ pub(crate) fn supervise(control: &OwnedFd, mut running: Running) -> u8 {
     };
     // It is control's now, and its end costs time: this process must not be the last that has it.
     running.reads = Err(String::new());
+    // The plan was read, checked and carried out, and this process may wait for days from now on.
+    bastle_sys::memory::give_back();
     let outcome = told.and_then(|()| watch(control, &running));
     // Control is gone or the kernel failed us: end everything all the same, with nobody to tell.
     let listener = outcome.is_ok().then_some(control);

@@ -83,9 +83,8 @@ fn filter(baseline: &Baseline, results: &mut Vec<ProbeResult>) {
                 other_entry(text, call, &control, results);
             } else {
                 let observed = call().map_or_else(name, |_| "succeeded".to_owned());
-                results.push(
-                    Probe::new(Guarantee::SyscallsFiltered, text, "ENOSYS").judge(observed, &control),
-                );
+                results
+                    .push(Probe::new(Guarantee::SyscallsFiltered, text, "ENOSYS").judge(observed, &control));
             }
         }
     }
