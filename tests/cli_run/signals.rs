@@ -138,10 +138,13 @@ fn a_suspended_run_stands_still_and_goes_on() {
             stat.rsplit(") ").next().and_then(|rest| rest.chars().next())
         };
         eventually("the stop of bastle", || state() == Some('T'));
-        pause(200);
-        let before = count();
-        pause(500);
-        assert_eq!(count(), before, "the agent works while suspended");
+        // Whatever was on its way when the order came may come late on a loaded machine; then nothing moves.
+        let mut before = 0;
+        eventually("the stillness of the agent", || {
+            before = count();
+            pause(700);
+            count() == before
+        });
         kill_process(pid, Signal::CONT).expect("own child");
         eventually("more work", || count() > before);
         lab.project("stop", "");

@@ -76,7 +76,7 @@ fn nothing_is_left_after_success_failure_refusal_or_timeout() {
         ];
         for (what, flags, command, code) in cases {
             leaves_nothing(lab, what, |mark| {
-                let fence = lab.fence().flags(flags).env("TMPDIR", temporary(lab));
+                let fence = lab.fence().flags(flags).env("TMPDIR", &temporary(lab));
                 let name = fence.name().to_owned();
                 let output = fence.run(command.iter().map(|word| word.replace("MARK", mark)));
                 assert_eq!(output.ended.code, code, "{what}: {output:?}");
@@ -103,7 +103,7 @@ fn nothing_is_left_after_a_fence_that_was_not_proven() {
                     .flags(["--pids", "60"])
                     .binary(Path::new(&binary))
                     .env("BASTLE_TEST_WITHOUT", layer)
-                    .env("TMPDIR", temporary(lab));
+                    .env("TMPDIR", &temporary(lab));
                 let name = fence.name().to_owned();
                 let output = fence.sh(&format!("echo x > started; : {mark}"));
                 assert_eq!(output.ended.code, 125, "{layer}: {output:?}");
