@@ -20,7 +20,12 @@ impl Host {
     /// As it is now. What other tests mount in their places comes and goes with them.
     pub(crate) fn now(lab: &Lab) -> Self {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("own mounts can be read");
-        let place = lab.home().parent().expect("is in the place").display().to_string();
+        let place = lab
+            .home()
+            .parent()
+            .expect("is in the place")
+            .display()
+            .to_string();
         let foreign = |line: &str| line.contains("/bastle-") && !line.contains(&place);
         Self {
             mounts: mounts

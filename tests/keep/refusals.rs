@@ -277,15 +277,7 @@ fn a_full_disk_refuses_a_run_before_it_begins_and_ends_one_whose_output_it_canno
         lab.project("fills.sh", script);
         let name = fresh();
         let started = say(&[
-            "run",
-            "-d",
-            "--name",
-            &name,
-            "--net",
-            "none",
-            "--",
-            "sh",
-            "fills.sh",
+            "run", "-d", "--name", &name, "--net", "none", "--", "sh", "fills.sh",
         ]);
         assert_eq!(started.code, 0, "{started:?}");
         lab.project("go", "");
