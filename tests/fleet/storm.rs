@@ -293,7 +293,7 @@ fn start_spawner(root: &Path, socket: &Path) -> Child {
         "callers": [{"uid": 0, "roots": ["/"], "max_workers": 256, "rate": {"per_second": 1000, "burst": 1000}}],
     });
     std::fs::write(place.join("ceiling.json"), ceiling.to_string()).unwrap();
-    let child = Command::new(bastle())
+    let mut child = Command::new(bastle())
         .env_clear()
         .args(["spawner", "--warm", &AHEAD.to_string(), "--socket"])
         .arg(socket)
@@ -307,6 +307,7 @@ fn start_spawner(root: &Path, socket: &Path) -> Child {
         .spawn()
         .unwrap();
     let address = SocketAddrUnix::new(socket).unwrap();
+    let id = child.id();
     let answers = || {
         let flags = SocketFlags::CLOEXEC;
         let socket =
@@ -314,9 +315,14 @@ fn start_spawner(root: &Path, socket: &Path) -> Child {
         // The front of one that was killed a moment ago may still answer: who listens is asked of the kernel.
         rustix::net::connect(&socket, &address).is_ok()
             && rustix::net::sockopt::socket_peercred(&socket)
-                .is_ok_and(|peer| peer.pid.as_raw_nonzero().get().cast_unsigned() == child.id())
+                .is_ok_and(|peer| peer.pid.as_raw_nonzero().get().cast_unsigned() == id)
     };
-    assert!(eventually(Limit::HANG, answers), "the spawner does not come up");
+    let up = eventually(Limit::HANG, answers);
+    assert!(
+        up,
+        "the spawner does not come up: {:?}",
+        child.try_wait().expect("own child")
+    );
     child
 }
 

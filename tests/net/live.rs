@@ -102,9 +102,7 @@ fn a_host_taken_out_of_the_rules_is_cut_off_and_a_bad_file_changes_nothing() {
         rewrite(lab, &policy, &[&rule]);
         living.signal(rustix::process::Signal::HUP);
         assert!(
-            eventually(Limit::HANG, || living
-                .line()
-                .ends_with("new True")),
+            eventually(Limit::HANG, || living.line().ends_with("new True")),
             "a signal reloads as well"
         );
     });
@@ -193,10 +191,7 @@ fn a_run_that_is_looked_into_trusts_the_proxy_that_takes_the_killed_ones_place()
         let victim = egress_of(living.pid()).expect("the egress process is a child of the run");
         rustix::process::kill_process(victim, rustix::process::Signal::KILL).expect("it can be killed");
         let back = || living.line().ends_with("new True") && egress_of(living.pid()) != Some(victim);
-        assert!(
-            eventually(Limit::HANG, back),
-            "it did not come back"
-        );
+        assert!(eventually(Limit::HANG, back), "it did not come back");
         assert!(living.is_alive());
     });
 }

@@ -71,10 +71,7 @@ fn standing_alone_it_judges_by_the_same_rules_and_keeps_its_own_log() {
         );
         assert!(world().seen(&no).is_empty());
         proxy.signal(rustix::process::Signal::TERM);
-        assert!(
-            proxy.end(Limit::HANG).is_some(),
-            "it ends when it is told to"
-        );
+        assert!(proxy.end(Limit::HANG).is_some(), "it ends when it is told to");
         let mut grep = Command::new("grep");
         grep.args(["-rlF", &no])
             .arg(lab.home().join(".local/state/bastle/audit"));
@@ -288,11 +285,7 @@ fn nothing_is_left_of_a_standing_proxy_that_is_killed() {
                 rustix::process::kill_process(server.expect("not 0"), rustix::process::Signal::KILL)
                     .expect("it can be killed");
             }
-            assert_ne!(
-                proxy.end(Limit::HANG).expect("it ends"),
-                0,
-                "{victim}"
-            );
+            assert_ne!(proxy.end(Limit::HANG).expect("it ends"), 0, "{victim}");
             let line = format!("/proc/{server}/cmdline");
             let gone = || std::fs::read(&line).map_or(true, |line| line.is_empty());
             assert!(
