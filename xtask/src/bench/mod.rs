@@ -11,6 +11,7 @@ mod workspace;
 
 use crate::sh::{self, Failed};
 use crate::test::tools;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -47,11 +48,12 @@ enum Peers {
 /// Runs one group, writes `bench/results.json` and prints a table.
 pub(crate) fn main(arguments: &[String]) -> Result<(), Failed> {
     let options = parse(arguments)?;
+    let mut not_installed = BTreeMap::new();
     if options.peers == Peers::Install {
         crate::test::packages::ensure_peers()?;
         if options.group == Group::Egress {
             crate::test::packages::ensure_proxies()?;
-            egress::install()?;
+            not_installed = egress::install();
         }
     }
     let binary = match &options.binary {
@@ -61,7 +63,7 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failed> {
     let (name, group) = match options.group {
         Group::Start => ("start", start::run(&binary, options.samples)?),
         Group::Policy => ("policy", policy::run(&binary, options.samples)?),
-        Group::Egress => ("egress", egress::run(&binary, options.samples)?),
+        Group::Egress => ("egress", egress::run(&binary, options.samples, &not_installed)?),
         Group::Workspace => ("workspace", workspace::run(&binary)?),
         Group::Daemon => ("daemon", daemon::run(&binary, options.samples, options.load)?),
     };

@@ -37,21 +37,45 @@ impl Handshakes {
 }
 
 /// Serves a listener until it is dropped. Connections beyond the limit wait in the kernel's backlog.
-pub(crate) async fn accept_loop<F, S>(listener: TcpListener, handshakes: Handshakes, serve: F)
+pub(crate) fn accept_loop<F, S>(
+    listener: TcpListener,
+    handshakes: Handshakes,
+    serve: F,
+) -> impl Future<Output = ()>
 where
     F: Fn(TcpStream, Handshake) -> S,
     S: Future<Output = ()> + Send + 'static,
 {
-    loop {
-        let handshake = handshakes.take().await;
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                // Small answers must not wait for each other; without it they are slower, not wrong.
-                drop(stream.set_nodelay(true));
-                tokio::spawn(serve(stream, handshake));
+    // Small answers must not wait for each other; without it they are slower, not wrong. Said once, and before the
+    // first one: a connection has what its listener has.
+    let _slower = rustix::net::sockopt::set_tcp_nodelay(&listener, true).is_err();
+    async move {
+        loop {
+            let handshake = handshakes.take().await;
+            match listener.accept().await {
+                Ok((stream, _)) => drop(tokio::spawn(serve(stream, handshake))),
+                // No descriptors or memory: they come back when a connection ends. Trying at once would only spin.
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
-            // No descriptors or memory: they come back when a connection ends. Trying at once would only spin.
-            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn small_answers_on_a_connection_do_not_wait_for_each_other() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let serving = tokio::spawn(accept_loop(listener, Handshakes::new(), move |stream, _| {
+            tell.send(stream.nodelay()).unwrap();
+            std::future::ready(())
+        }));
+        let _client = TcpStream::connect(address).await.unwrap();
+        assert!(told.recv().await.unwrap().unwrap());
+        serving.abort();
     }
 }

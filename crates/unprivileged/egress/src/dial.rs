@@ -7,6 +7,10 @@ use crate::upstream;
 use crate::via::Via;
 use bastle_contract::Code;
 use bytes::Bytes;
+use rustix::io::Errno;
+use rustix::net::sockopt::set_tcp_nodelay;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -64,18 +68,17 @@ pub(crate) async fn open(
     let policy = &generation.policy;
     let Some(proxy) = &policy.upstream else {
         let addresses = state.resolver.checked(policy, &via.host).await?;
-        let stream = dial(&addresses, via.port).await?;
-        let address = stream.peer_addr().ok().map(|peer| peer.ip());
+        let (stream, address) = dial(&addresses, via.port).await?;
         return Ok(Upstream {
             stream,
             early: Bytes::new(),
-            address,
+            address: Some(address),
             absolute_form: false,
         });
     };
     // The proxy's own address is the operator's choice and mostly a private one: not judged as a destination.
     let addresses = state.resolver.lookup(policy, &proxy.host).await?;
-    let mut stream = dial(&addresses, proxy.port).await.map_err(|refused| {
+    let (mut stream, _) = dial(&addresses, proxy.port).await.map_err(|refused| {
         Refused::new(
             refused.code,
             format!(
@@ -96,16 +99,22 @@ pub(crate) async fn open(
     })
 }
 
-/// The first of `addresses` that answers. The next one is tried when one fails or hesitates.
-pub(crate) async fn dial(addresses: &[IpAddr], port: u16) -> Result<TcpStream, Refused> {
+/// The first of `addresses` that answers, and which it was. The next one is tried when one fails or hesitates.
+pub(crate) async fn dial(addresses: &[IpAddr], port: u16) -> Result<(TcpStream, IpAddr), Refused> {
     let deadline = Instant::now() + DIAL_DEADLINE;
+    if let [only] = addresses {
+        return match timeout_at(deadline, connect(*only, port)).await {
+            Ok(connected) => connected.map_err(|error| unreachable_because(&error.to_string())),
+            Err(_) => Err(too_late()),
+        };
+    }
     let mut waiting = addresses.iter().take(MAX_DIALS);
     let mut tries = JoinSet::new();
     let mut last = None;
     loop {
         let started = waiting.next();
         if let Some(address) = started {
-            tries.spawn(TcpStream::connect(SocketAddr::new(*address, port)));
+            tries.spawn(connect(*address, port));
         }
         let until = if started.is_some() && waiting.len() > 0 {
             deadline.min(Instant::now() + DIAL_NEXT)
@@ -113,24 +122,91 @@ pub(crate) async fn dial(addresses: &[IpAddr], port: u16) -> Result<TcpStream, R
             deadline
         };
         match timeout_at(until, tries.join_next()).await {
-            Ok(Some(Ok(Ok(stream)))) => {
-                // Small writes of both sides must not wait for each other; without it they are slower, not wrong.
-                drop(stream.set_nodelay(true));
-                return Ok(stream);
-            }
+            Ok(Some(Ok(Ok(connected)))) => return Ok(connected),
             Ok(Some(Ok(Err(error)))) => last = Some(error.to_string()),
             Ok(Some(Err(_))) => {}
             Ok(None) if waiting.len() == 0 => {
-                let why = last.unwrap_or_else(|| "no address".to_owned());
-                return Err(Refused::new(
-                    Code::NetUpstream,
-                    format!("it could not be reached: {why}"),
-                ));
+                return Err(unreachable_because(last.as_deref().unwrap_or("no address")));
             }
-            Err(_) if Instant::now() >= deadline => {
-                return Err(Refused::new(Code::NetUpstream, "it did not answer in time"));
-            }
+            Err(_) if Instant::now() >= deadline => return Err(too_late()),
             Ok(None) | Err(_) => {}
+        }
+    }
+}
+
+fn unreachable_because(why: &str) -> Refused {
+    Refused::new(Code::NetUpstream, format!("it could not be reached: {why}"))
+}
+
+fn too_late() -> Refused {
+    Refused::new(Code::NetUpstream, "it did not answer in time")
+}
+
+/// Connects to one address. A peer on the same machine has answered before the call returns: then nothing is waited
+/// for, which the runtime's own way would do.
+async fn connect(address: IpAddr, port: u16) -> io::Result<(TcpStream, IpAddr)> {
+    let family = match address {
+        IpAddr::V4(_) => AddressFamily::INET,
+        IpAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    // Small writes of both sides must not wait for each other; without it they are slower, not wrong.
+    let _slower = set_tcp_nodelay(&socket, true).is_err();
+    let begun = rustix::net::connect(&socket, &SocketAddr::new(address, port));
+    let stream = TcpStream::from_std(std::net::TcpStream::from(socket))?;
+    match begun {
+        Ok(()) => {}
+        Err(Errno::INPROGRESS | Errno::INTR) => {
+            stream.writable().await?;
+            if let Some(error) = stream.take_error()? {
+                return Err(error);
+            }
+        }
+        Err(error) => return Err(error.into()),
+    }
+    Ok((stream, address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::{TcpListener, TcpSocket};
+
+    const HERE: [IpAddr; 2] = [
+        IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 1)),
+        IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 2)),
+    ];
+
+    /// A port that is taken, and on which nobody listens for as long as the socket lives.
+    fn taken(address: &str) -> (TcpSocket, u16) {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(address.parse().unwrap()).unwrap();
+        let port = socket.local_addr().unwrap().port();
+        (socket, port)
+    }
+
+    #[tokio::test]
+    async fn where_nobody_listens_nothing_is_connected_and_the_reason_is_told() {
+        let (_taken, port) = taken("0.0.0.0:0");
+        for addresses in [&HERE[..1], &HERE[..]] {
+            let refused = dial(addresses, port).await.unwrap_err();
+            assert_eq!(refused.code, Code::NetUpstream);
+            assert!(refused.reason.contains("could not be reached: "), "{refused}");
+        }
+        let nowhere = dial(&[], port).await.unwrap_err();
+        assert_eq!(nowhere.reason, "it could not be reached: no address");
+    }
+
+    #[tokio::test]
+    async fn the_address_that_answered_is_the_one_that_is_recorded() {
+        let (_taken, port) = taken("127.0.0.1:0");
+        let _listener = TcpListener::bind((HERE[1], port)).await.unwrap();
+        for addresses in [&HERE[1..], &HERE[..]] {
+            let (stream, address) = dial(addresses, port).await.unwrap();
+            assert_eq!(address, HERE[1]);
+            assert_eq!(stream.peer_addr().unwrap(), SocketAddr::new(address, port));
+            assert!(stream.nodelay().unwrap());
         }
     }
 }

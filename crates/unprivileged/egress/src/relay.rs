@@ -8,10 +8,12 @@ use crate::tunnel::Tunnel;
 use bastle_contract::egress::BudgetKind;
 use bytes::Bytes;
 use rustix::io::Errno;
+use rustix::net::{RecvFlags, Shutdown, recv};
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
@@ -110,36 +112,65 @@ pub(crate) async fn relay(
         moved: &tunnel.received,
         kind: BudgetKind::BytesIn,
     };
+    let half_closed = AtomicBool::new(false);
     // A broken side ends both: nobody is left to hear the rest.
-    match tokio::try_join!(out.run(), inn.run()) {
+    match tokio::try_join!(out.run(&half_closed), inn.run(&half_closed)) {
         Ok(((), ())) | Err(Ended::Closed) => Ended::Closed,
         Err(Ended::Budget) => Ended::Budget,
     }
 }
 
+/// How bytes come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    /// A little at a time: a buffer on the stack is the shortest way.
+    Trickle,
+    /// More than a buffer holds: they stay in the kernel.
+    Flood,
+}
+
+/// What one turn found at the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// Nothing more for now.
+    Empty,
+    /// The buffer was filled: there is more.
+    Full,
+    /// Its end.
+    End,
+}
+
 impl Lane<'_> {
-    async fn run(self) -> Result<(), Ended> {
+    /// Moves bytes to the source's end, and tells the other side of it. The lane that ends last need not: both
+    /// connections are closed then.
+    async fn run(self, half_closed: &AtomicBool) -> Result<(), Ended> {
+        let mut pace = Pace::Trickle;
         loop {
             self.from.readable().await.map_err(|_| Ended::Closed)?;
-            match self.state.pipes.take() {
-                Ok(pipe) => {
-                    if self.drain(pipe).await? {
-                        break;
-                    }
+            let pipe = match pace {
+                Pace::Trickle => None,
+                // No descriptors left: the buffer is slower and needs none.
+                Pace::Flood => self.state.pipes.take().ok(),
+            };
+            let before = self.moved.load(Ordering::Relaxed);
+            let turn = match pipe {
+                Some(pipe) => self.drain(pipe).await?,
+                None => self.copy_once().await?,
+            };
+            pace = match turn {
+                Turn::End if half_closed.swap(true, Ordering::Relaxed) => return Ok(()),
+                Turn::End => {
+                    return rustix::net::shutdown(self.to, Shutdown::Write).map_err(|_| Ended::Closed);
                 }
-                // No descriptors left: a small buffer is slower and needs none.
-                Err(_) => {
-                    if self.copy_once().await? {
-                        break;
-                    }
-                }
-            }
+                Turn::Full => Pace::Flood,
+                Turn::Empty if self.moved.load(Ordering::Relaxed) - before < PIECE as u64 => Pace::Trickle,
+                Turn::Empty => pace,
+            };
         }
-        rustix::net::shutdown(self.to, rustix::net::Shutdown::Write).map_err(|_| Ended::Closed)
     }
 
-    /// Moves bytes until the source has none; `true` at its end.
-    async fn drain(&self, pipe: Pipe) -> Result<bool, Ended> {
+    /// Moves bytes through the pipe until the source has none.
+    async fn drain(&self, pipe: Pipe) -> Result<Turn, Ended> {
         let mut rounds = 0_u32;
         loop {
             let taken = self.from.try_io(Interest::READABLE, || {
@@ -148,12 +179,12 @@ impl Lane<'_> {
             let mut left = match taken {
                 Ok(0) => {
                     self.state.pipes.give_back(pipe);
-                    return Ok(true);
+                    return Ok(Turn::End);
                 }
                 Ok(taken) => taken,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.state.pipes.give_back(pipe);
-                    return Ok(false);
+                    return Ok(Turn::Empty);
                 }
                 Err(_) => return Err(Ended::Closed),
             };
@@ -181,26 +212,47 @@ impl Lane<'_> {
         }
     }
 
-    async fn copy_once(&self) -> Result<bool, Ended> {
-        let mut buffer = vec![0; PIECE];
-        let read = match self.from.try_read(&mut buffer) {
-            Ok(0) => return Ok(true),
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+    /// Moves at most one buffer.
+    async fn copy_once(&self) -> Result<Turn, Ended> {
+        let (turn, read, rest) = self.copy_now()?;
+        let mut rest = rest.as_slice();
+        while !rest.is_empty() {
+            self.to.writable().await.map_err(|_| Ended::Closed)?;
+            let written = written(self.to.try_write(rest))?;
+            rest = &rest[written..];
+        }
+        if read > 0 {
+            self.count(read as u64).await?;
+        }
+        Ok(turn)
+    }
+
+    /// The same without waiting: what was read, and what of it the other side did not take. Not part of the task,
+    /// which would be as large as the buffer.
+    fn copy_now(&self) -> Result<(Turn, usize, Vec<u8>), Ended> {
+        let mut buffer = [MaybeUninit::uninit(); PIECE];
+        let mut taken: &[u8] = &[];
+        let outcome = self.from.try_io(Interest::READABLE, || {
+            let ((bytes, _), _) = recv(self.from, &mut buffer, RecvFlags::empty())?;
+            taken = bytes;
+            // Less than was asked for: the source is empty, and need not be asked again to hear that.
+            match bytes.len() {
+                0 => Ok(Turn::End),
+                PIECE => Ok(Turn::Full),
+                _ => Err(io::ErrorKind::WouldBlock.into()),
+            }
+        });
+        let turn = match outcome {
+            Ok(turn) => turn,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Turn::Empty,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Turn::Empty,
             Err(_) => return Err(Ended::Closed),
         };
-        let mut rest = &buffer[..read];
-        while !rest.is_empty() {
-            match self.to.try_write(rest) {
-                Ok(written) => rest = &rest[written..],
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.to.writable().await.map_err(|_| Ended::Closed)?;
-                }
-                Err(_) => return Err(Ended::Closed),
-            }
+        if taken.is_empty() {
+            return Ok((turn, 0, Vec::new()));
         }
-        self.count(read as u64).await?;
-        Ok(false)
+        let written = written(self.to.try_write(taken))?;
+        Ok((turn, taken.len(), taken[written..].to_vec()))
     }
 
     async fn count(&self, bytes: u64) -> Result<(), Ended> {
@@ -213,6 +265,15 @@ impl Lane<'_> {
             },
             Flow::Stop => Err(Ended::Budget),
         }
+    }
+}
+
+/// How much the other side took: nothing when it is full.
+fn written(outcome: io::Result<usize>) -> Result<usize, Ended> {
+    match outcome {
+        Ok(written) => Ok(written),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+        Err(_) => Err(Ended::Closed),
     }
 }
 
@@ -233,6 +294,11 @@ fn retry(call: impl Fn() -> Result<usize, Errno>) -> io::Result<usize> {
 mod tests {
     use super::*;
     use crate::testing::{egress, table};
+    use crate::tunnel::Admission;
+    use crate::via::Via;
+    use bastle_contract::egress::Face;
+    use bastle_policy::Host;
+    use std::sync::Arc;
     use tokio::io::AsyncReadExt;
     use tokio::net::TcpListener;
 
@@ -266,13 +332,65 @@ mod tests {
         });
         loop {
             from.readable().await.unwrap();
-            if lane.copy_once().await.unwrap() {
+            if lane.copy_once().await.unwrap() == Turn::End {
                 break;
             }
         }
         sending.await.unwrap();
         assert!(reading.await.unwrap() == expected);
         assert_eq!(moved.load(Ordering::Relaxed), 3_000_000);
+    }
+
+    #[tokio::test]
+    async fn a_trickle_that_becomes_a_flood_arrives_whole_and_each_end_is_heard() {
+        let egress = egress(table("{}", &[])).await;
+        let ((mut agent, mut client), (mut server, mut site)) = (pair().await, pair().await);
+        let via = Via {
+            host: Host::new("a.example").unwrap(),
+            port: 443,
+            face: Face::Connect,
+        };
+        let place = egress.state.tunnels.place().unwrap();
+        let live = egress.state.tunnels.list(place, via, Admission::Pass, None);
+        let state = Arc::clone(&egress.state);
+        let relaying = tokio::spawn(async move {
+            let early = (Bytes::from_static(b"early"), Bytes::new());
+            let ended = relay(&state, live.tunnel(), &mut client, &mut server, early).await;
+            let moved = [&live.tunnel().sent, &live.tunnel().received];
+            (ended, moved.map(|bytes| bytes.load(Ordering::Relaxed)))
+        });
+        // A little, far more than a buffer, exactly a buffer, a little.
+        let pieces = [1, 3_000_000, PIECE, 2];
+        let asking = tokio::spawn(async move {
+            for (letter, size) in (b'a'..).zip(pieces) {
+                agent.write_all(&vec![letter; size]).await.unwrap();
+                // The next one does not begin before this one has passed.
+                let mut heard = [0];
+                agent.read_exact(&mut heard).await.unwrap();
+                assert_eq!(heard[0], letter);
+            }
+            agent.shutdown().await.unwrap();
+            // What is said after one side has finished is heard still.
+            let mut rest = Vec::new();
+            agent.read_to_end(&mut rest).await.unwrap();
+            rest
+        });
+        let mut early = [0; 5];
+        site.read_exact(&mut early).await.unwrap();
+        assert_eq!(&early, b"early");
+        for (letter, size) in (b'a'..).zip(pieces) {
+            let mut got = vec![0; size];
+            site.read_exact(&mut got).await.unwrap();
+            assert!(got.iter().all(|byte| *byte == letter));
+            site.write_all(&[letter]).await.unwrap();
+        }
+        assert_eq!(site.read(&mut early).await.unwrap(), 0, "the end is heard");
+        site.write_all(&vec![b'z'; 1_000_000]).await.unwrap();
+        drop(site);
+        let rest = asking.await.unwrap();
+        assert!(rest.len() == 1_000_000 && rest.iter().all(|byte| *byte == b'z'));
+        let sent = (5 + pieces.iter().sum::<usize>()) as u64;
+        assert_eq!(relaying.await.unwrap(), (Ended::Closed, [sent, 1_000_004]));
     }
 
     #[tokio::test]

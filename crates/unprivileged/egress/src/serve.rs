@@ -63,8 +63,16 @@ pub(crate) fn raise_file_limit() {
 
 /// The runtime of this crate.
 pub(crate) fn runtime() -> io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(workers())
+    let mut builder = match workers() {
+        // Nobody to share work with: the calling thread does it, and wakes nobody.
+        1 => tokio::runtime::Builder::new_current_thread(),
+        several => {
+            let mut builder = tokio::runtime::Builder::new_multi_thread();
+            builder.worker_threads(several);
+            builder
+        }
+    };
+    builder
         .thread_name("egress")
         .enable_io()
         .enable_time()

@@ -17,6 +17,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Notify;
 
+/// Nothing takes this long, not even on a busy machine.
+const HANG: Duration = Duration::from_secs(60);
+
 /// The table of a user's file with this `net` section, and names that resolve to these addresses.
 pub(crate) fn table(net: &str, hosts: &[(&str, &str)]) -> NetPolicy {
     table_of(&format!(r#""net": {net}"#), hosts)
@@ -124,16 +127,23 @@ impl Egress {
 
     /// The first frame that `pick` picks, now or within five seconds.
     pub(crate) async fn wait_for<T>(&self, pick: impl Fn(&FromEgress) -> Option<T>) -> T {
+        self.wait_until(|frames| frames.iter().find_map(&pick)).await
+    }
+
+    /// Waits until all frames together are what `pick` looks for.
+    pub(crate) async fn wait_until<T>(&self, pick: impl Fn(&[FromEgress]) -> Option<T>) -> T {
         let waiting = async {
             loop {
                 let news = self.news.notified();
-                if let Some(found) = self.frames().iter().find_map(&pick) {
+                // A copy: whoever looks may ask for frames again.
+                let found = pick(&self.frames());
+                if let Some(found) = found {
                     return found;
                 }
                 news.await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(5), waiting)
+        tokio::time::timeout(HANG, waiting)
             .await
             .unwrap_or_else(|_| panic!("not among {:#?}", self.frames()))
     }

@@ -90,9 +90,8 @@ impl Load {
     }
 
     /// Tunnels per second.
-    pub(super) fn tunnels(&self, peer: &Peer) -> Result<f64, Failed> {
-        let rate: Rate = self.ask("tunnels", peer, TUNNEL_CLIENTS, TUNNELS_MS)?;
-        Ok(rate.per_second)
+    pub(super) fn tunnels(&self, peer: &Peer) -> Result<Rate, Failed> {
+        self.ask("tunnels", peer, TUNNEL_CLIENTS, TUNNELS_MS)
     }
 
     /// Microseconds of one byte there and back.

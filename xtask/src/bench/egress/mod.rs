@@ -11,7 +11,7 @@ use super::sample::{Contender, Measured, interleave, measured, rounded};
 use super::version_of;
 use crate::sh::{self, Failed};
 use crate::test::stage::Stage;
-use load::Load;
+use load::{Load, Rate};
 use peers::Peer;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,6 +22,8 @@ use std::path::Path;
 const HELD: usize = 500;
 /// Bytes of a gigabyte, as everybody's throughput is told.
 const GIGABYTE: f64 = 1e9;
+/// Tunnels of which one takes as many microseconds as all of them take seconds.
+const MILLION: f64 = 1e6;
 
 /// What is measured with the same contenders, one after the other.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,6 +59,15 @@ impl Measure {
         }
     }
 
+    /// Under which name the processor time of this measure is told, where it is.
+    fn cpu_name(self) -> Option<&'static str> {
+        match self {
+            Self::Throughput4 => Some("cpu_s_per_gb"),
+            Self::Tunnels => Some("cpu_us_per_tunnel"),
+            Self::Throughput | Self::Latency | Self::Terminated => None,
+        }
+    }
+
     /// Whether `peer` takes part: only those who look into TLS, and a direct connection, can be compared there.
     fn is_for(self, peer: &Peer) -> bool {
         self != Self::Terminated || peer.terminates
@@ -66,11 +77,15 @@ impl Measure {
 /// Figures by measure and contender.
 type Figures = BTreeMap<String, BTreeMap<String, f64>>;
 
-/// Measures everybody who is there.
-pub(super) fn run(bastle: &Path, samples: usize) -> Result<GroupResult, Failed> {
+/// Measures everybody who is there. `not_installed` says why somebody could not be brought here.
+pub(super) fn run(
+    bastle: &Path,
+    samples: usize,
+    not_installed: &BTreeMap<String, String>,
+) -> Result<GroupResult, Failed> {
     let stage = Stage::new("bench-egress")?;
     let load = Load::start(&stage)?;
-    let (mut running, mut absent) = peers::start(&stage, &load, bastle)?;
+    let (mut running, mut absent) = peers::start(&stage, &load, bastle, not_installed)?;
     let mut figures = Figures::new();
     memory(&load, &running, &mut figures)?;
     peers::look_inside(&load, &mut running, &mut absent);
@@ -88,8 +103,8 @@ pub(super) fn run(bastle: &Path, samples: usize) -> Result<GroupResult, Failed> 
         let seen = interleave(&mut contenders, samples)?;
         drop(contenders);
         figures.insert(measure.name().to_owned(), medians(&seen));
-        if *measure == Measure::Throughput4 {
-            figures.insert("cpu_s_per_gb".to_owned(), cpu_medians(cpu.into_inner()));
+        if let Some(name) = measure.cpu_name() {
+            figures.insert(name.to_owned(), cpu_medians(cpu.into_inner()));
         }
     }
     let ratios = ratios(&figures);
@@ -113,24 +128,26 @@ fn sample(
     measure: Measure,
     cpu: &RefCell<BTreeMap<&'static str, Vec<f64>>>,
 ) -> Result<f64, Failed> {
-    let throughput = |connections| {
+    // What the proxy spent for one unit of what it did.
+    let weighed = |unit: f64, load: &dyn Fn() -> Result<Rate, Failed>| {
         let before = peer.cpu_seconds();
-        let moved = load.throughput(peer, connections)?;
-        let gigabytes = moved.count / GIGABYTE;
+        let seen = load()?;
+        let units = seen.count / unit;
         if let (Some(before), Some(after)) = (before, peer.cpu_seconds())
-            && gigabytes > 0.0
+            && units > 0.0
         {
-            cpu.borrow_mut()
-                .entry(peer.name)
-                .or_default()
-                .push((after - before) / gigabytes);
+            let mut all = cpu.borrow_mut();
+            all.entry(peer.name).or_default().push((after - before) / units);
         }
-        Ok(moved.per_second / GIGABYTE)
+        Ok(seen.per_second)
+    };
+    let throughput = |connections| {
+        weighed(GIGABYTE, &|| load.throughput(peer, connections)).map(|rate| rate / GIGABYTE)
     };
     match measure {
         Measure::Throughput => throughput(1),
         Measure::Throughput4 => throughput(4),
-        Measure::Tunnels => load.tunnels(peer),
+        Measure::Tunnels => weighed(MILLION, &|| load.tunnels(peer)),
         Measure::Latency => load.latency(peer),
         Measure::Terminated => load.terminated(peer),
     }
@@ -192,6 +209,8 @@ fn ratios(figures: &Figures) -> BTreeMap<String, f64> {
         ("latency_over_squid", latency()),
         ("cpu_per_gb_over_squid", over("cpu_s_per_gb", "squid")),
         ("cpu_per_gb_over_limit", over("cpu_s_per_gb", "limit")),
+        ("cpu_per_tunnel_over_squid", over("cpu_us_per_tunnel", "squid")),
+        ("cpu_per_tunnel_over_limit", over("cpu_us_per_tunnel", "limit")),
         (
             "terminated_over_mitmproxy",
             over("terminated_requests_s", "mitmproxy"),
@@ -260,9 +279,14 @@ fn versions(bastle: &Path) -> BTreeMap<String, String> {
     .collect()
 }
 
-/// Puts the peer that the system's packages do not have into the target directory.
-pub(super) fn install() -> Result<(), Failed> {
-    peers::install_mitmproxy()
+/// Puts the peer that the system's packages do not have into the target directory. Without it the others are measured
+/// all the same: who is not there, and why.
+pub(super) fn install() -> BTreeMap<String, String> {
+    let mut missing = BTreeMap::new();
+    if let Err(failed) = peers::install_mitmproxy() {
+        missing.insert("mitmproxy".to_owned(), failed.to_string());
+    }
+    missing
 }
 
 #[cfg(test)]

@@ -42,6 +42,7 @@ pub(super) fn start(
     stage: &Stage,
     load: &Load,
     bastle: &Path,
+    not_installed: &BTreeMap<String, String>,
 ) -> Result<(Vec<Peer>, BTreeMap<String, String>), Failed> {
     let mut absent = BTreeMap::new();
     let mut running = Vec::new();
@@ -67,8 +68,9 @@ pub(super) fn start(
         match tried {
             Ok(peer) => running.push(peer),
             Err((name, failed)) => {
-                println!("{name} is not measured: {failed}");
-                absent.insert(name.to_owned(), failed.to_string());
+                let why = why_absent(name, &failed, not_installed);
+                println!("{name} is not measured: {why}");
+                absent.insert(name.to_owned(), why);
             }
         }
     }
@@ -77,6 +79,14 @@ pub(super) fn start(
         "the packaged Squid is built without OpenSSL".to_owned(),
     );
     Ok((running, absent))
+}
+
+/// Why somebody is not there: that installing failed says more than that nothing was found.
+fn why_absent(name: &str, failed: &Failed, not_installed: &BTreeMap<String, String>) -> String {
+    not_installed.get(name).map_or_else(
+        || failed.to_string(),
+        |why| format!("it could not be installed: {why}"),
+    )
 }
 
 /// One tunnel. What looks into TLS shows that in [`look_inside`], after memory was looked at: it makes a process grow.
@@ -222,15 +232,29 @@ pub(super) fn mitmdump() -> Option<PathBuf> {
     sh::which("mitmdump").or_else(|| ours.is_file().then_some(ours))
 }
 
-/// Into a virtual environment below the target directory.
+/// The version that is compared with: the last one that every Python since 3.10 can run.
+const MITMPROXY: &str = "mitmproxy==11.0.2";
+
+/// Into a virtual environment below the target directory. Half of one, left by an earlier try, is made anew.
 pub(super) fn install_mitmproxy() -> Result<(), Failed> {
     if mitmdump().is_some() {
         return Ok(());
     }
     let place = tools::target_directory()?.join("bench/mitmproxy");
-    println!("  installing mitmproxy into {}", place.display());
-    sh::stdout_of(Command::new("python3").args(["-m", "venv"]).arg(&place))?;
-    sh::stdout_of(Command::new(place.join("bin/pip")).args(["install", "--quiet", "mitmproxy"])).map(drop)
+    println!("  installing {MITMPROXY} into {}", place.display());
+    sh::stdout_of(
+        Command::new("python3")
+            .args(["-m", "venv", "--clear"])
+            .arg(&place),
+    )?;
+    sh::stdout_of(Command::new(place.join("bin/pip")).args(["install", "--quiet", MITMPROXY]))?;
+    match mitmdump() {
+        Some(program) => {
+            println!("  installed {}", program.display());
+            Ok(())
+        }
+        None => Err(Failed::new(MITMPROXY, "installed, but its program is not there")),
+    }
 }
 
 fn found(program: &str) -> Result<PathBuf, Failed> {
@@ -239,4 +263,18 @@ fn found(program: &str) -> Result<PathBuf, Failed> {
 
 fn write(path: &Path, text: &str) -> Result<(), Failed> {
     std::fs::write(path, text).map_err(Failed::io(path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_could_not_be_installed_is_absent_with_that_reason() {
+        let failed = Failed::new("mitmproxy", "not installed; --install does it");
+        let tried = BTreeMap::from([("mitmproxy".to_owned(), "pip said no".to_owned())]);
+        let why = why_absent("mitmproxy", &failed, &tried);
+        assert_eq!(why, "it could not be installed: pip said no");
+        assert_eq!(why_absent("squid", &failed, &tried), failed.to_string());
+    }
 }

@@ -137,22 +137,21 @@ async fn of_a_thousand_requests_each_is_recorded_exactly_once() {
             }
         }
     }
-    let counted = |verdict| {
-        let decisions = egress
-            .decisions()
-            .into_iter()
-            .filter(move |d| d.verdict == verdict);
-        decisions.map(|d| d.count).sum::<u32>()
+    let decided = |frames: &[FromEgress], verdict| {
+        let count = |frame: &FromEgress| match frame {
+            FromEgress::Decided(decision) if decision.verdict == verdict => decision.count,
+            _ => 0,
+        };
+        frames.iter().map(count).sum::<u32>()
     };
-    let all = || (counted(NetVerdict::Denied) == 750 && counted(NetVerdict::Allowed) == 250).then_some(());
-    egress.wait_for(|_| all()).await;
-    let closed = || {
-        egress
-            .frames()
-            .iter()
-            .filter(|f| matches!(f, FromEgress::Closed(_)))
-            .count()
-    };
-    egress.wait_for(|_| (closed() == 250).then_some(())).await;
+    egress
+        .wait_until(|frames| {
+            let closed = frames.iter().filter(|f| matches!(f, FromEgress::Closed(_)));
+            let all = decided(frames, NetVerdict::Denied) == 750
+                && decided(frames, NetVerdict::Allowed) == 250
+                && closed.count() == 250;
+            all.then_some(())
+        })
+        .await;
     assert!(!format!("{:?}", egress.frames()).contains("hidden"));
 }
