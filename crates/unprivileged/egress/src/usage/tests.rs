@@ -45,7 +45,7 @@ fn chat_chunks_and_the_responses_api_subtract_cached_input() {
 
 #[test]
 fn what_google_counts_is_counted_with_its_thoughts_and_without_its_cache() {
-    let stream = "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"usageMetadata\"}]}}],\"usageMetadata\":{\"promptTokenCount\":100}}\n\ndata: {\"candidates\":[],\"usageMetadata\":{\"promptTokenCount\":100,\"candidatesTokenCount\":5,\"thoughtsTokenCount\":7,\"cachedContentTokenCount\":40,\"totalTokenCount\":112},\"modelVersion\":\"gemini-2.5-flash\"}\n\n";
+    let stream = "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"usageMetadata\"}]}}],\"usageMetadata\":{\"promptTokenCount\":100,\"cachedContentTokenCount\":40}}\n\ndata: {\"candidates\":[],\"usageMetadata\":{\"promptTokenCount\":100,\"candidatesTokenCount\":5,\"thoughtsTokenCount\":7,\"cachedContentTokenCount\":40,\"totalTokenCount\":112},\"modelVersion\":\"gemini-2.5-flash\"}\n\n";
     for step in [1, 7, 1000] {
         let used = read("text/event-stream", stream, step);
         assert_eq!(
