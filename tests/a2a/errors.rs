@@ -329,7 +329,8 @@ fn nobody_is_served_without_a_token_from_another_page_or_below_the_role() {
             assert!(!told || path.starts_with("/a2a/workers/"), "{path}");
         }
     }
-    let page = world.net(
+    // Refused before it is looked at what is spoken.
+    let page = world.daemon.net(
         "GET",
         "/a2a/tasks",
         &[version, ("origin", "https://evil.example")],

@@ -71,13 +71,16 @@ fn of_address(method: &str, path: &str) -> Option<&'static str> {
     if path.ends_with("/agent-card.json") || path.ends_with("/extendedAgentCard") {
         return Some("AgentCard");
     }
-    if path.ends_with("/files") || path.ends_with("/files/content") || path.ends_with("jwks.json") {
+    let ours = ["/files", "/files/content", "/stream", "/jwks.json"];
+    if ours.iter().any(|end| path.ends_with(end)) {
         return None;
     }
     let mut parts = path.rsplit('/');
     let (last, before) = (parts.next().unwrap(), parts.next().unwrap_or_default());
     Some(match (method, before, last) {
         ("POST", _, "message:send") => "SendMessageResponse",
+        // Answered at once only where it is refused.
+        ("POST", _, "message:stream") => "StreamResponse",
         ("GET", _, "tasks") => "ListTasksResponse",
         ("GET" | "POST", "tasks", _) => "Task",
         ("GET", _, "pushNotificationConfigs") => "ListTaskPushNotificationConfigsResponse",

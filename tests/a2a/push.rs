@@ -107,6 +107,8 @@ fn settings_that_are_read_again_hold_for_cards_receivers_and_what_is_told() {
         assert!(came, "{pointer} does not become {value}: {}", card());
     };
     let task = world.start("until [ -e go ]; do sleep 0.05; done", &json!({}));
+    // Nothing more happens to it before its end.
+    world.until(&task, "TASK_STATE_WORKING");
     let create = json!({ "taskId": task, "url": format!("{url}t"), "id": "mine" });
     assert_eq!(world.refused("CreateTaskPushNotificationConfig", &create), -32003);
     settle(json!({ "push_targets": [url], "public_url": "https://agents.example" }));

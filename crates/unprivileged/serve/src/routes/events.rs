@@ -178,8 +178,9 @@ impl Feed {
                 }
             }
             tokio::select! {
-                changed = self.newest.changed() => if changed.is_err() {
-                    return Next::Over;
+                changed = self.newest.changed() => match changed {
+                    Ok(()) => self.dry = false,
+                    Err(_) => return Next::Over,
                 },
                 _ = self.closing.changed() => {}
                 () = tokio::time::sleep(patience) => return Next::Quiet,
