@@ -40,7 +40,9 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.directory) {
+        if let Err(error) = std::fs::remove_dir_all(&self.directory)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
             eprintln!("xtask: {} stays behind: {error}", self.directory.display());
         }
     }

@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -18,9 +19,26 @@ const START_LIMIT: Duration = Duration::from_secs(120);
 const STATE_LIMIT: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
+/// Ends what is left when whoever measures is gone, however it went: ^C, a closed terminal, a kill. Runs outlive the daemon by
+/// design, so nobody else would. First in order, so that control groups go too; then by force, and only our copy of the binary.
+const SWEEP: &str = r#"
+cat >/dev/null
+ours() { for p in /proc/[0-9]*; do [ "$(readlink "$p/exe")" != "$1/bastle" ] || echo "${p#/proc/}"; done 2>/dev/null; }
+for p in $(ours "$1"); do
+    case $(tr '\0' ' ' <"/proc/$p/cmdline" 2>/dev/null) in *__keep*|*" serve "*) kill -TERM "$p" 2>/dev/null ;; esac
+done
+for again in $(seq 200); do
+    [ -n "$(ours "$1")" ] || break
+    [ "$again" -lt 150 ] || kill -KILL $(ours "$1") 2>/dev/null
+    sleep 0.1
+done
+rm -rf "$1"
+"#;
+
 /// Everything the measurement needs.
 pub(super) struct Ground {
     stage: Stage,
+    sweeper: Child,
     bastle: PathBuf,
     next: Cell<u32>,
 }
@@ -36,9 +54,18 @@ pub(super) struct Daemon<'a> {
 impl Ground {
     pub(super) fn new(bastle: &Path, runs: u32) -> Result<Self, Failed> {
         let stage = Stage::new("bench-daemon")?;
+        let sweeper = Command::new("sh")
+            .args(["-c", SWEEP, "sweep"])
+            .arg(stage.path())
+            // ^C at a terminal goes to the whole group, and this one is for afterwards.
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .spawn()
+            .map_err(Failed::io("sh"))?;
         let ground = Self {
             bastle: stage.put(bastle, "bastle")?,
             stage,
+            sweeper,
             next: Cell::new(0),
         };
         for name in ["state", "run", "projects"] {
@@ -239,6 +266,11 @@ impl Drop for Ground {
             if let Err(failed) = sh::stdout_of(Command::new("kill").args(["-KILL", &pid.to_string()])) {
                 eprintln!("xtask: {failed}");
             }
+        }
+        // Its word to look, and to go: there is nothing left for it.
+        drop(self.sweeper.stdin.take());
+        if let Err(error) = self.sweeper.wait() {
+            eprintln!("xtask: {error}");
         }
     }
 }

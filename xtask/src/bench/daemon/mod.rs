@@ -58,7 +58,8 @@ impl Taken {
     }
 }
 
-/// Measures everything; the group ends with nothing of it left.
+/// Measures everything; the group ends with nothing of it left, also when it is cut short with ^C. Every figure is printed when
+/// it is taken.
 pub(super) fn run(bastle: &Path, samples: usize, load: Load) -> Result<GroupResult, Failed> {
     let Load { runs, events } = load;
     let ground = Ground::new(bastle, runs)?;
@@ -92,6 +93,7 @@ fn with_runs(
 ) -> Result<(), Failed> {
     let mut api = Api::connect(&ground.socket())?;
     let mut heard = Heard::listen(ground, 0)?;
+    let begin = Instant::now();
     let mut idle = 0;
     let mut steps = vec![1, runs.div_ceil(10), runs];
     steps.dedup();
@@ -102,6 +104,7 @@ fn with_runs(
                 heard.when(&name, "running")?;
             }
             idle += many;
+            println!("{idle} of {runs} idle runs after {:.0} s", begin.elapsed().as_secs_f64());
         }
         let label = format!("runs_{beside}");
         let (own, others) = ground.weigh(daemon.pid())?;
@@ -117,12 +120,14 @@ fn with_runs(
         }
     }
     held(ground, daemon, "before_churn", taken)?;
+    println!("starting runs as fast as they end, beside {runs} idle ones");
     let (started, took) = churn(ground, &mut api, &mut heard)?;
     taken.figure(
         "spawns_s",
         &format!("runs_{runs}"),
         f64::from(started) / took.as_secs_f64(),
     );
+    println!("{CROWD} runs at once, again and again");
     let crowd = crowd(ground, &mut api, &mut heard)?;
     taken.figure("spawns_s", &format!("crowd_{CROWD}"), crowd);
     held(ground, daemon, "after_churn", taken)
