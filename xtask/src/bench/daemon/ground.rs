@@ -23,14 +23,14 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// design, so nobody else would. First in order, so that control groups go too; then by force, and only our copy of the binary.
 const SWEEP: &str = r#"
 cat >/dev/null
-ours() { for p in /proc/[0-9]*; do [ "$(readlink "$p/exe")" != "$1/bastle" ] || echo "${p#/proc/}"; done 2>/dev/null; }
+ours() { find /proc -maxdepth 2 -name exe -lname "$1/bastle" 2>/dev/null | cut -d/ -f3; }
 for p in $(ours "$1"); do
-    case $(tr '\0' ' ' <"/proc/$p/cmdline" 2>/dev/null) in *__keep*|*" serve "*) kill -TERM "$p" 2>/dev/null ;; esac
+    case $(cat "/proc/$p/comm" 2>/dev/null) in bastle-init|bastle-spawner) ;; *) kill -TERM "$p" 2>/dev/null ;; esac
 done
-for again in $(seq 200); do
+for again in $(seq 60); do
     [ -n "$(ours "$1")" ] || break
-    [ "$again" -lt 150 ] || kill -KILL $(ours "$1") 2>/dev/null
-    sleep 0.1
+    [ "$again" -lt 40 ] || kill -KILL $(ours "$1") 2>/dev/null
+    sleep 0.5
 done
 rm -rf "$1"
 "#;

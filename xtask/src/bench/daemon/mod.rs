@@ -104,7 +104,10 @@ fn with_runs(
                 heard.when(&name, "running")?;
             }
             idle += many;
-            println!("{idle} of {runs} idle runs after {:.0} s", begin.elapsed().as_secs_f64());
+            println!(
+                "{idle} of {runs} idle runs after {:.0} s",
+                begin.elapsed().as_secs_f64()
+            );
         }
         let label = format!("runs_{beside}");
         let (own, others) = ground.weigh(daemon.pid())?;

@@ -124,8 +124,10 @@ impl Keeping {
         if request::is_unwanted(&self.dir) {
             return (ending::End::Cancelled, Vec::new());
         }
-        if let Some(driven) = &mut front.driven {
-            driven.policy = Some(policy);
+        match &mut front.driven {
+            Some(driven) => driven.policy = Some(policy),
+            // Only answers to an agent's questions need it again, and a run may wait for days.
+            None => drop(policy),
         }
         let mut front = Front::Kept(Box::new(front));
         let mut voice = KeptVoice::new(journal, &mut self.notice);
