@@ -26,6 +26,8 @@ cargo xtask CHORE
   bench start [--samples N] [--install] [--bin PATH]
   bench policy [--samples N] [--bin PATH]
                                  compare with peers and with the lower bound; writes bench/results.json
+  bench workspace [--samples N] [--bin PATH]
+                                 trees of 20 000 files: some minutes; says what it measures, prints what it has
   bench daemon [--runs N] [--events N] [--bin PATH]
                                  the daemon under load: memory, spawns, events, restart
   dist                           the binary as it is shipped: one static file; prints where it is

@@ -17,6 +17,10 @@ use std::process::{Command, Stdio};
 
 /// Fewer samples say nothing on a shared machine.
 const LEAST_SAMPLES: usize = 30;
+/// Of a group in which one sample takes a minute: its figures come with that few, and the results say how many.
+const LEAST_LONG: usize = 3;
+/// And what it takes unless told otherwise.
+const SAMPLES_LONG: usize = 5;
 
 /// What was asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,6 +31,8 @@ struct Options {
     binary: Option<PathBuf>,
     /// Of the group that needs many runs.
     load: daemon::Load,
+    /// Of the group that needs a large tree.
+    files: u64,
 }
 
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
@@ -64,9 +70,22 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failed> {
         Group::Start => ("start", start::run(&binary, options.samples)?),
         Group::Policy => ("policy", policy::run(&binary, options.samples)?),
         Group::Egress => ("egress", egress::run(&binary, options.samples, &not_installed)?),
-        Group::Workspace => ("workspace", workspace::run(&binary)?),
+        Group::Workspace => {
+            let size = workspace::Size {
+                rounds: options.samples,
+                files: options.files,
+            };
+            ("workspace", workspace::run(&binary, size)?)
+        }
         Group::Daemon => ("daemon", daemon::run(&binary, options.samples, options.load)?),
     };
+    if options.files != workspace::FILES {
+        println!(
+            "not written: a project of {} files is none of the table",
+            options.files
+        );
+        return Ok(());
+    }
     results::merge(&sh::root().join("bench/results.json"), name, &group)?;
     println!("written: bench/results.json, group {name}");
     Ok(())
@@ -130,15 +149,20 @@ fn parse(arguments: &[String]) -> Result<Options, Failed> {
             ));
         }
     };
+    let (least, samples) = match group {
+        Group::Start | Group::Policy | Group::Egress | Group::Daemon => (LEAST_SAMPLES, LEAST_SAMPLES),
+        Group::Workspace => (LEAST_LONG, SAMPLES_LONG),
+    };
     let mut options = Options {
         group,
-        samples: LEAST_SAMPLES,
+        samples,
         peers: Peers::AsFound,
         binary: None,
         load: daemon::Load {
             runs: daemon::RUNS,
             events: daemon::EVENTS,
         },
+        files: workspace::FILES,
     };
     while let Some(word) = words.next() {
         match word.as_str() {
@@ -170,9 +194,20 @@ fn parse(arguments: &[String]) -> Result<Options, Failed> {
                 options.samples = value
                     .parse()
                     .ok()
-                    .filter(|samples| *samples >= LEAST_SAMPLES)
+                    .filter(|samples| *samples >= least)
+                    .ok_or_else(|| Failed::new("bench --samples", format!("{value:?}: at least {least}")))?;
+            }
+            "--files" => {
+                let value = words.next().map(String::as_str).unwrap_or_default();
+                options.files = value
+                    .parse()
+                    .ok()
+                    .filter(|files| (10..=workspace::FILES).contains(files))
                     .ok_or_else(|| {
-                        Failed::new("bench --samples", format!("{value:?}: at least {LEAST_SAMPLES}"))
+                        Failed::new(
+                            "bench --files",
+                            format!("{value:?}: from 10 to {}", workspace::FILES),
+                        )
                     })?;
             }
             other => return Err(Failed::new("bench", format!("unexpected argument {other:?}"))),
@@ -192,6 +227,13 @@ mod tests {
         assert!(parsed(&["speed"]).is_err());
         assert!(parsed(&["start", "--samples", "29"]).is_err());
         assert!(parsed(&["start", "--samples", "30", "--install"]).is_ok());
+        assert_eq!(
+            parsed(&["workspace"]).ok().map(|options| options.samples),
+            Some(SAMPLES_LONG)
+        );
+        assert!(parsed(&["workspace", "--samples", "3", "--files", "400"]).is_ok());
+        assert!(parsed(&["workspace", "--samples", "2"]).is_err());
+        assert!(parsed(&["workspace", "--files", "20001"]).is_err());
         assert!(parsed(&["daemon", "--runs", "1000"]).is_ok());
         assert!(parsed(&["daemon", "--runs", "1"]).is_err());
         assert!(parsed(&["daemon", "--runs", "1000000"]).is_err());

@@ -25,12 +25,23 @@ pub(super) fn interleave(
     contenders: &mut [Contender<'_>],
     samples: usize,
 ) -> Result<BTreeMap<String, Measured>, Failed> {
+    interleave_told(contenders, (samples, WARM_UP), &mut |_, _, _| {})
+}
+
+/// The same with as many rounds for warming up as are said, for contenders of which one round is long; `told` hears the
+/// round, the name and the milliseconds of each.
+pub(super) fn interleave_told(
+    contenders: &mut [Contender<'_>],
+    (samples, warm_up): (usize, usize),
+    told: &mut dyn FnMut(usize, &str, f64),
+) -> Result<BTreeMap<String, Measured>, Failed> {
     let mut times: Vec<Vec<f64>> = contenders.iter().map(|_| Vec::with_capacity(samples)).collect();
-    for round in 0..samples + WARM_UP {
+    for round in 0..samples + warm_up {
         for (contender, times) in contenders.iter_mut().zip(&mut times) {
             let milliseconds = (contender.once)()
                 .map_err(|failed| Failed::new(format!("bench {}", contender.name), failed.to_string()))?;
-            if round >= WARM_UP {
+            told(round, contender.name, milliseconds);
+            if round >= warm_up {
                 times.push(milliseconds);
             }
         }

@@ -1,7 +1,10 @@
 //! Group `workspace`: from a repository of 20 000 files to an agent's tree in which `git status` has answered once,
 //! and what the tree costs afterwards.
+//!
+//! A round moves gigabytes and takes a minute or more on a plain disk: there are few of them, each step is told with its
+//! time while it happens, and what is known is printed before the next part begins.
 use super::results::GroupResult;
-use super::sample::{Contender, Measured, interleave, measured, ratios, table};
+use super::sample::{Contender, Measured, interleave_told, measured, ratios, table};
 use super::{compile, version_of};
 use crate::sh::{self, Failed};
 use crate::test::stage::Stage;
@@ -11,27 +14,42 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// Each round moves some gigabytes: more rounds than this measure the disk's patience.
-const ROUNDS: usize = 7;
-const FILES: u64 = 20_000;
+/// Rounds that are thrown away: one fills the page cache.
+const WARM_UP: usize = 1;
 const MEGABYTES: u64 = 424;
+/// Files that the table is about; figures of fewer are no figures of this group.
+pub(super) const FILES: u64 = 20_000;
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Size {
+    /// Rounds that count.
+    pub(super) rounds: usize,
+    /// Files of the project, with their share of the bytes.
+    pub(super) files: u64,
+}
 
 /// Everything the measured commands need.
 struct Ground<'a> {
     stage: Stage,
     bastle: &'a Path,
     next: Cell<u32>,
+    size: Size,
+    began: Instant,
 }
 
 /// Measures every way of making a tree, then what is done with one.
-pub(super) fn run(bastle: &Path) -> Result<GroupResult, Failed> {
+pub(super) fn run(bastle: &Path, size: Size) -> Result<GroupResult, Failed> {
     let limit = compile("copy")?;
     let ground = Ground {
         stage: Stage::new("bench-workspace")?,
         bastle,
         next: Cell::new(0),
+        size,
+        began: Instant::now(),
     };
-    generate(&ground.project())?;
+    ground.say(&format!("making a repository of {} files", size.files));
+    generate(&ground.project(), size.files)?;
     let modes = ["copy", "overlay", "worktree"];
     let mut contenders: Vec<Contender<'_>> = vec![
         ground.plain("cp_a", |from, to| {
@@ -52,14 +70,46 @@ pub(super) fn run(bastle: &Path) -> Result<GroupResult, Failed> {
         }),
     ];
     contenders.extend(modes.map(|mode| ground.mode(mode)));
-    let mut times = interleave(&mut contenders, ROUNDS)?;
+    let mut times = interleave_told(
+        &mut contenders,
+        (size.rounds, WARM_UP),
+        &mut |round, name, time| {
+            let which = match round.checked_sub(WARM_UP) {
+                None => "warming up".to_owned(),
+                Some(round) => format!("round {} of {}", round + 1, size.rounds),
+            };
+            ground.say(&format!("{which}: {name} {time:.0} ms"));
+        },
+    )?;
     drop(contenders);
+    let shares = shares(&times);
+    // What comes may fail or be interrupted; this much is known.
+    print!("{}", table(&times, &shares));
     let mut figures = BTreeMap::new();
     for mode in modes {
-        ground.use_one(mode, &mut times, &mut figures)?;
+        let used = ground.use_one(mode, &mut figures)?;
+        print!("{}", table(&used, &BTreeMap::new()));
+        times.extend(used);
     }
+    println!("in all:\n{}", table(&times, &shares));
+    Ok(GroupResult {
+        samples: size.rounds,
+        measured: times,
+        ratios: shares,
+        versions: BTreeMap::from([
+            ("bastle".to_owned(), version_of(bastle)),
+            ("git".to_owned(), version_of(Path::new("git"))),
+        ]),
+        steps: BTreeMap::new(),
+        absent: BTreeMap::new(),
+        figures,
+    })
+}
+
+/// The ratios under the names that the table has.
+fn shares(times: &BTreeMap<String, Measured>) -> BTreeMap<String, f64> {
     let mut shares = ratios(
-        &times,
+        times,
         &[
             ("copy", "git_worktree"),
             ("copy", "limit"),
@@ -74,22 +124,15 @@ pub(super) fn run(bastle: &Path) -> Result<GroupResult, Failed> {
             shares.insert(to.to_owned(), value);
         }
     }
-    print!("{}", table(&times, &shares));
-    Ok(GroupResult {
-        samples: ROUNDS,
-        measured: times,
-        ratios: shares,
-        versions: BTreeMap::from([
-            ("bastle".to_owned(), version_of(bastle)),
-            ("git".to_owned(), version_of(Path::new("git"))),
-        ]),
-        steps: BTreeMap::new(),
-        absent: BTreeMap::new(),
-        figures,
-    })
+    shares
 }
 
 impl Ground<'_> {
+    /// Where the measuring is, for whoever waits.
+    fn say(&self, what: &str) {
+        eprintln!("[{:>4} s] {what}", self.began.elapsed().as_secs());
+    }
+
     fn project(&self) -> PathBuf {
         self.stage.path().join("project")
     }
@@ -172,9 +215,9 @@ impl Ground<'_> {
     fn use_one(
         &self,
         mode: &str,
-        times: &mut BTreeMap<String, Measured>,
         figures: &mut BTreeMap<String, BTreeMap<String, f64>>,
-    ) -> Result<(), Failed> {
+    ) -> Result<BTreeMap<String, Measured>, Failed> {
+        self.say(&format!("{mode}: a tree with a change of one percent"));
         let name = self.fresh();
         let before = self.disk()?;
         let words = [
@@ -192,12 +235,16 @@ impl Ground<'_> {
         command.args([
             "sh",
             "-c",
-            "for f in $(find d* -name '*0.txt' | sort | head -200); do echo changed > $f; done",
+            &format!(
+                "for f in $(find d* -name '*0.txt' | sort | head -{}); do echo changed > $f; done",
+                (self.size.files / 100).max(1)
+            ),
         ]);
         sh::stdout_of(&mut command)?;
         settle()?;
         let mut taken: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-        for _ in 0..ROUNDS {
+        for round in 0..self.size.rounds {
+            let mut line = format!("{mode}, round {} of {}:", round + 1, self.size.rounds);
             for (what, words) in [
                 ("snapshot", vec!["snapshot", &name]),
                 ("diff", vec!["diff", &name, "--stat"]),
@@ -206,12 +253,13 @@ impl Ground<'_> {
             ] {
                 let start = Instant::now();
                 sh::stdout_of(&mut self.command(&words))?;
-                taken
-                    .entry(what)
-                    .or_default()
-                    .push(start.elapsed().as_secs_f64() * 1000.0);
+                let time = start.elapsed().as_secs_f64() * 1000.0;
+                line.push_str(&format!(" {what} {time:.0} ms"));
+                taken.entry(what).or_default().push(time);
             }
+            self.say(&line);
         }
+        let mut times = BTreeMap::new();
         for (what, mut all) in taken {
             times.extend(measured(&mut all).map(|found| (format!("{what}_{mode}"), found)));
         }
@@ -221,7 +269,8 @@ impl Ground<'_> {
             .or_default()
             .insert(mode.to_owned(), disk);
         sh::stdout_of(&mut self.command(&["rollback", &name, "0"]))?;
-        sh::stdout_of(&mut self.command(&["rm", &name])).map(drop)
+        sh::stdout_of(&mut self.command(&["rm", &name]))?;
+        Ok(times)
     }
 
     /// Mebibytes below the state directory.
@@ -245,7 +294,7 @@ fn settle() -> Result<(), Failed> {
 }
 
 /// The same repository every time: one commit, sizes and bytes from a fixed seed.
-fn generate(root: &Path) -> Result<(), Failed> {
+fn generate(root: &Path, files: u64) -> Result<(), Failed> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = || {
         state ^= state << 13;
@@ -254,7 +303,7 @@ fn generate(root: &Path) -> Result<(), Failed> {
         state
     };
     let mean = (MEGABYTES << 20) / FILES;
-    for number in 0..FILES {
+    for number in 0..files {
         let directory = root.join(format!("d{}/e{}", number % 40, number / 40 % 25));
         std::fs::create_dir_all(&directory).map_err(Failed::io(directory.display()))?;
         let length = usize::try_from(random() % (mean * 2)).unwrap_or_default();
