@@ -78,6 +78,7 @@ pub(crate) fn message(told: &FilesTold) -> String {
             "{} files created, {} changed, {} deleted",
             told.created, told.changed, told.deleted
         ),
+        ChangeSight::Times => format!("{} names created or changed", told.changed),
         ChangeSight::Nothing { why } => format!("changes of files not seen ({why})"),
     };
     let reads = match &told.reads {

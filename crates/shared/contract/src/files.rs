@@ -22,6 +22,9 @@ pub enum ChangeSight {
     Contents,
     /// The listing before and after was compared, with sizes and times: no digest of what was there before.
     Listing,
+    /// By the times at which the kernel says that names were changed, because there are too many to list before a start:
+    /// new and changed names are not told apart, and of names that went only their directory is told.
+    Times,
     /// Not at all.
     Nothing {
         /// Why not.

@@ -93,14 +93,20 @@ fn summary(told: &FilesTold) -> String {
             "{} created, {} changed, {} deleted",
             told.created, told.changed, told.deleted
         ),
+        ChangeSight::Times => format!("{} created or changed", told.changed),
         ChangeSight::Nothing { why } => format!("changes: not seen ({})", clean(why)),
     };
     match &told.reads {
         ReadSight::Fanotify => text.push_str(&format!(", {} read; reads: seen by fanotify", told.read)),
         ReadSight::Nothing { why } => text.push_str(&format!("; reads: not seen ({})", clean(why))),
     }
-    if told.changes == ChangeSight::Listing {
-        text.push_str("; in place: no digests of what was there before");
+    match &told.changes {
+        ChangeSight::Contents | ChangeSight::Nothing { .. } => {}
+        ChangeSight::Listing => text.push_str("; in place: no digests of what was there before"),
+        ChangeSight::Times => text.push_str(
+            "; in place and too large to list: found by change times, new and changed are not told apart, \
+             what was deleted is not named",
+        ),
     }
     if told.left_out > 0 {
         text.push_str(&format!("; {} more were only counted", told.left_out));

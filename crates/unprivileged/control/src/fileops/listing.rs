@@ -1,7 +1,8 @@
-//! A tree that the agent works on in place, listed before and after: names, sizes, times.
+//! A tree that the agent works on in place, listed before and after: names, sizes, times. One that is too large to be
+//! listed before a start is looked through at the end for what the kernel says was changed since.
 //!
-//! **Trust:** the second listing is of a tree that the agent had in its hands: no link is followed, nothing waits, and
-//! only what changed is read, up to a bound.
+//! **Trust:** the second look is at a tree that the agent had in its hands: no link is followed, nothing waits, only what
+//! changed is read and kept, up to a bound. The agent can set when a file was modified, not when it was changed.
 use super::{Changes, inside};
 use bastle_contract::{ChangeSight, ChangeSort, FileChange, FileState};
 use bastle_workspace::beneath::Dir;
@@ -11,10 +12,12 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Names that are listed before a start: more would delay it noticeably.
-const MOST_BEFORE: usize = 20_000;
-/// Names that are listed after it.
-const MOST_AFTER: usize = 200_000;
+/// Names that are listed before a start: some tens of megabytes and about a second.
+const MOST_BEFORE: usize = 200_000;
+/// Names that are looked at after it.
+const MOST_AFTER: usize = 5_000_000;
+/// Changes of one sort that are kept; more are counted.
+const MOST_KEPT: usize = 100_000;
 /// Deepest nesting that is walked.
 const MOST_DEPTH: usize = 100;
 /// Largest file that is read for its digest, and how much is read in all.
@@ -75,51 +78,141 @@ impl Look {
 #[derive(Debug)]
 pub(crate) struct Listing {
     root: PathBuf,
-    names: Result<BTreeMap<TreePath, Look>, String>,
+    known: Known,
+}
+
+/// What is known of it.
+#[derive(Debug)]
+enum Known {
+    /// Every name.
+    Names(BTreeMap<TreePath, Look>),
+    /// It has too many: the kernel's clock when the run began, as it stamps files.
+    Since((i64, i64)),
+    /// Nothing, and why.
+    Nothing(String),
+}
+
+/// Whether to go on.
+enum Walk {
+    On,
+    Enough,
 }
 
 impl Listing {
     /// Lists the tree, or remembers why it cannot.
     pub(crate) fn take(root: &Path) -> Self {
+        Self::take_up_to(root, MOST_BEFORE)
+    }
+
+    pub(super) fn take_up_to(root: &Path, most: usize) -> Self {
+        // Before the listing, so that nothing of the agent's is older.
+        let clock = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        let mut names = BTreeMap::new();
+        let listed = Dir::open(root).and_then(|dir| {
+            walk(&dir, &mut |path, look| {
+                names.insert(path, look);
+                if names.len() > most {
+                    Walk::Enough
+                } else {
+                    Walk::On
+                }
+            })
+        });
+        let known = match listed {
+            Ok(Walk::On) => Known::Names(names),
+            Ok(Walk::Enough) => Known::Since((clock.tv_sec, clock.tv_nsec)),
+            Err(error) => Known::Nothing(error.to_string()),
+        };
         Self {
             root: root.to_path_buf(),
-            names: Dir::open(root)
-                .map_err(|error| error.to_string())
-                .and_then(|dir| names(&dir, MOST_BEFORE)),
+            known,
         }
     }
 
     /// What is different now; the tree is shown inside as `shown`.
     pub(crate) fn compare(self, shown: &str) -> Changes {
-        let after = Dir::open(&self.root).map_err(|error| error.to_string());
-        let (before, dir) = match (self.names, after) {
-            (Ok(before), Ok(dir)) => (before, dir),
-            (Err(why), _) | (_, Err(why)) => return Changes::unseen(why),
+        let (sight, gone, since) = match self.known {
+            Known::Names(names) => (ChangeSight::Listing, names, None),
+            Known::Since(since) => (ChangeSight::Times, BTreeMap::new(), Some(since)),
+            Known::Nothing(why) => return Changes::unseen(why),
         };
-        let after = match names(&dir, MOST_AFTER) {
-            Ok(after) => after,
-            Err(why) => return Changes::unseen(why),
+        let mut finding = Finding {
+            gone,
+            since,
+            found: Vec::new(),
+            kept: [0; 2],
+            more: 0,
         };
-        let mut left = MOST_READ_IN_ALL;
-        let mut list = Vec::new();
-        for (path, look) in &after {
-            let known = before.get(path);
-            if known.is_some_and(|known| !known.differs(look)) {
-                continue;
+        let mut count = 0_usize;
+        let walked = Dir::open(&self.root).and_then(|dir| {
+            let end = walk(&dir, &mut |path, look| {
+                count += 1;
+                finding.look(path, look);
+                if count > MOST_AFTER {
+                    Walk::Enough
+                } else {
+                    Walk::On
+                }
+            })?;
+            Ok((dir, end))
+        });
+        match walked {
+            Ok((dir, Walk::On)) => finding.told(&dir, sight, shown),
+            Ok((_, Walk::Enough)) => {
+                Changes::unseen(format!("the workspace has more than {MOST_AFTER} names"))
             }
-            let sort = if known.is_some() {
-                ChangeSort::Changed
-            } else {
-                ChangeSort::Created
-            };
+            Err(error) => Changes::unseen(error.to_string()),
+        }
+    }
+}
+
+/// A tree is being compared.
+struct Finding {
+    /// Names of the listing before that were not met yet.
+    gone: BTreeMap<TreePath, Look>,
+    /// Without such a listing: what was changed since counts.
+    since: Option<(i64, i64)>,
+    found: Vec<(TreePath, ChangeSort, Option<Look>, Look)>,
+    /// How many are kept: created, changed.
+    kept: [usize; 2],
+    more: u64,
+}
+
+impl Finding {
+    fn look(&mut self, path: TreePath, look: Look) {
+        let before = self.gone.remove(&path);
+        let sort = match (&before, self.since) {
+            (Some(before), _) if before.differs(&look) => ChangeSort::Changed,
+            (Some(_), _) => return,
+            (None, None) => ChangeSort::Created,
+            (None, Some(since)) if look.changed >= since => ChangeSort::Changed,
+            (None, Some(_)) => return,
+        };
+        // Each sort has its own room: no number of new names pushes out what became of old ones.
+        let kept = match sort {
+            ChangeSort::Created => &mut self.kept[0],
+            ChangeSort::Changed | ChangeSort::Deleted => &mut self.kept[1],
+        };
+        if *kept == MOST_KEPT {
+            self.more += 1;
+            return;
+        }
+        *kept += 1;
+        self.found.push((path, sort, before, look));
+    }
+
+    fn told(self, dir: &Dir, sight: ChangeSight, shown: &str) -> Changes {
+        let mut left = MOST_READ_IN_ALL;
+        let mut list = Vec::with_capacity(self.found.len() + self.gone.len());
+        for (path, sort, before, look) in self.found {
             let change = FileChange {
                 sort,
-                before: known.map(|known| known.state(None)),
-                after: Some(look.state(digest(&dir, path, look, &mut left))),
+                before: before.map(|before| before.state(None)),
+                after: Some(look.state(digest(dir, &path, &look, &mut left))),
             };
             list.push((inside(shown, path.as_bytes()), change));
         }
-        for (path, look) in before.iter().filter(|(path, _)| !after.contains_key(*path)) {
+        for (path, look) in self.gone {
             let change = FileChange {
                 sort: ChangeSort::Deleted,
                 before: Some(look.state(None)),
@@ -129,21 +222,21 @@ impl Listing {
         }
         list.sort_by(|(a, _), (b, _)| a.cmp(b));
         Changes {
-            sight: ChangeSight::Listing,
+            sight,
             list,
+            more: self.more,
         }
     }
 }
 
-/// Every name of the tree but git's own objects, whose names say nothing to anybody.
-fn names(root: &Dir, most: usize) -> Result<BTreeMap<TreePath, Look>, String> {
-    let mut found = BTreeMap::new();
+/// Shows every name of the tree but git's own objects, whose names say nothing to anybody.
+fn walk(root: &Dir, show: &mut dyn FnMut(TreePath, Look) -> Walk) -> io::Result<Walk> {
     let mut waiting: Vec<Option<TreePath>> = vec![None];
     while let Some(directory) = waiting.pop() {
         let dir = root.beneath(directory.as_ref());
         let listed = match dir.and_then(|dir| dir.list().map(|names| (dir, names))) {
             Ok(listed) => listed,
-            Err(error) if directory.is_none() => return Err(error.to_string()),
+            Err(error) if directory.is_none() => return Err(error),
             // Locked, or another thing by now.
             Err(_) => continue,
         };
@@ -155,17 +248,16 @@ fn names(root: &Dir, most: usize) -> Result<BTreeMap<TreePath, Look>, String> {
                 continue;
             };
             let look = Look::of(&stat);
-            if found.len() >= most {
-                return Err(format!("the workspace has more than {most} names"));
-            }
             let walked = path.as_bytes() != b".git/objects" && path.depth() < MOST_DEPTH;
             if look.kind == FileType::Directory && walked {
                 waiting.push(Some(path.clone()));
             }
-            found.insert(path, look);
+            if let Walk::Enough = show(path, look) {
+                return Ok(Walk::Enough);
+            }
         }
     }
-    Ok(found)
+    Ok(Walk::On)
 }
 
 /// Of a file that changed; `None` where it is none, is too large, or cannot be read.

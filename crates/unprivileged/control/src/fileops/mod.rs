@@ -40,6 +40,8 @@ pub(crate) struct Changes {
     pub(crate) sight: ChangeSight,
     /// By the path inside, as bytes.
     pub(crate) list: Vec<(Vec<u8>, FileChange)>,
+    /// How many more there were.
+    pub(crate) more: u64,
 }
 
 impl Changes {
@@ -61,6 +63,7 @@ impl Changes {
         Self {
             sight: ChangeSight::Contents,
             list: list.collect(),
+            more: 0,
         }
     }
 
@@ -69,6 +72,7 @@ impl Changes {
         Self {
             sight: ChangeSight::Nothing { why: why.into() },
             list: Vec::new(),
+            more: 0,
         }
     }
 }
@@ -138,8 +142,14 @@ fn events(changes: Changes, seen: Seen, teller: Teller) -> (Vec<FileSeen>, Files
         gaps,
         recovered: teller == Teller::Later,
     };
+    told.left_out += changes.more;
     let mut events = Vec::new();
-    for (path, change) in changes.list {
+    let mut list = changes.list;
+    if list.len() > MOST_CHANGES {
+        // What became of names that were there counts more than new ones, of which an agent can make any number.
+        list.sort_by_key(|(_, change)| change.sort == ChangeSort::Created);
+    }
+    for (path, change) in list {
         let used = files.remove(&path);
         if events.len() < MOST_CHANGES {
             events.push(event(&path, Some(change), used));

@@ -34,6 +34,7 @@ fn no_amount_of_reading_pushes_a_change_out_of_the_record() {
     let changes = Changes {
         sight: ChangeSight::Listing,
         list: vec![(b"/w/zz".to_vec(), change(ChangeSort::Created))],
+        more: 0,
     };
     let (events, told) = events(changes, seen, Teller::Run);
     assert_eq!(events[0].path, "/w/zz");
@@ -53,6 +54,7 @@ fn a_change_and_the_program_that_made_it_are_one_record() {
     let changes = Changes {
         sight: ChangeSight::Listing,
         list: vec![(b"/w/a".to_vec(), change(ChangeSort::Changed))],
+        more: 0,
     };
     let (events, _) = events(changes, seen, Teller::Later);
     assert_eq!(events.len(), 1);
@@ -128,4 +130,55 @@ fn a_listing_sees_what_came_went_and_changed_and_follows_no_link() {
         Some(blake3::hash(b"newer").to_hex().as_str())
     );
     assert_eq!(edited.1.before.as_ref().unwrap().size, Some(3));
+}
+
+#[test]
+fn a_tree_too_large_to_be_listed_is_told_by_the_kernels_change_times() {
+    let tree = tempfile::tempdir().unwrap();
+    let at = |name: &str| tree.path().join(name);
+    std::fs::create_dir(at("dir")).unwrap();
+    for name in ["keep", "edit", "dir/keep", "dir/gone", "back"] {
+        std::fs::write(at(name), "old").unwrap();
+    }
+    // Until the clock that stamps files has moved on: what is older than the run is not the run's.
+    let stamp = || rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    let last = stamp();
+    while stamp() == last {
+        std::thread::yield_now();
+    }
+    let before = Listing::take_up_to(tree.path(), 3);
+    let modified = std::fs::metadata(at("back")).unwrap().modified().unwrap();
+    std::fs::write(at("edit"), "newer").unwrap();
+    std::fs::write(at("fresh"), "x").unwrap();
+    std::fs::remove_file(at("dir/gone")).unwrap();
+    std::fs::write(at("back"), "neu").unwrap();
+    let file = std::fs::File::options().write(true).open(at("back")).unwrap();
+    file.set_modified(modified).unwrap();
+    let changes = before.compare("/w");
+    assert_eq!(changes.sight, ChangeSight::Times);
+    let told: Vec<String> = changes.list.iter().map(|(path, _)| visible(path)).collect();
+    // The directory stands for the name that went from it.
+    assert_eq!(told, ["/w/back", "/w/dir", "/w/edit", "/w/fresh"]);
+    let edited = changes.list[2].1.after.as_ref().unwrap();
+    assert_eq!(
+        edited.digest.as_deref(),
+        Some(blake3::hash(b"newer").to_hex().as_str())
+    );
+}
+
+#[test]
+fn no_number_of_new_names_pushes_a_changed_one_out_of_the_record() {
+    let mut list: Vec<(Vec<u8>, FileChange)> = (0..MOST_CHANGES)
+        .map(|n| (format!("/w/{n:06}").into_bytes(), change(ChangeSort::Created)))
+        .collect();
+    list.push((b"/w/zz".to_vec(), change(ChangeSort::Changed)));
+    let changes = Changes {
+        sight: ChangeSight::Listing,
+        list,
+        more: 7,
+    };
+    let (events, told) = events(changes, Seen::nothing("test"), Teller::Run);
+    assert_eq!(events[0].path, "/w/zz");
+    assert_eq!(events.len(), MOST_CHANGES);
+    assert_eq!(told.left_out, 8);
 }
