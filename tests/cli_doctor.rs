@@ -33,6 +33,10 @@ fn a_host_with_a_fence_is_told_so_with_the_proof() {
         );
         follows("doctor", &found);
         assert_eq!(check(&found, "fence")["state"], "ok");
+        // Where files share no extents, what a copy costs is said with the command that avoids it.
+        let copies = check(&found, "copies");
+        let told = copies["fix"][0] == "bastle run --workspace overlay -- CMD";
+        assert_eq!(copies["state"] == "info", told, "{copies}");
         assert!(
             found["statement"]["probes"]
                 .as_array()

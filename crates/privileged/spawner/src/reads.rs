@@ -10,7 +10,8 @@ use std::os::fd::{AsFd, OwnedFd};
 /// Watches what the run was granted, and of the system which programs are started. `sources` are the detached mounts of
 /// the plan, in its order.
 pub(crate) fn watch(plan: &LaunchPlan, sources: &[OwnedFd]) -> io::Result<OwnedFd> {
-    // What lies below an overlay is opened through mounts of its own, which nobody can mark: a claim would be false.
+    // What lies below an overlay is opened through a mount that is made inside, after this, and is not marked: a claim
+    // would be false.
     if plan
         .mounts
         .iter()

@@ -8,6 +8,7 @@
 
 mod support;
 
+use bastle_workspace::copy::shares_extents;
 use bastle_workspace::meta::{Reason, Which};
 use bastle_workspace::place::Place;
 use bastle_workspace::rollback::Quiet;
@@ -108,6 +109,7 @@ fn a_copy_on_a_file_system_that_shares_costs_no_data_and_never_writes_the_source
         );
         return;
     };
+    assert_eq!(shares_extents(&disk.at()), Some(true));
     let source = disk.at().join("source");
     fs::create_dir(&source).unwrap();
     let bytes = noise(LARGE);
@@ -138,4 +140,19 @@ fn a_copy_on_a_file_system_that_shares_costs_no_data_and_never_writes_the_source
         fs::read(space.tree().join("large")).unwrap() == bytes,
         "the store was written"
     );
+}
+
+#[test]
+fn what_is_said_of_sharing_is_what_the_file_system_does() {
+    let root = tempfile::TempDir::new().unwrap();
+    let (from, to) = (root.path().join("from"), root.path().join("to"));
+    fs::write(&from, [1; 4096]).unwrap();
+    let mut cp = Command::new("cp");
+    let shares = cp.arg("--reflink=always").args([&from, &to]).output().unwrap();
+    if let Some(said) = shares_extents(root.path()) {
+        assert_eq!(said, shares.status.success());
+    }
+    let left = fs::read_dir(root.path()).unwrap().count();
+    assert_eq!(left, 1 + usize::from(to.exists()), "trying leaves no name");
+    assert_eq!(shares_extents(&root.path().join("none")), None);
 }

@@ -9,6 +9,7 @@ use crate::lookup::elsewhere_spelled;
 use crate::place::Place;
 use crate::review;
 use bastle_contract::{AbsPath, Argv, Code, Fault, RunId};
+use bastle_workspace::copy::shares_extents;
 use bastle_workspace::finding::{About, Finding};
 use bastle_workspace::git::{BranchName, HostGit, Prepare, prepare};
 use bastle_workspace::meta::{Meta, Which, WorkMode};
@@ -97,6 +98,26 @@ pub(super) fn fork(home: &Home, origin: &RunId, which: &Which, run: &RunId) -> R
     held(space, begun)
 }
 
+/// Bytes from which on the room that a copy takes is worth a line.
+const MUCH: u64 = 256 << 20;
+
+/// What a person should know of the disk that a copy takes. Nothing where files share their extents, and nothing of an
+/// overlay, which takes what the agent changes.
+fn disk_note(mode: WorkMode, bytes: u64, shares: impl FnOnce() -> Option<bool>) -> Option<String> {
+    let whole = match mode {
+        WorkMode::Copy | WorkMode::Worktree => true,
+        WorkMode::Overlay | WorkMode::InPlace => false,
+    };
+    if !whole || bytes < MUCH || shares() != Some(false) {
+        return None;
+    }
+    let size = bytes >> 20;
+    Some(format!(
+        "files share no extents here: this copy takes {size} MiB of disk, and the first contents of the project as much once \
+         more, kept once for all its runs; --workspace overlay takes only what changes"
+    ))
+}
+
 /// Takes hold of a copy that was just made.
 fn held(space: Workspace, begun: Instant) -> Result<Copied, Fault> {
     let alive = review::stay_alive(&space)?;
@@ -109,7 +130,10 @@ fn held(space: Workspace, begun: Instant) -> Result<Copied, Fault> {
         bytes,
         millis: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
         left_out: u64::try_from(meta.findings.iter().filter_map(Finding::absent).count()).unwrap_or(u64::MAX),
-        notes: notes(&meta),
+        notes: disk_note(space.mode(), bytes, || shares_extents(&space.tree()))
+            .into_iter()
+            .chain(notes(&meta))
+            .collect(),
         branch: meta.agent_branch,
     };
     let objects = recorded_objects(&space)?;
@@ -220,4 +244,25 @@ fn notes(meta: &Meta) -> Vec<String> {
 
 fn unusable(path: &Path, why: &str) -> Fault {
     Fault::new(Code::WorkspaceIo, format!("cannot use {}", path.display()), why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_room_a_large_copy_takes_is_told_where_files_share_none() {
+        let note = |mode, bytes, shares| disk_note(mode, bytes, || shares);
+        let told = note(WorkMode::Copy, 424 << 20, Some(false));
+        assert!(told.is_some_and(|text| text.contains("424 MiB") && text.contains("--workspace overlay")));
+        assert!(note(WorkMode::Worktree, MUCH, Some(false)).is_some());
+        for (mode, bytes, shares) in [
+            (WorkMode::Copy, MUCH, Some(true)),
+            (WorkMode::Copy, MUCH, None),
+            (WorkMode::Copy, MUCH - 1, Some(false)),
+            (WorkMode::Overlay, MUCH, Some(false)),
+        ] {
+            assert_eq!(note(mode, bytes, shares), None, "{mode:?} {bytes} {shares:?}");
+        }
+    }
 }

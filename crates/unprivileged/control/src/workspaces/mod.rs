@@ -10,7 +10,7 @@ mod secretive;
 #[cfg(test)]
 mod tests;
 
-pub use bastle_workspace::copy::Progress;
+pub use bastle_workspace::copy::{Progress, shares_extents};
 pub use bastle_workspace::meta::{Which, WorkMode};
 pub use ending::WorkEnd;
 

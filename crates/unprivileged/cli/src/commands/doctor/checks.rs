@@ -167,11 +167,24 @@ pub(super) fn state(place: &Place) -> Vec<Check> {
     } else {
         "the signing key is made with the first run"
     };
-    vec![Check::new(
+    let logs = Check::new(
         State::Ok,
         "state",
         format!("audit logs in {}; {key}", place.state.join("audit").display()),
-    )]
+    );
+    [logs].into_iter().chain(copies(there)).collect()
+}
+
+/// What a copy of a project takes of the disk.
+fn copies(state: &Path) -> Option<Check> {
+    Some(match bastle_control::workspaces::shares_extents(state)? {
+        true => Check::new(State::Ok, "copies", "files share extents: a copy takes what is changed in it"),
+        false => Check::new(State::Info, "copies", "files share no extents here")
+            .consequence(
+                "a run on a copy takes the size of the project, and its first contents are kept once more for all runs",
+            )
+            .fix("bastle run --workspace overlay -- CMD"),
+    })
 }
 
 pub(super) fn git() -> Check {
