@@ -6,6 +6,7 @@ pub fn work_records(data: &[u8]) {
     fuzzing::fuzz_git_config(data);
     fuzzing::fuzz_git_references(data);
     fuzzing::fuzz_manifest(data);
+    fuzzing::fuzz_attributes(data);
     fuzzing::fuzz_seen(data);
     fuzzing::fuzz_records(data);
 }

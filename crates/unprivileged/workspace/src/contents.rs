@@ -2,6 +2,7 @@
 //!
 //! **Trust:** a tree only lends. Whatever it gives is hashed while it is taken, and bytes with another digest are as
 //! good as none; so neither the agent nor an edit of the source can put other bytes in the place of recorded ones.
+use crate::attributes::Attributes;
 use crate::beneath::Dir;
 use crate::faults::io_fault;
 use crate::manifest::{Content, Kind, Manifest};
@@ -100,6 +101,24 @@ impl<'a> Contents<'a> {
             }
         }
         Ok(false)
+    }
+
+    /// Whether a set of attributes is kept; nobody lends those.
+    #[must_use]
+    pub(crate) fn has(&self, attributes: &Content) -> bool {
+        self.store.has(attributes)
+    }
+
+    /// Sets kept attributes on a file that has just been written.
+    ///
+    /// # Errors
+    /// When they are not kept, or the kernel refuses them. A tree that has no room for them had none when they were
+    /// taken: it holds what it can hold.
+    pub(crate) fn give_attributes(&self, id: &Content, to: &File, path: &TreePath) -> Result<(), Fault> {
+        let set = Attributes::open(self.store, id, path.as_path())?;
+        set.set(to)
+            .map(drop)
+            .map_err(|e| io_fault("set the attributes of", path.as_path(), e))
     }
 
     /// Opens a content: kept, or lent and not yet checked.

@@ -2,6 +2,7 @@
 //!
 //! **Trust:** names and contents are the agent's. Written are regular files, directories and links that stay in
 //! the tree; no owner, no special bits, no device, no absolute or climbing name, no name twice.
+use crate::attributes::Attributes;
 use crate::blobs::Blobs;
 use crate::finding::leads_out;
 use crate::git::is_git_name;
@@ -42,12 +43,21 @@ pub fn export(manifest: &Manifest, blobs: &dyn Blobs, out: &mut dyn Write) -> Re
         };
         let header = match &entry.kind {
             _ if entry.path.components().any(is_git_name) => None,
-            Kind::File { digest, size, mode } => Some(Header {
+            Kind::File {
+                digest,
+                size,
+                mode,
+                attributes,
+            } => Some(Header {
                 kind: b'0',
                 mode: if mode.executable { 0o755 } else { 0o644 },
                 size: *size,
                 link: b"",
                 content: Some(digest),
+                attributes: match attributes {
+                    Some(id) => Some(Attributes::open(blobs, id, entry.path.as_path())?),
+                    None => None,
+                },
             }),
             Kind::Dir => Some(Header {
                 kind: b'5',
@@ -55,6 +65,7 @@ pub fn export(manifest: &Manifest, blobs: &dyn Blobs, out: &mut dyn Write) -> Re
                 size: 0,
                 link: b"",
                 content: None,
+                attributes: None,
             }),
             Kind::Symlink { target } if !leads_out(&entry.path, &target.0) => Some(Header {
                 kind: b'2',
@@ -62,6 +73,7 @@ pub fn export(manifest: &Manifest, blobs: &dyn Blobs, out: &mut dyn Write) -> Re
                 size: 0,
                 link: &target.0,
                 content: None,
+                attributes: None,
             }),
             Kind::Symlink { .. } | Kind::Submodule { .. } | Kind::Opaque { .. } => None,
         };
@@ -89,6 +101,7 @@ struct Header<'a> {
     size: u64,
     link: &'a [u8],
     content: Option<&'a Content>,
+    attributes: Option<Attributes>,
 }
 
 impl Header<'_> {
@@ -107,6 +120,9 @@ impl Header<'_> {
         }
         if self.size > MAX_OCTAL {
             record(&mut records, b"size", self.size.to_string().as_bytes());
+        }
+        for (name, value) in self.attributes.iter().flat_map(Attributes::iter) {
+            record(&mut records, &attribute_key(name), value);
         }
         if !records.is_empty() {
             out.write_all(&block(b"PaxHeader", b"", b'x', 0o644, records.len() as u64))?;
@@ -128,6 +144,19 @@ impl Header<'_> {
             self.size.min(MAX_OCTAL),
         ))
     }
+}
+
+/// The key that tar programs agree on; the sign that ends a key is written as they write it.
+fn attribute_key(name: &[u8]) -> Vec<u8> {
+    let mut key = b"SCHILY.xattr.".to_vec();
+    for byte in name {
+        match byte {
+            b'=' => key.extend_from_slice(b"%3D"),
+            b'%' => key.extend_from_slice(b"%25"),
+            other => key.push(*other),
+        }
+    }
+    key
 }
 
 /// A record of an extended header: its own length in decimal, a name, a value.

@@ -40,6 +40,8 @@ pub enum About {
     Moving,
     /// The content before the agent's change is not kept any more: the source was changed as well.
     BeforeLost,
+    /// Its attributes are not kept: too many, too large, or the file system cannot hold them.
+    Attributes,
     /// Changed in the source since the run began; the agent sees it through the overlay as it is now.
     SourceChanged,
     /// Anything else, in words.
@@ -58,6 +60,7 @@ impl Finding {
             | About::HardLink
             | About::Moving
             | About::BeforeLost
+            | About::Attributes
             | About::SourceChanged
             | About::Note(_) => None,
         }
@@ -76,6 +79,9 @@ impl fmt::Display for Finding {
             About::HardLink => "had other hard links: the copy stands alone",
             About::Moving => "changed while it was read",
             About::BeforeLost => "its earlier content is not kept: the source changed as well",
+            About::Attributes => {
+                "its extended attributes are not kept: too many, too large, or no room for them"
+            }
             About::SourceChanged => "changed in the source since the run began",
             About::Note(note) => note,
         };

@@ -16,6 +16,7 @@ use crate::store::copy_hashing;
 use crate::times::{self, Times};
 use crate::workspace::Workspace;
 use bastle_contract::{Fault, RunId};
+use std::fs::File;
 use std::path::Path;
 
 /// Files per piece of work.
@@ -147,9 +148,21 @@ fn write_one(
     let failed = |e| io_fault("write", &shown.join(entry.path.as_path()), e);
     let dir = tree.beneath(entry.path.parent().as_ref()).map_err(failed)?;
     match &entry.kind {
-        Kind::File { digest, mode, .. } => {
-            let what = (digest, *mode, modified(&entry.path));
-            write_file(&dir, &entry.path, what, contents, buffer).map(Some)
+        Kind::File {
+            digest,
+            mode,
+            attributes,
+            ..
+        } => {
+            let to = write_file(&dir, &entry.path, (digest, *mode), contents, buffer)?;
+            if let Some(id) = attributes {
+                contents.give_attributes(id, &to, &entry.path)?;
+            }
+            if let Some(modified) = modified(&entry.path) {
+                times::set(&to, modified).map_err(failed)?;
+            }
+            let stat = rustix::fs::fstat(&to).map_err(|e| failed(e.into()))?;
+            Ok(Some(Seen::exactly(&stat, Alive::No)))
         }
         Kind::Symlink { target } => dir
             .make_link(entry.path.name(), &target.0)
@@ -163,10 +176,10 @@ fn write_one(
 fn write_file(
     dir: &Dir,
     path: &TreePath,
-    (digest, mode, modified): (&Content, Mode, Option<i64>),
+    (digest, mode): (&Content, Mode),
     contents: &Contents<'_>,
     buffer: &mut Vec<u8>,
-) -> Result<Seen, Fault> {
+) -> Result<File, Fault> {
     let failed = |e: std::io::Error| io_fault("write", path.as_path(), e);
     let from = contents.open(digest, path)?;
     let mut to = dir.create_new(path.name(), mode.create_bits()).map_err(failed)?;
@@ -178,9 +191,5 @@ fn write_file(
     if copied.map_err(failed)?.0 != *digest {
         return Err(not_kept(std::slice::from_ref(path)));
     }
-    if let Some(modified) = modified {
-        times::set(&to, modified).map_err(failed)?;
-    }
-    let stat = rustix::fs::fstat(&to).map_err(|e| failed(e.into()))?;
-    Ok(Seen::exactly(&stat, Alive::No))
+    Ok(to)
 }

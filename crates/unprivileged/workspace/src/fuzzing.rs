@@ -27,6 +27,11 @@ pub fn fuzz_manifest(bytes: &[u8]) {
     }
 }
 
+/// A stored set of a file's attributes.
+pub fn fuzz_attributes(bytes: &[u8]) {
+    crate::attributes::fuzz(bytes);
+}
+
 /// A stored list of what files looked like.
 pub fn fuzz_seen(bytes: &[u8]) {
     if let Some(seen) = crate::seen::SeenList::decode(bytes) {

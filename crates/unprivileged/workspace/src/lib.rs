@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod apply;
+mod attributes;
 pub mod audit_delta;
 pub mod base64;
 pub mod beneath;

@@ -13,7 +13,7 @@ use crate::path::TreePath;
 use crate::store::copy_hashing;
 use bastle_contract::Fault;
 use std::collections::BTreeSet;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -57,11 +57,23 @@ impl Restorer<'_> {
         let mut prepared = Vec::new();
         let mut buffer = Vec::new();
         for change in changes {
-            let Some(Kind::File { digest, mode, .. }) = &change.after else {
+            let Some(Kind::File {
+                digest,
+                mode,
+                attributes,
+                ..
+            }) = &change.after
+            else {
                 continue;
             };
             let path = self.temporary.join(format!("restore-{}", prepared.len()));
-            self.write(&path, &change.path, digest, *mode, &mut buffer)?;
+            let to = self.write(&path, &change.path, (digest, *mode), &mut buffer)?;
+            if let Some(id) = attributes {
+                self.contents.give_attributes(id, &to, &change.path)?;
+            }
+            if let Some(modified) = (self.modified)(&change.path) {
+                crate::times::set(&to, modified).map_err(|e| io_fault("write", &path, e))?;
+            }
             prepared.push((change.path.clone(), path));
         }
         crate::crew::wait(prepared.iter().collect(), |(_, path): &(TreePath, PathBuf)| {
@@ -74,10 +86,9 @@ impl Restorer<'_> {
         &self,
         path: &Path,
         shown: &TreePath,
-        digest: &Content,
-        mode: Mode,
+        (digest, mode): (&Content, Mode),
         buffer: &mut Vec<u8>,
-    ) -> Result<(), Fault> {
+    ) -> Result<File, Fault> {
         self.durable.show(Step::Write(path));
         let from = self.contents.open(digest, shown)?;
         let mut options = OpenOptions::new();
@@ -100,10 +111,7 @@ impl Restorer<'_> {
                 "the kept content does not have its digest",
             ));
         }
-        if let Some(modified) = (self.modified)(shown) {
-            crate::times::set(&to, modified).map_err(|e| io_fault("write", path, e))?;
-        }
-        Ok(())
+        Ok(to)
     }
 
     fn parent(&self, path: &TreePath) -> io::Result<Dir> {

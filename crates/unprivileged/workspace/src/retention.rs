@@ -7,7 +7,7 @@ use crate::beneath::Dir;
 use crate::durable::Step;
 use crate::faults::io_fault;
 use crate::finding::About;
-use crate::manifest::{Content, Kind, Manifest};
+use crate::manifest::{Content, Entry, Kind, Manifest};
 use crate::meta::{Reason, State};
 use crate::path::TreePath;
 use crate::place::{Place, Wait};
@@ -209,10 +209,13 @@ fn collect(place: &Place, source: &Path, store: &Store) -> Result<Vec<PathBuf>, 
 }
 
 fn contents_of(manifest: &Manifest) -> impl Iterator<Item = Content> + '_ {
-    manifest.entries().iter().filter_map(|entry| match &entry.kind {
-        Kind::File { digest, .. } => Some(*digest),
-        Kind::Symlink { .. } | Kind::Dir | Kind::Submodule { .. } | Kind::Opaque { .. } => None,
-    })
+    let of = |entry: &Entry| match &entry.kind {
+        Kind::File {
+            digest, attributes, ..
+        } => [Some(*digest), *attributes],
+        Kind::Symlink { .. } | Kind::Dir | Kind::Submodule { .. } | Kind::Opaque { .. } => [None, None],
+    };
+    manifest.entries().iter().flat_map(of).flatten()
 }
 
 fn remove_dir(place: &Place, path: &Path) -> Result<(), Fault> {

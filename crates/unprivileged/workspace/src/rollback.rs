@@ -109,10 +109,14 @@ impl Workspace {
         let mut buffer = Vec::new();
         let mut lost = Vec::new();
         for change in changes {
-            let Some(Kind::File { digest, .. }) = &change.after else {
+            let Some(Kind::File {
+                digest, attributes, ..
+            }) = &change.after
+            else {
                 continue;
             };
-            if !contents.ensure(digest, &batch, &mut buffer)? {
+            let kept = attributes.is_none_or(|id| contents.has(&id));
+            if !kept || !contents.ensure(digest, &batch, &mut buffer)? {
                 lost.push(change.path.clone());
             }
         }

@@ -2,6 +2,7 @@
 //!
 //! **Trust:** names come from the agent and the tree may change while it is read. Every component is resolved
 //! by the kernel beneath an open directory, links are refused, and what was opened is checked afterwards.
+use crate::attributes::{self, Has};
 use crate::manifest::{Content, Kind, LinkTarget, Mode, Opaque};
 use crate::path::TreePath;
 use rustix::fs::{AtFlags, FileType, Mode as Bits, OFlags, ResolveFlags};
@@ -127,6 +128,11 @@ impl Place<'_> {
     fn file_kind(&self) -> io::Result<Kind> {
         let file = self.open_file()?;
         let meta = file.metadata()?;
+        let attributes = match attributes::of(&file)? {
+            Has::These(set) => Some(set.id()),
+            // More than is carried is left alone: it is no part of what is compared.
+            Has::Nothing | Has::TooMuch => None,
+        };
         let mut hasher = blake3::Hasher::new();
         let size = io::copy(&mut file.take(u64::MAX), &mut hasher)?;
         Ok(Kind::File {
@@ -136,6 +142,7 @@ impl Place<'_> {
                 executable: Mode::from_bits(meta.mode()).executable,
                 special: false,
             },
+            attributes,
         })
     }
 }

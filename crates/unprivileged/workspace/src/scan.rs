@@ -2,6 +2,7 @@
 //!
 //! **Trust:** the tree is the agent's, and the agent may be changing it meanwhile. Directories are opened beneath the
 //! root without links, files are judged by the open descriptor, everything is bounded, nothing waits.
+use crate::attributes::{self, Has};
 use crate::beneath::{Dir, Listed};
 use crate::crew::{self, Heap};
 use crate::faults::{damaged, io_fault};
@@ -13,6 +14,7 @@ use crate::store::Batch;
 use bastle_contract::Fault;
 use rustix::fs::{FileType, Stat};
 use std::collections::HashSet;
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -283,7 +285,8 @@ impl Scanner<'_> {
             let (digest, size) = self
                 .batch
                 .take_of(path, &file, length(&stat), &mut share.buffer)?;
-            Ok((file_kind(digest, size, &stat), None))
+            let attributes = self.attributes(path, &file, &mut share.findings)?;
+            Ok((file_kind(digest, size, &stat, attributes), None))
         });
         Ok(read.ok())
     }
@@ -292,11 +295,18 @@ impl Scanner<'_> {
         let known = self.known?;
         let at = known.manifest.position(path)?;
         let seen = (*known.seen.seen.get(at)?)?;
-        let Kind::File { digest, size, .. } = &known.manifest.entries()[at].kind else {
+        let Kind::File {
+            digest,
+            size,
+            attributes,
+            ..
+        } = &known.manifest.entries()[at].kind
+        else {
             return None;
         };
+        // Setting an attribute is a change of the file to the kernel, so they too are as they were.
         seen.still(stat, self.alive)
-            .then(|| (file_kind(*digest, *size, stat), seen))
+            .then(|| (file_kind(*digest, *size, stat, *attributes), seen))
     }
 
     /// `None` when it changed while it was read.
@@ -311,14 +321,35 @@ impl Scanner<'_> {
         let (digest, size) = self
             .batch
             .take_of(path, &file, length(&before), &mut share.buffer)?;
+        let attributes = self.attributes(path, &file, &mut share.findings)?;
         let after = rustix::fs::fstat(&file)?;
         if !Seen::exactly(&before, self.alive).still(&after, self.alive) {
             return Ok(None);
         }
         Ok(Some((
-            file_kind(digest, size, &after),
+            file_kind(digest, size, &after, attributes),
             Seen::of(&after, began, self.alive),
         )))
+    }
+
+    /// The attributes of an open file, kept; those that are too much are told and not part of it.
+    fn attributes(
+        &self,
+        path: &TreePath,
+        file: &File,
+        findings: &mut Vec<Finding>,
+    ) -> io::Result<Option<Content>> {
+        match attributes::of(file)? {
+            Has::Nothing => Ok(None),
+            Has::These(set) => self.batch.take_bytes(&set.encode()).map(Some),
+            Has::TooMuch => {
+                findings.push(Finding {
+                    path: path.clone(),
+                    about: About::Attributes,
+                });
+                Ok(None)
+            }
+        }
     }
 }
 
@@ -339,10 +370,11 @@ pub(crate) fn length(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(u64::MAX)
 }
 
-pub(crate) fn file_kind(digest: Content, size: u64, stat: &Stat) -> Kind {
+pub(crate) fn file_kind(digest: Content, size: u64, stat: &Stat, attributes: Option<Content>) -> Kind {
     Kind::File {
         digest,
         size,
         mode: Mode::from_bits(stat.st_mode),
+        attributes,
     }
 }

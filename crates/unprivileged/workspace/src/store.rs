@@ -9,7 +9,7 @@ use crate::manifest::{self, Content, Manifest};
 use crate::path::TreePath;
 use bastle_contract::Fault;
 use rustix::fs::FlockOperation;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
@@ -263,6 +263,18 @@ impl<'a> Batch<'a> {
             self.promise(path, self.store.object(&content));
         }
         Ok(content)
+    }
+
+    /// Takes in small contents that are at hand.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn take_all(&self, contents: &BTreeMap<Content, Vec<u8>>) -> Result<(), Fault> {
+        for bytes in contents.values() {
+            self.take_bytes(bytes)
+                .map_err(|e| io_fault("keep", &self.temporary, e))?;
+        }
+        Ok(())
     }
 
     fn take_large(&self, file: &File, buffer: &mut Vec<u8>) -> io::Result<(Content, u64)> {

@@ -1,4 +1,5 @@
 //! Shared pieces of this crate's tests: a small store, trees on disk, repositories and canaries.
+use crate::attributes::{self, Attributes, Has};
 use crate::blobs::Blobs;
 use crate::manifest::{Content, Entry, Kind, LinkTarget, Manifest, Mode};
 use crate::path::TreePath;
@@ -27,6 +28,7 @@ impl Folder {
             digest,
             size: bytes.len() as u64,
             mode: Mode::default(),
+            attributes: None,
         }
     }
 }
@@ -66,13 +68,33 @@ fn collect(directory: &Path, above: Option<&TreePath>, blobs: &Folder, entries: 
                 digest,
                 size,
                 mode: Mode::from_bits(entry.metadata().unwrap().permissions().mode()),
+                attributes: attributes_of(&entry.path()).map(|set| {
+                    drop(blobs.put(&set.encode()));
+                    set.id()
+                }),
             }
         };
         entries.push(Entry { path, kind });
     }
 }
 
-/// Every file of a tree with its mode and bytes, `.git` included: equal means byte-identical.
+fn attributes_of(path: &Path) -> Option<Attributes> {
+    match attributes::of(&File::open(path).unwrap()).unwrap() {
+        Has::These(set) => Some(set),
+        Has::Nothing | Has::TooMuch => None,
+    }
+}
+
+/// Gives a file an attribute, where its file system has any.
+pub(crate) fn tag(root: &Path, name: &str, attribute: &str) {
+    let path = root.join(name);
+    match rustix::fs::setxattr(path, attribute, b"value", rustix::fs::XattrFlags::empty()) {
+        Ok(()) | Err(rustix::io::Errno::NOTSUP) => {}
+        Err(errno) => panic!("{name}: {errno}"),
+    }
+}
+
+/// Every file of a tree with its mode, bytes and attributes, `.git` included: equal means identical.
 pub(crate) fn fingerprint(root: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
     let mut found = Vec::new();
     let mut left = vec![root.to_owned()];
@@ -86,7 +108,8 @@ pub(crate) fn fingerprint(root: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
                 left.push(path.clone());
                 Vec::new()
             } else {
-                std::fs::read(&path).unwrap()
+                let set = attributes_of(&path).map(|set| set.encode());
+                [std::fs::read(&path).unwrap(), set.unwrap_or_default()].concat()
             };
             found.push((path, meta.permissions().mode(), bytes));
         }

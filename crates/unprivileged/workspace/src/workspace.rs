@@ -202,6 +202,7 @@ impl Workspace {
         sweep(&self.path("tmp"))?;
         let _shared = self.store.lock_shared()?;
         let batch = self.batch(Keep::Small);
+        batch.take_all(&copied.attributes)?;
         let known = Known {
             manifest: &copied.manifest,
             seen: &copied.tree,

@@ -22,7 +22,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use support::{Ground, create, hides_env, look, modes, run_id, write};
+use support::{Ground, create, hides_env, look, modes, run_id, tag, tag_bytes, write};
 
 const ENV: &str = "BASTLE_TEST_KILL_AT";
 type Tree = BTreeMap<Vec<u8>, (char, u32, Vec<u8>)>;
@@ -122,6 +122,8 @@ fn work(space: &Workspace) {
     fs::remove_dir_all(space.tree().join("src/deep")).unwrap();
     fs::remove_dir(space.tree().join("empty")).unwrap();
     write(&space.tree(), "empty", b"now a file\n");
+    // Nothing but an attribute changes here.
+    tag(&space.tree().join("run.sh"), "user.work", b"too");
 }
 
 fn worked(ground: &Ground) -> Tree {
@@ -133,6 +135,12 @@ fn worked(ground: &Ground) -> Tree {
     tree.insert(b"new".to_vec(), ('d', 0, Vec::new()));
     tree.insert(b"new/file".to_vec(), ('f', 0, b"work too\n".to_vec()));
     tree.insert(b"empty".to_vec(), ('f', 0, b"now a file\n".to_vec()));
+    let probe = ground.root.path().join("probe");
+    fs::write(&probe, b"").unwrap();
+    if tag(&probe, "user.work", b"too") {
+        let bytes = [&b"#!/bin/sh\n"[..], &tag_bytes(b"user.work", b"too")].concat();
+        tree.insert(b"run.sh".to_vec(), ('f', 0o100, bytes));
+    }
     tree
 }
 

@@ -221,6 +221,12 @@ fn show(args: &ApplyArgs, space: &Workspace, outcome: &Outcome, cx: &Context) ->
                 ));
             }
             cx.note(&text);
+            if !plan.without_attributes().is_empty() {
+                cx.note(&format!(
+                    "  {} without new extended attributes: the project's file system cannot hold them",
+                    counted(plan.without_attributes().len(), "path")
+                ));
+            }
             if !args.dry_run && !plan.operations().is_empty() {
                 cx.note(&format!("  take it back: bastle apply {} --undo", space.run()));
             }

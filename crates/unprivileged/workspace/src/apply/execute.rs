@@ -5,6 +5,7 @@
 use super::journal::{Journal, JournalState, Journals, Operation};
 use super::plan::Plan;
 use super::settle::{SettleError, clear_beside, copy_checked, lay_beside, permissions, settle};
+use crate::attributes::{self, Has};
 use crate::blobs::{Blobs, Layered};
 use crate::durable::{Durable, Step};
 use crate::faults::io_fault;
@@ -281,9 +282,15 @@ fn prepare(
 }
 
 fn back_up(target: &Target<'_>, root: &Root, operation: &Operation, kept: &Path) -> Result<(), SettleError> {
-    let Some(Kind::File { digest, .. }) = &operation.before else {
+    let Some(Kind::File {
+        digest, attributes, ..
+    }) = &operation.before
+    else {
         return Ok(());
     };
+    if let Some(id) = attributes {
+        back_up_attributes(target, root, operation, &kept.join(id.to_string()))?;
+    }
     let path = kept.join(digest.to_string());
     if path.exists() {
         return Ok(());
@@ -299,6 +306,32 @@ fn back_up(target: &Target<'_>, root: &Root, operation: &Operation, kept: &Path)
     }
     target.durable.show(Step::Sync(&path));
     Ok(file.sync_all()?)
+}
+
+/// Attributes that the host's file has go with it, and come back with it.
+fn back_up_attributes(
+    target: &Target<'_>,
+    root: &Root,
+    operation: &Operation,
+    path: &Path,
+) -> Result<(), SettleError> {
+    if path.exists() {
+        return Ok(());
+    }
+    let Some(place) = root.place(&operation.path)? else {
+        return Err(SettleError::Drift);
+    };
+    let Has::These(set) = attributes::of(&place.open_file()?)? else {
+        return Err(SettleError::Drift);
+    };
+    if path.file_name().is_none_or(|name| *name != *set.id().to_string()) {
+        return Err(SettleError::Drift);
+    }
+    target
+        .durable
+        .write_new(path, &set.encode())
+        .map_err(SettleError::Content)?;
+    target.durable.sync_file(path).map_err(SettleError::Content)
 }
 
 /// Removals from the deepest up, then everything else from the top down.
@@ -400,7 +433,7 @@ fn fault_of(path: &TreePath, error: &SettleError) -> Fault {
             error.to_string(),
         ),
         SettleError::Content(fault) => fault.clone(),
-        SettleError::Damaged | SettleError::Io(_) => {
+        SettleError::Damaged | SettleError::NoRoom | SettleError::Io(_) => {
             Fault::new(Code::WorkspaceApply, format!("apply {path}"), error.to_string())
         }
     }

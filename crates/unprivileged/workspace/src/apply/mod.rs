@@ -10,6 +10,7 @@ mod select;
 mod settle;
 #[cfg(test)]
 mod tests;
+mod wear;
 
 pub use execute::{Applied, Recovered, Target, apply, recover, undo};
 pub use journal::{JournalState, Operation};

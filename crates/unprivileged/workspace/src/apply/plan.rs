@@ -3,6 +3,8 @@
 //! **Trust:** reads the host tree beneath its root without following links; decides, writes nothing.
 use super::journal::Operation;
 use super::select::{LeftOut, Reason, Selection};
+use super::wear;
+use crate::attributes::Attributes;
 use crate::audit_delta::Change;
 use crate::blobs::{Blobs, read_blob};
 use crate::diff::{Merged, merge};
@@ -48,9 +50,16 @@ pub struct Plan {
     left_out: Vec<LeftOut>,
     merged: Vec<TreePath>,
     already: Vec<TreePath>,
+    bare: Vec<TreePath>,
 }
 
 impl Plan {
+    /// Paths whose new attributes the project's file system cannot hold; the files come without them.
+    #[must_use]
+    pub fn without_attributes(&self) -> &[TreePath] {
+        &self.bare
+    }
+
     /// Paths that keep the plan from being carried out.
     #[must_use]
     pub fn conflicts(&self) -> &[Conflict] {
@@ -118,6 +127,7 @@ pub fn plan(root: &Root, selection: &Selection, resolve: Resolve, blobs: &dyn Bl
         left_out: selection.left_out().to_vec(),
         merged: Vec::new(),
         already: Vec::new(),
+        bare: Vec::new(),
     };
     for change in selection.taken() {
         plan.consider(root, change, resolve, blobs)?;
@@ -156,15 +166,64 @@ impl Plan {
             }
             Err(error) => return Err(unreadable(&change.path, &error)),
         };
+        let had = host.clone();
+        let host = plain(host.as_ref());
         if host == after {
-            self.already.push(change.path.clone());
-        } else if host == before {
+            let same = self.dressed(root, change, had.as_ref(), after, blobs)?;
+            if same == had {
+                self.already.push(change.path.clone());
+            } else {
+                self.operations
+                    .push(Operation::new(change.path.clone(), had, same));
+            }
+            return Ok(());
+        }
+        let planned = self.operations.len();
+        if host == before {
             self.operations
                 .push(Operation::new(change.path.clone(), host, after));
         } else {
             self.reconcile(root, change, host, resolve, blobs)?;
         }
+        // What is decided by content gets its attributes: those of the host's file, with the agent's changes to them.
+        for at in planned..self.operations.len() {
+            let after = self.operations[at].after.take();
+            let after = self.dressed(root, change, had.as_ref(), after, blobs)?;
+            self.operations[at].after = after;
+            self.operations[at].before.clone_from(&had);
+        }
         Ok(())
+    }
+
+    /// A file with the attributes that it gets. Those of the agent that the project's file system cannot hold stay out.
+    fn dressed(
+        &mut self,
+        root: &Root,
+        change: &Change,
+        host: Option<&Kind>,
+        after: Option<Kind>,
+        blobs: &dyn Blobs,
+    ) -> Result<Option<Kind>, Fault> {
+        let Some(Kind::File {
+            digest, size, mode, ..
+        }) = after
+        else {
+            return Ok(after);
+        };
+        let set = wear::attributes(root, change, host, blobs)?;
+        if set.dropped {
+            self.bare.push(change.path.clone());
+        }
+        let attributes = set.attributes.as_ref().map(Attributes::id);
+        if let Some(set) = set.attributes {
+            self.made.insert(set.id(), set.encode());
+        }
+        Ok(Some(Kind::File {
+            digest,
+            size,
+            mode,
+            attributes,
+        }))
     }
 
     fn makes_parent_of(&self, path: &TreePath) -> bool {
@@ -217,6 +276,7 @@ impl Plan {
                         digest,
                         size: bytes.len() as u64,
                         mode,
+                        attributes: None,
                     });
                     self.merged.push(change.path.clone());
                     self.made.insert(digest, bytes);
@@ -310,16 +370,22 @@ impl Plan {
     }
 }
 
-/// A kind as apply compares and writes it: special bits never travel.
+/// A kind as apply compares it: special bits never travel, and attributes are decided on their own.
 fn plain(kind: Option<&Kind>) -> Option<Kind> {
     kind.map(|kind| match kind {
-        Kind::File { digest, size, mode } => Kind::File {
+        Kind::File {
+            digest,
+            size,
+            mode,
+            attributes: _,
+        } => Kind::File {
             digest: *digest,
             size: *size,
             mode: Mode {
                 executable: mode.executable,
                 special: false,
             },
+            attributes: None,
         },
         Kind::Symlink { .. } | Kind::Dir | Kind::Submodule { .. } | Kind::Opaque { .. } => kind.clone(),
     })

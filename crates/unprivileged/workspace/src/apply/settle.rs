@@ -3,6 +3,7 @@
 //! **Trust:** every look and every change goes through descriptors beneath the root. A path that is neither in
 //! its old nor in its new state was changed by somebody else: it is reported and left alone.
 use super::journal::Operation;
+use crate::attributes::{Attributes, Held};
 use crate::blobs::Blobs;
 use crate::manifest::{Content, Kind, Mode as FileMode};
 use crate::path::TreePath;
@@ -25,6 +26,9 @@ pub(super) enum SettleError {
     /// Its content is not what its digest says.
     #[error("the stored content is damaged")]
     Damaged,
+    /// The file system cannot hold what the file had.
+    #[error("the file system has no room for its extended attributes")]
+    NoRoom,
     /// The system refused.
     #[error("{0}")]
     Io(#[source] io::Error),
@@ -52,12 +56,20 @@ pub(super) fn lay_beside(root: &Root, operation: &Operation, blobs: &dyn Blobs) 
     remove_waiting(&directory, name)?;
     match &operation.after {
         None | Some(Kind::Dir) => {}
-        Some(Kind::File { digest, mode, .. }) => {
+        Some(Kind::File {
+            digest,
+            mode,
+            attributes,
+            ..
+        }) => {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = rustix::fs::openat(&directory, name, flags, Mode::from_raw_mode(mode.create_bits()))?;
             let file = File::from(file);
             let source = blobs.open(digest).map_err(SettleError::Content)?;
             copy_checked(source, &file, digest)?;
+            if let Some(id) = attributes {
+                give_attributes(&file, id, operation, blobs)?;
+            }
             keep_permissions(operation, &file, *mode)?;
             file.sync_all()?;
         }
@@ -75,6 +87,19 @@ pub(super) fn lay_beside(root: &Root, operation: &Operation, blobs: &dyn Blobs) 
         give(&directory, name.as_bytes(), owner)?;
     }
     Ok(sync_directory(&directory)?)
+}
+
+fn give_attributes(
+    file: &File,
+    id: &Content,
+    operation: &Operation,
+    blobs: &dyn Blobs,
+) -> Result<(), SettleError> {
+    let set = Attributes::open(blobs, id, operation.path.as_path()).map_err(SettleError::Content)?;
+    match set.set(file)? {
+        Held::All => Ok(()),
+        Held::Nothing => Err(SettleError::NoRoom),
+    }
 }
 
 /// Who owns what stands there, if anything does.

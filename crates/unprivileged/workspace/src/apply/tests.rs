@@ -4,7 +4,7 @@ use crate::audit_delta::{Scope, delta};
 use crate::durable::{Durable, Observer, Step};
 use crate::gate::{Approvals, Assessed, Rules, assess_all};
 use crate::rooted::Root;
-use crate::testing::{Folder, fingerprint, manifest, path, write};
+use crate::testing::{Folder, fingerprint, manifest, path, tag, write};
 use bastle_contract::Code;
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -94,6 +94,9 @@ fn some_base(root: &Path) {
     write(root, "was-file", b"f\n");
     write(root, "was-dir/x", b"x\n");
     std::os::unix::fs::symlink("a.txt", root.join("link")).unwrap();
+    for tagged in ["private", "private-gone", "dir/b.txt"] {
+        tag(root, tagged, "user.host");
+    }
 }
 
 fn some_changes(root: &Path) {
@@ -109,6 +112,9 @@ fn some_changes(root: &Path) {
     std::fs::remove_file(root.join("link")).unwrap();
     std::os::unix::fs::symlink("was-dir", root.join("link")).unwrap();
     write(root, "tool", b"run\n");
+    for tagged in ["private", "tool"] {
+        tag(root, tagged, "user.agent");
+    }
     std::fs::set_permissions(root.join("tool"), std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 

@@ -2,20 +2,20 @@
 //!
 //! **Trust:** reads a descriptor that was judged after the open; writes a file that did not exist before.
 use super::Copier;
+use crate::attributes::{self, Attributes, Has, Held};
 use crate::beneath::Dir;
 use crate::manifest::{Content, Kind, Mode};
 use crate::scan::length;
 use crate::seen::{Alive, Seen};
 use crate::store::copy_hashing;
-use rustix::fs::{Stat, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
+use rustix::fs::{OFlags, Stat, Timespec, Timestamps, UTIME_OMIT};
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 /// Files up to here are read with one call and written with one.
 pub const MAX_BUFFER: u64 = 1 << 20;
-/// Most bytes of attribute names and of one value that are copied: what the kernel itself allows.
-const MAX_XATTR: usize = 64 * 1024;
 
 /// A finished copy of a file.
 pub(crate) struct CopiedFile {
@@ -25,6 +25,10 @@ pub(crate) struct CopiedFile {
     /// `None` when the source changed meanwhile.
     pub(crate) source: Option<Seen>,
     pub(crate) tree: Seen,
+    /// What the copy has of the source's attributes.
+    pub(crate) attributes: Option<Attributes>,
+    /// Whether the copy lacks some that the source has.
+    pub(crate) lacks: bool,
 }
 
 impl CopiedFile {
@@ -33,6 +37,7 @@ impl CopiedFile {
             digest: self.digest,
             size: self.size,
             mode: self.mode,
+            attributes: self.attributes.as_ref().map(Attributes::id),
         }
     }
 }
@@ -52,7 +57,7 @@ impl Copier<'_> {
         };
         let mut output = to.create_new(name, mode.create_bits())?;
         let (digest, size) = self.contents(input, length(before), &mut output, buffer)?;
-        copy_attributes(input, &output)?;
+        let (attributes, lacks) = copy_attributes(input, &output)?;
         let times = Timestamps {
             last_access: Timespec {
                 tv_sec: 0,
@@ -73,6 +78,8 @@ impl Copier<'_> {
             mode,
             source: unchanged.still(&after, Alive::No).then_some(unchanged),
             tree: Seen::exactly(&made, Alive::No),
+            attributes,
+            lacks,
         })
     }
 
@@ -110,25 +117,27 @@ impl Copier<'_> {
     }
 }
 
-/// Attributes of the user's name space; the others are the host's own business. A file system without them is fine.
-fn copy_attributes(input: &File, output: &File) -> io::Result<()> {
-    match rustix::fs::flistxattr_query(input) {
-        Ok(0) | Err(rustix::io::Errno::NOTSUP) => return Ok(()),
-        Ok(_) => {}
-        Err(errno) => return Err(errno.into()),
+/// Whether files below a directory can share their extents, so that a copy of them takes no room. Tried on two files
+/// without names; `None` where that cannot be tried.
+#[must_use]
+pub fn shares_extents(dir: &Path) -> Option<bool> {
+    let unnamed = || {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        rustix::fs::open(dir, flags, rustix::fs::Mode::from_raw_mode(0o600)).map(File::from)
+    };
+    let (mut from, to) = (unnamed().ok()?, unnamed().ok()?);
+    from.write_all(&[1; 4096]).ok()?;
+    Some(rustix::fs::ioctl_ficlone(&to, &from).is_ok())
+}
+
+/// What the copy has, and whether that is less than the source has. A file system without attributes is fine.
+fn copy_attributes(input: &File, output: &File) -> io::Result<(Option<Attributes>, bool)> {
+    match attributes::of(input)? {
+        Has::Nothing => Ok((None, false)),
+        Has::TooMuch => Ok((None, true)),
+        Has::These(set) => match set.set(output)? {
+            Held::All => Ok((Some(set), false)),
+            Held::Nothing => Ok((None, true)),
+        },
     }
-    let mut names = vec![0_u8; MAX_XATTR];
-    let count = rustix::fs::flistxattr(input, &mut names[..])?;
-    let mut value = vec![0_u8; MAX_XATTR];
-    for name in names[..count]
-        .split(|b| *b == 0)
-        .filter(|n| n.starts_with(b"user."))
-    {
-        let length = rustix::fs::fgetxattr(input, name, &mut value[..])?;
-        match rustix::fs::fsetxattr(output, name, &value[..length], XattrFlags::empty()) {
-            Ok(()) | Err(rustix::io::Errno::NOTSUP) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-    Ok(())
 }

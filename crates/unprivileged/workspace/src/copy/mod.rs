@@ -8,16 +8,17 @@ use crate::beneath::{Dir, Listed};
 use crate::crew::{self, Heap};
 use crate::faults::{damaged, io_fault};
 use crate::finding::{About, Finding, leads_out};
-use crate::manifest::{Entry, Kind, LinkTarget, Manifest};
+use crate::manifest::{Content, Entry, Kind, LinkTarget, Manifest};
 use crate::path::TreePath;
 use crate::scan::{PIECE, Task, assemble, can_descend};
 use crate::seen::{Seen, SeenList};
 use bastle_contract::Fault;
 use rustix::fs::FileType;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-pub use file::MAX_BUFFER;
+pub use file::{MAX_BUFFER, shares_extents};
 
 /// How far a copy is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +42,12 @@ pub struct Copied {
     pub tree: SeenList,
     /// What is worth knowing.
     pub findings: Vec<Finding>,
+    /// The sets of attributes that the manifest names, encoded.
+    pub(crate) attributes: Kept,
 }
+
+/// Sets of attributes by digest, on their way into the store.
+pub(crate) type Kept = BTreeMap<Content, Vec<u8>>;
 
 /// What a file looked like in the source and in the copy.
 type Looks = (Option<Seen>, Option<Seen>);
@@ -50,6 +56,7 @@ type Looks = (Option<Seen>, Option<Seen>);
 struct Share {
     entries: Vec<(Entry, Looks)>,
     findings: Vec<Finding>,
+    attributes: Kept,
     buffer: Vec<u8>,
 }
 
@@ -97,7 +104,9 @@ pub fn copy_tree(
 fn gather(shares: Vec<Share>, shown: &Path) -> Result<Copied, Fault> {
     let mut findings = Vec::new();
     let mut entries = Vec::new();
+    let mut attributes = Kept::new();
     for share in shares {
+        attributes.extend(share.attributes);
         findings.extend(share.findings);
         entries.extend(share.entries);
     }
@@ -116,6 +125,7 @@ fn gather(shares: Vec<Share>, shown: &Path) -> Result<Copied, Fault> {
             seen: tree,
         },
         findings,
+        attributes,
     })
 }
 
@@ -251,6 +261,12 @@ impl Copier<'_> {
         self.bytes.fetch_add(copied.size, Ordering::Relaxed);
         if copied.source.is_none() {
             share.note(&path, About::Moving);
+        }
+        if copied.lacks {
+            share.note(&path, About::Attributes);
+        }
+        if let Some(set) = &copied.attributes {
+            share.attributes.insert(set.id(), set.encode());
         }
         let kind = copied.kind();
         share

@@ -33,6 +33,10 @@ pub fn patch(diffs: &[FileDiff]) -> Patch {
                 // A file that becomes a link is removed and made anew; git takes no other spelling.
                 out.left_out.push(diff.path.clone());
             }
+            // Only its attributes changed, which no patch can say.
+            ((Mode::Git(old), Mode::Git(new)), Body::Nothing) if old == new => {
+                out.left_out.push(diff.path.clone());
+            }
             ((old, new), Body::Text(_) | Body::Nothing) => one(&mut out.bytes, diff, old, new),
         }
     }

@@ -91,6 +91,9 @@ pub fn unified(diffs: &[FileDiff]) -> String {
                 "mode: no longer executable\n"
             });
         }
+        if changes_attributes(diff) {
+            out.push_str("extended attributes change\n");
+        }
         match &diff.body {
             Body::Binary => out.push_str(&format!(
                 "binary, {} -> {} bytes\n",
@@ -143,6 +146,14 @@ fn shown_line(line: &[u8]) -> String {
     parts.join("\t")
 }
 
+fn changes_attributes(diff: &FileDiff) -> bool {
+    let set = |kind: &Option<Kind>| match kind {
+        Some(Kind::File { attributes, .. }) => *attributes,
+        None | Some(Kind::Symlink { .. } | Kind::Dir | Kind::Submodule { .. } | Kind::Opaque { .. }) => None,
+    };
+    diff.after.is_some() && set(&diff.before) != set(&diff.after)
+}
+
 fn describe(diff: &FileDiff) -> &'static str {
     match (&diff.before, &diff.after) {
         (None, Some(Kind::Dir)) => "new directory",
@@ -150,6 +161,9 @@ fn describe(diff: &FileDiff) -> &'static str {
         (None, Some(Kind::Submodule { .. })) => "new nested repository",
         (None, Some(_)) => "new, empty",
         (Some(_), None) => "removed",
+        (Some(Kind::File { mode: old, .. }), Some(Kind::File { mode: new, .. })) if old == new => {
+            "attributes changed"
+        }
         (Some(Kind::File { .. }), Some(Kind::File { .. })) => "mode changed",
         (Some(_), Some(_)) => "kind changed",
         (None, None) => "unchanged",

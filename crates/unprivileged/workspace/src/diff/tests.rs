@@ -38,6 +38,20 @@ fn a_diff_shows_no_escape_sequence_of_a_name_or_a_line() {
 }
 
 #[test]
+fn a_change_of_attributes_alone_is_shown_and_left_out_of_a_patch() {
+    let mut changed = one(Some(b"a\n"), Some(b"a\n"), "x");
+    if let Some(crate::manifest::Kind::File { attributes, .. }) = &mut changed.after {
+        *attributes = Some(crate::manifest::Content::of(b"set"));
+    }
+    let diffs = [changed];
+    assert!(unified(&diffs).contains("extended attributes change\n"));
+    assert!(stat(&diffs).contains("attributes changed"));
+    let made = patch(&diffs);
+    assert!(made.bytes.is_empty(), "git refuses a header without a change");
+    assert_eq!(made.left_out, [path("x")]);
+}
+
+#[test]
 fn binary_and_large_contents_are_named_and_not_shown() {
     assert_eq!(one(Some(b"a"), Some(b"a\0b"), "x").body, Body::Binary);
     assert_eq!(one(Some(b"a"), Some(b"\xff\xfe"), "x").body, Body::Binary);

@@ -59,11 +59,19 @@ pub(super) fn change_hash(change: &Change) -> Content {
     for side in [&change.before, &change.after] {
         match side {
             None => put(&mut hasher, b"-"),
-            Some(Kind::File { digest, size, mode }) => {
+            Some(Kind::File {
+                digest,
+                size,
+                mode,
+                attributes,
+            }) => {
                 put(&mut hasher, b"file");
                 put(&mut hasher, digest.as_bytes());
                 put(&mut hasher, &size.to_le_bytes());
                 put(&mut hasher, &[u8::from(mode.executable), u8::from(mode.special)]);
+                if let Some(attributes) = attributes {
+                    put(&mut hasher, attributes.as_bytes());
+                }
             }
             Some(Kind::Symlink { target }) => {
                 put(&mut hasher, b"link");

@@ -163,6 +163,14 @@ fn name_findings(path: &TreePath) -> Vec<Finding> {
 
 fn kind_findings(change: &Change, after: &Text) -> Vec<Finding> {
     let mut found = Vec::new();
+    if attributes(change.before.as_ref()) != attributes(change.after.as_ref()) && change.after.is_some() {
+        found.push(finding(
+            Class::Attributes,
+            Tier::Flag,
+            "attributes",
+            "its extended attributes change, which a patch or a branch does not carry",
+        ));
+    }
     let was_executable = matches!(&change.before, Some(Kind::File { mode, .. }) if mode.executable);
     match &change.after {
         None | Some(Kind::Dir) => {}
@@ -233,6 +241,14 @@ fn kind_findings(change: &Change, after: &Text) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// The digest of the attributes, where it is a file with some.
+fn attributes(kind: Option<&Kind>) -> Option<Content> {
+    match kind {
+        Some(Kind::File { attributes, .. }) => *attributes,
+        None | Some(Kind::Symlink { .. } | Kind::Dir | Kind::Submodule { .. } | Kind::Opaque { .. }) => None,
+    }
 }
 
 /// A link that stays in the tree is pointed out; one that leaves it or enters a git directory needs approval.

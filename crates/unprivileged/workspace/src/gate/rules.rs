@@ -19,6 +19,8 @@ pub enum Class {
     Binary,
     /// Permission bits.
     Mode,
+    /// Extended attributes.
+    Attributes,
     /// A symbolic link.
     Symlink,
     /// A nested repository, or what names one.

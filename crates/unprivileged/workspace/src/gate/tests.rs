@@ -248,6 +248,28 @@ fn links_that_leave_the_tree_or_enter_git_are_held_or_refused() {
 }
 
 #[test]
+fn attributes_are_pointed_out_and_part_of_what_is_approved() {
+    let bench = bench();
+    let Kind::File {
+        digest, size, mode, ..
+    } = bench.blobs.put(b"text")
+    else {
+        panic!()
+    };
+    let file = |set: Option<&[u8]>| Kind::File {
+        digest,
+        size,
+        mode,
+        attributes: set.map(crate::manifest::Content::of),
+    };
+    let judged = [None, Some(&b"one"[..]), Some(b"two")].map(|set| bench.judge_kind("x", file(set)));
+    assert!(!has(&judged[0], Class::Attributes));
+    assert!(has(&judged[1], Class::Attributes) && judged[1].tier() == Tier::Flag);
+    assert_ne!(judged[0].approval, judged[1].approval);
+    assert_ne!(judged[1].approval, judged[2].approval);
+}
+
+#[test]
 fn programs_modes_special_files_and_submodules_are_seen() {
     let bench = bench();
     assert_eq!(bench.judge("x", None, Some(b"\x7fELF\x02")).tier(), Tier::Approve);
@@ -262,6 +284,7 @@ fn programs_modes_special_files_and_submodules_are_seen() {
         digest,
         size,
         mode: Mode { executable, special },
+        attributes: None,
     };
     assert!(has(&bench.judge_kind("x", file(true, false)), Class::Mode));
     assert_eq!(bench.judge_kind("x", file(false, true)).tier(), Tier::Approve);

@@ -2,8 +2,9 @@
 //!
 //! **Trust:** the tree is the user's own and is only read; no link in it is followed. Files that look as they did when
 //! their digest was last taken are not read again.
+use crate::attributes::{self, Has};
 use crate::beneath::{Dir, Listed};
-use crate::copy::{Copied, Hidden, Progress};
+use crate::copy::{Copied, Hidden, Kept, Progress};
 use crate::crew::{self, Heap};
 use crate::faults::{damaged, io_fault};
 use crate::finding::{About, Finding, leads_out};
@@ -14,6 +15,7 @@ use crate::seen::{Alive, Seen, SeenList, now};
 use crate::store::copy_hashing;
 use bastle_contract::{Code, Fault};
 use rustix::fs::{FileType, Stat};
+use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 struct Share {
     entries: Vec<(Entry, Option<Seen>)>,
     findings: Vec<Finding>,
+    attributes: Kept,
     buffer: Vec<u8>,
 }
 
@@ -65,12 +68,15 @@ pub(super) fn look(
     progress(looker.progress());
     let mut findings = Vec::new();
     let mut entries = Vec::new();
+    let mut attributes = Kept::new();
     for share in shares {
         let Share {
             entries: more,
             findings: told,
+            attributes: sets,
             buffer: _,
         } = share;
+        attributes.extend(sets);
         entries.extend(more);
         findings.extend(told);
     }
@@ -88,6 +94,7 @@ pub(super) fn look(
         manifest,
         source,
         findings,
+        attributes,
     })
 }
 
@@ -97,6 +104,22 @@ impl Share {
             path: path.clone(),
             about,
         });
+    }
+
+    /// Of an open file; told where they are too much.
+    fn attributes(&mut self, path: &TreePath, file: &File) -> std::io::Result<Option<Content>> {
+        match attributes::of(file)? {
+            Has::Nothing => Ok(None),
+            Has::These(set) => {
+                let id = set.id();
+                self.attributes.insert(id, set.encode());
+                Ok(Some(id))
+            }
+            Has::TooMuch => {
+                self.note(path, About::Attributes);
+                Ok(None)
+            }
+        }
     }
 }
 
@@ -252,16 +275,17 @@ impl Looker<'_> {
         }
         self.files.fetch_add(1, Ordering::Relaxed);
         if let Some((digest, size, seen)) = self.unchanged(path, &stat) {
-            return Ok(Some((kind(digest, size, &stat), Some(seen))));
+            return Ok(Some((kind(digest, size, &stat, None), Some(seen))));
         }
         let began = now();
         let read = dir.open_regular(path.name()).and_then(|(file, before)| {
             let (digest, size) = copy_hashing(&file, None, &mut share.buffer)?;
+            let attributes = share.attributes(path, &file)?;
             let after = rustix::fs::fstat(&file)?;
             let same = Seen::exactly(&before, Alive::No).still(&after, Alive::No);
-            Ok((digest, size, after, same))
+            Ok(((digest, size, attributes), after, same))
         });
-        let Ok((digest, size, after, same)) = read else {
+        let Ok(((digest, size, attributes), after, same)) = read else {
             share.note(path, About::Unreadable);
             return Ok(None);
         };
@@ -270,14 +294,21 @@ impl Looker<'_> {
             share.note(path, About::Moving);
         }
         let seen = Seen::of(&after, began, Alive::No).filter(|_| same);
-        Ok(Some((kind(digest, size, &after), seen)))
+        Ok(Some((kind(digest, size, &after, attributes), seen)))
     }
 
     fn unchanged(&self, path: &TreePath, stat: &Stat) -> Option<(Content, u64, Seen)> {
         let (manifest, list) = self.known?;
         let at = manifest.position(path)?;
         let seen = (*list.seen.get(at)?)?;
-        let Kind::File { digest, size, .. } = &manifest.entries()[at].kind else {
+        // One with attributes is read again: what they were may not be kept since.
+        let Kind::File {
+            digest,
+            size,
+            attributes: None,
+            ..
+        } = &manifest.entries()[at].kind
+        else {
             return None;
         };
         seen.still(stat, Alive::No).then_some((*digest, *size, seen))
@@ -285,10 +316,11 @@ impl Looker<'_> {
 }
 
 /// Setuid and setgid have no effect on the mount.
-fn kind(digest: Content, size: u64, stat: &Stat) -> Kind {
+fn kind(digest: Content, size: u64, stat: &Stat, attributes: Option<Content>) -> Kind {
     Kind::File {
         digest,
         size,
+        attributes,
         mode: Mode {
             special: false,
             ..Mode::from_bits(stat.st_mode)

@@ -26,8 +26,9 @@ use std::path::Path;
 pub(crate) const LAYER: &str = "layer";
 pub(crate) const UPPER: &str = "layer/upper";
 const WORK: &str = "layer/work";
-/// What the source looked like to the last run of any kind.
-const LAST_LOOK: (&str, &str) = ("source.seen", "source.manifest");
+/// What the source looked like to the last run of any kind. Numbered: what an older look left out, a new one must not
+/// take for absent.
+const LAST_LOOK: (&str, &str) = ("source-2.seen", "source-2.manifest");
 
 /// The directories that a run of this mode has besides those that all have.
 pub(crate) fn directories(mode: WorkMode) -> &'static [&'static str] {
@@ -73,6 +74,7 @@ impl Workspace {
         self.cover_repository(&upper, from)?;
         let _shared = self.store.lock_shared()?;
         let batch = self.batch(Keep::Small);
+        batch.take_all(&found.attributes)?;
         let top = scan(&upper, &self.tree(), None, &batch, Alive::No)?;
         let below = merge::Below {
             root: from,

@@ -74,10 +74,16 @@ pub fn encode(manifest: &Manifest) -> Vec<u8> {
         out.push(tag(&entry.kind));
         put(&mut out, entry.path.as_bytes());
         match &entry.kind {
-            Kind::File { digest, size, mode } => {
+            Kind::File {
+                digest,
+                size,
+                mode,
+                attributes,
+            } => {
                 out.extend_from_slice(digest.as_bytes());
                 out.extend_from_slice(&size.to_le_bytes());
                 out.push(u8::from(mode.executable) | u8::from(mode.special) << 1);
+                out.extend(attributes.iter().flat_map(|id| id.as_bytes()));
             }
             Kind::Symlink { target } => put(&mut out, &target.0),
             Kind::Dir => {}
@@ -97,7 +103,11 @@ fn put(out: &mut Vec<u8>, bytes: &[u8]) {
 
 fn tag(kind: &Kind) -> u8 {
     match kind {
-        Kind::File { .. } => b'f',
+        // A tree without attributes is written as it always was, and has the same digest.
+        Kind::File { attributes: None, .. } => b'f',
+        Kind::File {
+            attributes: Some(_), ..
+        } => b'x',
         Kind::Symlink { .. } => b'l',
         Kind::Dir => b'd',
         Kind::Submodule { .. } => b's',
@@ -138,7 +148,7 @@ fn entry(rest: &mut &[u8]) -> Result<Entry, ManifestError> {
     let [tag] = fixed::<1>(rest)?;
     let path = TreePath::new(counted(rest, usize::from(u16::MAX))?)?;
     let kind = match tag {
-        b'f' => {
+        b'f' | b'x' => {
             let digest = Content::from_bytes(fixed(rest)?);
             let size = u64::from_le_bytes(fixed(rest)?);
             let [bits] = fixed::<1>(rest)?;
@@ -149,7 +159,16 @@ fn entry(rest: &mut &[u8]) -> Result<Entry, ManifestError> {
                 executable: bits & 1 != 0,
                 special: bits & 2 != 0,
             };
-            Kind::File { digest, size, mode }
+            let attributes = match tag {
+                b'x' => Some(Content::from_bytes(fixed(rest)?)),
+                _ => None,
+            };
+            Kind::File {
+                digest,
+                size,
+                mode,
+                attributes,
+            }
         }
         b'l' => Kind::Symlink {
             target: LinkTarget(counted(rest, MAX_TARGET)?.to_vec()),

@@ -169,6 +169,9 @@ pub enum Kind {
         size: u64,
         /// Its mode bits.
         mode: Mode,
+        /// Digest of its `user.*` attributes, where it has any.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        attributes: Option<Content>,
     },
     /// A symbolic link.
     Symlink {

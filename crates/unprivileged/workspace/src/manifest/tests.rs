@@ -16,6 +16,7 @@ fn file(path: &[u8], bytes: &[u8]) -> Entry {
             digest: Content::of(bytes),
             size: bytes.len() as u64,
             mode: Mode::default(),
+            attributes: (bytes == b"2").then(|| Content::of(b"set")),
         },
     }
 }
@@ -127,4 +128,15 @@ proptest! {
     fn base64_reads_back_all_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
         prop_assert_eq!(crate::base64::decode(&crate::base64::encode(&bytes)), Some(bytes));
     }
+}
+
+#[test]
+fn a_tree_without_attributes_is_written_as_it_was_before_there_were_any() {
+    let entry = file(b"a", b"1");
+    let mut bytes = b"bastle manifest 1\nf\x01\x00a".to_vec();
+    bytes.extend_from_slice(Content::of(b"1").as_bytes());
+    bytes.extend_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let manifest = Manifest::new(vec![entry]).unwrap();
+    assert_eq!(encode(&manifest), bytes);
+    assert_eq!(decode(&bytes), Ok(manifest));
 }

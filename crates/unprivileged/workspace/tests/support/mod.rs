@@ -2,6 +2,7 @@
 #![allow(
     dead_code,
     clippy::unwrap_used,
+    clippy::panic,
     reason = "each test file uses a part, and what cannot be prepared must fail the test"
 )]
 
@@ -42,6 +43,7 @@ impl Ground {
         fs::create_dir(source.join("empty")).unwrap();
         fs::set_permissions(source.join("run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
         std::os::unix::fs::symlink("src/main.rs", source.join("link")).unwrap();
+        tag(&source.join("src/deep/er/lib.rs"), "user.mark", b"kept");
         let place = Place::new(root.path().join("state"));
         Self { root, place }
     }
@@ -80,7 +82,44 @@ pub(crate) fn write(root: &Path, path: &str, bytes: &[u8]) {
     fs::write(path, bytes).unwrap();
 }
 
-/// Everything in a tree by the plainest means: kind, mode bits that count, bytes or target.
+/// Gives a file an attribute; `false` where the file system of the tests has none.
+pub(crate) fn tag(path: &Path, name: &str, value: &[u8]) -> bool {
+    match rustix::fs::setxattr(path, name, value, rustix::fs::XattrFlags::empty()) {
+        Ok(()) => true,
+        Err(rustix::io::Errno::NOTSUP) => false,
+        Err(errno) => panic!("{path:?}: {errno}"),
+    }
+}
+
+/// The attributes of a file, written as the store writes them; nothing where it has none.
+pub(crate) fn tags(path: &Path) -> Vec<u8> {
+    let mut names = vec![0_u8; 64 * 1024];
+    let Ok(length) = rustix::fs::llistxattr(path, &mut names[..]) else {
+        return Vec::new();
+    };
+    let mut names: Vec<&[u8]> = names[..length].split(|byte| *byte == 0).collect();
+    names.sort_unstable();
+    let mut out = Vec::new();
+    // Marks of an overlay are its own and no part of what it shows.
+    names.retain(|name| name.starts_with(b"user.") && !name.starts_with(b"user.overlay."));
+    for name in names {
+        let mut value = vec![0_u8; 64 * 1024];
+        let length = rustix::fs::lgetxattr(path, name, &mut value[..]).unwrap();
+        out.extend(tag_bytes(name, &value[..length]));
+    }
+    out
+}
+
+/// One attribute, written as the store writes it.
+pub(crate) fn tag_bytes(name: &[u8], value: &[u8]) -> Vec<u8> {
+    let mut out = vec![u8::try_from(name.len()).unwrap()];
+    out.extend_from_slice(name);
+    out.extend_from_slice(&u32::try_from(value.len()).unwrap().to_le_bytes());
+    out.extend_from_slice(value);
+    out
+}
+
+/// Everything in a tree by the plainest means: kind, mode bits that count, bytes with attributes behind them, or target.
 pub(crate) fn look(root: &Path) -> BTreeMap<Vec<u8>, (char, u32, Vec<u8>)> {
     let mut found = BTreeMap::new();
     let mut open = vec![root.to_path_buf()];
@@ -99,7 +138,8 @@ pub(crate) fn look(root: &Path) -> BTreeMap<Vec<u8>, (char, u32, Vec<u8>)> {
                     fs::read_link(&path).unwrap().as_os_str().as_bytes().to_vec(),
                 )
             } else if meta.is_file() {
-                ('f', meta.mode() & 0o100, fs::read(&path).unwrap())
+                let bytes = [fs::read(&path).unwrap(), tags(&path)].concat();
+                ('f', meta.mode() & 0o100, bytes)
             } else {
                 ('?', 0, Vec::new())
             };

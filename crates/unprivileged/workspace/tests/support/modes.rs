@@ -48,6 +48,9 @@ pub(crate) fn ground() -> Ground {
     let ground = Ground::new();
     let source = ground.source();
     fs::remove_dir(source.join("empty")).unwrap();
+    // A work tree comes out of git, which knows no attributes.
+    write(&source, "lib.rs", b"// lib\n");
+    fs::rename(source.join("lib.rs"), source.join("src/deep/er/lib.rs")).unwrap();
     for (path, bytes) in [
         ("lib/one", "one\n"),
         ("lib/two", "two\n"),
@@ -160,8 +163,16 @@ pub(crate) fn recorded(space: &Workspace) -> Tree {
     let blobs: &dyn Blobs = space;
     let each = |entry: &bastle_workspace::manifest::Entry| {
         let value = match &entry.kind {
-            Kind::File { digest, mode, .. } => {
-                let bytes = read_blob(blobs, digest, 1 << 20).unwrap().unwrap();
+            Kind::File {
+                digest,
+                mode,
+                attributes,
+                ..
+            } => {
+                let mut bytes = read_blob(blobs, digest, 1 << 20).unwrap().unwrap();
+                if let Some(id) = attributes {
+                    bytes.extend(read_blob(blobs, id, 1 << 20).unwrap().unwrap());
+                }
                 ('f', if mode.executable { 0o100 } else { 0 }, bytes)
             }
             Kind::Dir => ('d', 0, Vec::new()),
