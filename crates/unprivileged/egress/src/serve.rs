@@ -72,11 +72,7 @@ pub(crate) fn runtime() -> io::Result<tokio::runtime::Runtime> {
             builder
         }
     };
-    builder
-        .thread_name("egress")
-        .enable_io()
-        .enable_time()
-        .build()
+    builder.thread_name("egress").enable_io().enable_time().build()
 }
 
 async fn run(control: OwnedFd) -> io::Result<()> {

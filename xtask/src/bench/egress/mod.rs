@@ -141,9 +141,8 @@ fn sample(
         }
         Ok(seen.per_second)
     };
-    let throughput = |connections| {
-        weighed(GIGABYTE, &|| load.throughput(peer, connections)).map(|rate| rate / GIGABYTE)
-    };
+    let throughput =
+        |connections| weighed(GIGABYTE, &|| load.throughput(peer, connections)).map(|rate| rate / GIGABYTE);
     match measure {
         Measure::Throughput => throughput(1),
         Measure::Throughput4 => throughput(4),
