@@ -142,8 +142,7 @@ fn too_late() -> Refused {
     Refused::new(Code::NetUpstream, "it did not answer in time")
 }
 
-/// Connects to one address. A peer on the same machine has answered before the call returns: then nothing is waited
-/// for, which the runtime's own way would do.
+/// Connects to one address, and says which it was, so that nobody has to ask the kernel.
 async fn connect(address: IpAddr, port: u16) -> io::Result<(TcpStream, IpAddr)> {
     let family = match address {
         IpAddr::V4(_) => AddressFamily::INET,
