@@ -232,7 +232,7 @@ pub(super) fn mitmdump() -> Option<PathBuf> {
     sh::which("mitmdump").or_else(|| ours.is_file().then_some(ours))
 }
 
-/// The version that is compared with: the last one that every Python since 3.10 can run.
+/// The version that is compared with, as it was tried with Python 3.11.
 const MITMPROXY: &str = "mitmproxy==11.0.2";
 
 /// Into a virtual environment below the target directory. Half of one, left by an earlier try, is made anew.
