@@ -14,6 +14,7 @@ fn receiver() -> (String, Receiver<(String, Value)>) {
     let (sender, told) = channel();
     std::thread::spawn(move || {
         let mut first = true;
+        let mut failed = None;
         while let Ok((mut stream, _)) = listener.accept() {
             stream.set_read_timeout(Some(HANG)).unwrap();
             let mut all = Vec::new();
@@ -38,12 +39,16 @@ fn receiver() -> (String, Receiver<(String, Value)>) {
             // The first time it fails: it has to come again.
             let answer = if first { "500 No" } else { "204 OK" };
             drop(stream.write_all(format!("HTTP/1.1 {answer}\r\nconnection: close\r\n\r\n").as_bytes()));
-            if !first
-                && sender
-                    .send((head, serde_json::from_slice(&body).unwrap()))
-                    .is_err()
-            {
-                return;
+            let body: Value = serde_json::from_slice(&body).unwrap();
+            if first {
+                failed = Some(body);
+            } else {
+                if let Some(failed) = failed.take() {
+                    assert_eq!(failed, body, "what failed comes again");
+                }
+                if sender.send((head, body)).is_err() {
+                    return;
+                }
             }
             first = false;
         }

@@ -101,11 +101,26 @@ fn a_question_of_the_agent_needs_input_and_only_the_answer_to_exactly_it_lets_it
         world.refused("SendMessage", &answer(json!({ "verdict": "sure" }))),
         -32602
     );
+    // The right answer, said to another task.
+    let other = world.start("while :; do sleep 1; done", &json!({}));
+    world.until(&other, "TASK_STATE_WORKING");
+    let mut elsewhere = answer(json!({}));
+    elsewhere["message"]["taskId"] = json!(other);
+    assert_eq!(world.refused("SendMessage", &elsewhere), -32602);
+    world.call("CancelTask", &json!({ "id": other }));
     let still = world.call("GetTask", &json!({ "id": task }));
     assert_eq!(still["status"]["state"], "TASK_STATE_INPUT_REQUIRED", "{still:#}");
     let done = world.call("SendMessage", &answer(json!({})))["task"].clone();
     assert_eq!(done["status"]["state"], "TASK_STATE_COMPLETED", "{done:#}");
     assert!(done["artifacts"].to_string().contains("allow"), "{done:#}");
+    let history = |most: u64| {
+        let asked = json!({ "id": task, "historyLength": most });
+        let task = world.call("GetTask", &asked);
+        task["history"].as_array().cloned().unwrap_or_default()
+    };
+    let whole = history(100);
+    assert!(whole.len() >= 2, "{whole:#?}");
+    assert_eq!(history(1), whole[whole.len() - 1..], "the newest, and no more");
     let approvals = world
         .daemon
         .own("GET", "/api/v1/approvals?state=approved", None)
