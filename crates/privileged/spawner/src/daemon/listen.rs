@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 256;
-/// How often a socket is knocked at before somebody is said to serve it, and the time between.
-const ENDS_WITHIN: usize = 60;
+/// How often a socket is knocked at, and its lock is tried, before somebody is said to serve it; and the time between.
+const ENDS_WITHIN: usize = 100;
 const PAUSE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 50_000_000,
@@ -169,7 +169,17 @@ fn lock(socket: &Path) -> Result<OwnedFd, Fault> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::open(&name, flags, Mode::RUSR | Mode::WUSR)
         .map_err(|error| fault(socket, format!("{}: {error}", Path::new(&name).display())))?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+    let take = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+    let mut taken = take();
+    // A daemon that was killed while it made a process leaves it held for a moment, by the copy of itself that ends now.
+    for _ in 0..ENDS_WITHIN {
+        if taken != Err(Errno::WOULDBLOCK) {
+            break;
+        }
+        rustix::event::poll(&mut [], Some(&PAUSE)).unwrap_or_default();
+        taken = take();
+    }
+    match taken {
         Ok(()) => Ok(file),
         Err(Errno::WOULDBLOCK) => Err(fault(socket, "another daemon serves there".to_owned())),
         Err(error) => Err(fault(socket, error.to_string())),
@@ -183,4 +193,31 @@ fn fault(path: &Path, why: String) -> Fault {
         why,
     )
     .help("systemctl status bastle-spawner")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_let_go_a_moment_later_is_taken() {
+        let place = std::env::temp_dir().join(format!("bastle-lock-{}", std::process::id()));
+        std::fs::create_dir(&place).expect("a fresh place");
+        let socket = place.join("spawner.sock");
+        let first = lock(&socket).expect("is free");
+        // Tried once while it is held: the second opens the file, and is not let in.
+        let told = rustix::fs::inotify::init(rustix::fs::inotify::CreateFlags::CLOEXEC).expect("can be made");
+        let file = place.join("spawner.sock.lock");
+        rustix::fs::inotify::add_watch(&told, &file, rustix::fs::inotify::WatchFlags::OPEN)
+            .expect("can be watched");
+        let second = std::thread::spawn(move || lock(&socket).is_ok());
+        let mut buffer = [std::mem::MaybeUninit::uninit(); 1024];
+        rustix::fs::inotify::Reader::new(&told, &mut buffer)
+            .next()
+            .expect("it tries");
+        rustix::event::poll(&mut [], Some(&PAUSE)).expect("can wait");
+        drop(first);
+        assert!(second.join().expect("ends"));
+        std::fs::remove_dir_all(&place).expect("own files");
+    }
 }
