@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 
 /// How long egress may take to answer. It starts beside the fence; on a loaded machine that takes a while.
 const PATIENCE: Timespec = Timespec {
-    tv_sec: 10,
+    tv_sec: 30,
     tv_nsec: 0,
 };
 
