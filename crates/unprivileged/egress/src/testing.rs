@@ -125,7 +125,7 @@ impl Egress {
         self.frames().into_iter().filter_map(decided).collect()
     }
 
-    /// The first frame that `pick` picks, now or within five seconds.
+    /// The first frame that `pick` picks, now or within [`HANG`].
     pub(crate) async fn wait_for<T>(&self, pick: impl Fn(&FromEgress) -> Option<T>) -> T {
         self.wait_until(|frames| frames.iter().find_map(&pick)).await
     }
@@ -188,14 +188,21 @@ impl Egress {
     }
 }
 
-/// Everything until the peer closes, at most two seconds.
-pub(crate) async fn read_all(stream: &mut TcpStream) -> String {
+/// How long anything that must come may take on a slow, loaded machine.
+pub(crate) const HANG: Duration = Duration::from_secs(60);
+/// How long nothing more may come before a peer counts as one that keeps its connection open.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// Everything until the peer closes, or until nothing more came for a while after something had.
+pub(crate) async fn read_all(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
     let mut answer = Vec::new();
-    let read = tokio::time::timeout(Duration::from_secs(2), stream.read_to_end(&mut answer)).await;
-    let shown = String::from_utf8_lossy(&answer).into_owned();
-    match read {
-        Ok(_) => shown,
-        Err(_) => format!("{shown}<still open>"),
+    loop {
+        let most = if answer.is_empty() { HANG } else { QUIET };
+        match tokio::time::timeout(most, stream.read_buf(&mut answer)).await {
+            Ok(Ok(1..)) => {}
+            Ok(_) => return String::from_utf8_lossy(&answer).into_owned(),
+            Err(_) => return format!("{}<still open>", String::from_utf8_lossy(&answer)),
+        }
     }
 }
 

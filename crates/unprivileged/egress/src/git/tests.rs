@@ -288,7 +288,7 @@ fn a_pack_that_inflates_without_end_is_given_up() {
     }
     let begun = std::time::Instant::now();
     assert!(!proves_fast_forward(&bytes, OLD, NEW));
-    assert!(begun.elapsed() < std::time::Duration::from_secs(10));
+    assert!(begun.elapsed() < std::time::Duration::from_secs(60));
 }
 
 proptest! {

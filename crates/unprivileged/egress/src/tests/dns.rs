@@ -20,10 +20,20 @@ fn question(name: &str, kind: RecordType) -> Message {
 }
 
 async fn raw(egress: &Egress, packet: &[u8]) -> Option<Vec<u8>> {
+    raw_within(egress, packet, crate::testing::HANG).await
+}
+
+/// That nothing comes can only be seen after a while.
+async fn unanswered(egress: &Egress, packet: &[u8]) -> bool {
+    let moment = std::time::Duration::from_millis(500);
+    raw_within(egress, packet, moment).await.is_none()
+}
+
+async fn raw_within(egress: &Egress, packet: &[u8], wait: std::time::Duration) -> Option<Vec<u8>> {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     socket.send_to(packet, egress.dns).await.unwrap();
     let mut buffer = vec![0; 2_048];
-    let waited = tokio::time::timeout(std::time::Duration::from_millis(500), socket.recv(&mut buffer)).await;
+    let waited = tokio::time::timeout(wait, socket.recv(&mut buffer)).await;
     let n = waited.ok()?.unwrap();
     buffer.truncate(n);
     Some(buffer)
@@ -118,11 +128,14 @@ async fn malformed_packets_are_answered_as_such_or_dropped() {
     let egress = egress(table(r#"{"allow": ["a.example"]}"#, &[])).await;
     let good = question("a.example.", RecordType::A).to_vec().unwrap();
     assert!(raw(&egress, &good).await.is_some());
-    assert_eq!(raw(&egress, b"").await, None);
-    assert_eq!(raw(&egress, &good[..11]).await, None);
+    assert!(unanswered(&egress, b"").await);
+    assert!(unanswered(&egress, &good[..11]).await);
     let mut response = good.clone();
     response[2] |= 0x80;
-    assert_eq!(raw(&egress, &response).await, None, "an answer is never answered");
+    assert!(
+        unanswered(&egress, &response).await,
+        "an answer is never answered"
+    );
     let rcode = |answer: Option<Vec<u8>>| answer.unwrap()[3] & 15;
     let mut two = good.clone();
     two[5] = 2;

@@ -1,7 +1,7 @@
 //! Tunnels: which names must agree, what passes, what cuts them.
 use crate::budget::Attendance;
 use crate::record::Said;
-use crate::testing::{echo, egress, egress_asking, read_all, table, table_of};
+use crate::testing::{HANG, echo, egress, egress_asking, read_all, table, table_of};
 use crate::tls::provider;
 use crate::tunnel::Admission;
 use crate::via::Via;
@@ -247,7 +247,7 @@ async fn a_budget_of_bytes_ends_a_tunnel_near_its_limit() {
         while write.write_all(&piece).await.is_ok() {}
     });
     let mut sink = Vec::new();
-    let ended = tokio::time::timeout(Duration::from_secs(5), read.read_to_end(&mut sink)).await;
+    let ended = tokio::time::timeout(HANG, read.read_to_end(&mut sink)).await;
     assert!(ended.is_ok(), "the tunnel did not end");
     flood.await.unwrap();
     let closed = egress.closed().await;
@@ -339,7 +339,7 @@ async fn a_tunnel_judged_by_the_old_table_and_listed_after_the_new_one_is_cut() 
     let place = egress.state.tunnels.place().unwrap();
     let live = egress.state.tunnels.list(place, via, Admission::Pass, None);
     egress.state.recheck(judged, live.tunnel());
-    let cut = tokio::time::timeout(Duration::from_secs(1), live.until_cut()).await;
+    let cut = tokio::time::timeout(HANG, live.until_cut()).await;
     assert!(cut.is_ok());
 }
 
@@ -366,7 +366,7 @@ async fn a_tunnel_in_which_nothing_moves_is_ended_and_a_slow_one_is_not() {
         tunnels.sweep();
     }
     let soon = Duration::from_millis(100);
-    assert!(tokio::time::timeout(soon, idle.until_cut()).await.is_ok());
+    assert!(tokio::time::timeout(HANG, idle.until_cut()).await.is_ok());
     assert!(tokio::time::timeout(soon, slow.until_cut()).await.is_err());
 }
 

@@ -219,13 +219,10 @@ fn request(speaks: Speaks, method: &str, port: u16, path: &str, body: &str) -> R
     builder.body(Full::new(Bytes::from(body.to_owned()))).unwrap()
 }
 
-/// Writes raw bytes into a tunnel's TLS and reads until it is closed, at most two seconds.
+/// Writes raw bytes into a tunnel's TLS and reads until it is closed, or until nothing more comes.
 async fn raw(egress: &Egress, port: u16, bytes: &[u8]) -> String {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::io::AsyncWriteExt;
     let mut stream = tls(egress, NAME, NAME, port, Speaks::One).await.unwrap();
     stream.write_all(bytes).await.unwrap();
-    let mut answer = Vec::new();
-    let reading = tokio::time::timeout(std::time::Duration::from_secs(2), stream.read_to_end(&mut answer));
-    drop(reading.await);
-    String::from_utf8_lossy(&answer).into_owned()
+    crate::testing::read_all(&mut stream).await
 }
