@@ -419,14 +419,21 @@ fn services_work_as_they_are_fenced_and_runs_outlive_the_restart_of_both() {
         .join("\n")
     };
     let at = |name: &str| section(&said, name);
+    check_root(&at, &told());
+    check_rootless(&at, &told());
+    assert_eq!(at("end"), Vec::<&str>::new());
+}
+
+/// The builder that is root: it serves, its runs outlive a restart, and it has four rights.
+fn check_root<'s>(at: &dyn Fn(&str) -> Vec<&'s str>, told: &str) {
     assert_eq!(
         at("start"),
         ["active", "active", env!("CARGO_PKG_VERSION")],
         "{}",
-        told()
+        told
     );
     let short = at("short").join("\n");
-    assert!(short.starts_with("completed"), "{short}\n{}", told());
+    assert!(short.starts_with("completed"), "{short}\n{}", told);
     assert!(
         short.contains("uid 1000") && short.contains("bastle /srv/short/made"),
         "{short}"
@@ -436,26 +443,24 @@ fn services_work_as_they_are_fenced_and_runs_outlive_the_restart_of_both() {
         short.contains("admin.token") && short.contains("No such file") && !short.contains("spawner.sock"),
         "the daemon's own is not seen inside: {short}"
     );
-    assert_eq!(at("long"), ["running"], "{}", told());
+    assert_eq!(at("long"), ["running"], "{}", told);
     assert_eq!(
         at("restart"),
         ["active", "active", "running", "same process"],
         "{}",
-        told()
+        told
     );
-    assert_eq!(at("another"), ["completed"], "{}", told());
-    assert_eq!(at("stop"), ["cancelled"], "{}", told());
-    assert_eq!(at("left"), ["0"], "{}", told());
-    check_grant(&at("grant"), &told());
+    assert_eq!(at("another"), ["completed"], "{}", told);
+    assert_eq!(at("stop"), ["cancelled"], "{}", told);
+    assert_eq!(at("left"), ["0"], "{}", told);
+    check_grant(&at("grant"), told);
     assert_eq!(
         at("fence"),
         // SETGID, SETUID, SETPCAP and SYS_ADMIN.
         fence("00000000002001c0"),
         "{}",
-        told()
+        told
     );
-    check_rootless(&at, &told());
-    assert_eq!(at("end"), Vec::<&str>::new());
 }
 
 /// A directory that was granted is read inside, what is secret in it is covered, and nothing is written to it.

@@ -163,14 +163,7 @@ pub fn prepare_in(
     planned.with_grants(&loaded.effective, grants::client())?;
     let grants = Grants::new(Judge::new(place, rules.sources(), &loaded.layers, &facts));
     let effective = recorded(&loaded.effective.canonical());
-    let budgets = &loaded.effective.budgets;
-    let approvals = (
-        budgets
-            .approval_timeout
-            .as_ref()
-            .map(|at| Duration::from_millis(at.value)),
-        budgets.on_timeout.as_ref().map(|at| at.value),
-    );
+    let approvals = approvals(&loaded.effective.budgets);
     let (outlet, attachments) = match egress {
         Some(egress) if reaches(loaded.effective.net.mode) => {
             let (outlet, attachments) =
@@ -192,6 +185,15 @@ pub fn prepare_in(
         caches,
         grants,
     })
+}
+
+/// How long a question waits for its answer, and what silence means.
+fn approvals(budgets: &bastle_policy::Budgets) -> Approvals {
+    let patience = budgets.approval_timeout.as_ref();
+    (
+        patience.map(|at| Duration::from_millis(at.value)),
+        budgets.on_timeout.as_ref().map(|at| at.value),
+    )
 }
 
 /// Puts what an agent's preset found on this host into the plan. A copy that holds the value of a secret is not handed

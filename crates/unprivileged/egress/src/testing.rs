@@ -17,9 +17,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Notify;
 
-/// Nothing takes this long, not even on a busy machine.
-const HANG: Duration = Duration::from_secs(60);
-
 /// The table of a user's file with this `net` section, and names that resolve to these addresses.
 pub(crate) fn table(net: &str, hosts: &[(&str, &str)]) -> NetPolicy {
     table_of(&format!(r#""net": {net}"#), hosts)
