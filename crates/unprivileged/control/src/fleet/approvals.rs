@@ -95,6 +95,9 @@ pub(super) fn answer(inner: &Inner, caller: &Caller, id: u64, said: &Said<'_>) -
             format!("{MAX_MESSAGE} bytes are the most"),
         ));
     }
+    // Told here and by nobody else: the run takes an answer once, and a second one would be told as too late.
+    let run = inner.store.read(|db| one(db, id))?.run;
+    let _in_hand = inner.take_in_hand(&run, &act(id));
     let (approval, journal) = inner.store.write(|db| record(db, caller, id, said))?;
     super::hooks::point("answer-committed");
     let state = approval_word(approval.state);
@@ -124,6 +127,11 @@ pub(super) fn answer(inner: &Inner, caller: &Caller, id: u64, said: &Said<'_>) -
             format!("the run {} did not take it: {fault}", approval.run),
         )),
     }
+}
+
+/// What the journal says of an answer that has to be told.
+fn act(id: u64) -> String {
+    format!("answer {id}")
 }
 
 /// Checks and records an answer; gives it with the entry of the journal that says it has to be told.
@@ -168,6 +176,6 @@ fn record(db: &Connection, caller: &Caller, id: u64, said: &Said<'_>) -> Result<
         approval.message
     ])?;
     db.prepare_cached("INSERT INTO journal(time_ms, run, act) VALUES (?1, ?2, ?3)")?
-        .execute(params![int(now), approval.run.as_str(), format!("answer {id}")])?;
+        .execute(params![int(now), approval.run.as_str(), act(id)])?;
     Ok((approval, db.last_insert_rowid()))
 }

@@ -25,7 +25,7 @@ pub(super) fn work(inner: &Arc<Inner>) {
     }
 }
 
-/// Everything that is in the journal.
+/// Everything that is in the journal. What cannot be done stays there for the next time and holds up nothing else.
 pub(super) fn all(inner: &Inner) -> Result<(), Fault> {
     let listed: Vec<(i64, RunId, String)> = inner.store.read(|db| {
         let mut statement = db.prepare_cached("SELECT id, run, act FROM journal ORDER BY id")?;
@@ -36,33 +36,41 @@ pub(super) fn all(inner: &Inner) -> Result<(), Fault> {
         }
         Ok::<_, Stop>(found)
     })?;
+    let mut first = Ok(());
     for (id, run, act) in listed {
         if inner.is_closing() {
-            return Ok(());
+            break;
         }
-        match act.split_once(' ') {
-            Some(("answer", question)) => send_answer(inner, &run, question)?,
-            Some(("remove", discard)) => super::removing::finish(inner, &run, discard)?,
-            None if act == "pause" => {
-                // One that ended meanwhile stands still for ever.
-                drop(talk::ask(
-                    &inner.options.state,
-                    &run,
-                    &serde_json::json!({"op": "pause"}),
-                ));
-            }
-            Some(_) | None => {
-                // One that ended meanwhile is no failure.
-                drop(end_one(inner, &run, StopHow::Stop { grace: GRACE }));
-            }
+        if !inner.is_in_hand(&run, &act) {
+            first = first.and(one(inner, id, &run, &act));
         }
-        inner.store.write(|db| {
-            db.prepare_cached("DELETE FROM journal WHERE id = ?1")?
-                .execute([id])?;
-            Ok(())
-        })?;
     }
-    Ok(())
+    first
+}
+
+/// Does one and strikes it out.
+fn one(inner: &Inner, id: i64, run: &RunId, act: &str) -> Result<(), Fault> {
+    match act.split_once(' ') {
+        Some(("answer", question)) => send_answer(inner, run, question)?,
+        Some(("remove", discard)) => super::removing::finish(inner, run, discard)?,
+        None if act == "pause" => {
+            // One that ended meanwhile stands still for ever.
+            drop(talk::ask(
+                &inner.options.state,
+                run,
+                &serde_json::json!({"op": "pause"}),
+            ));
+        }
+        Some(_) | None => {
+            // One that ended meanwhile is no failure.
+            drop(end_one(inner, run, StopHow::Stop { grace: GRACE }));
+        }
+    }
+    inner.store.write(|db| {
+        db.prepare_cached("DELETE FROM journal WHERE id = ?1")?
+            .execute([id])?;
+        Ok(())
+    })
 }
 
 /// Gives a recorded answer to the run. It knows its open question by the hash, so a second time it is refused.

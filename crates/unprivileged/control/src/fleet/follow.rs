@@ -125,6 +125,8 @@ impl Follower {
             if Instant::now() >= self.next_housekeeping {
                 self.next_housekeeping = Instant::now() + HOUSEKEEPING;
                 super::housekeeping::tidy_up(&self.inner);
+                // What could not be done before is tried again.
+                self.inner.errand();
                 if Instant::now() >= self.next_pruning {
                     self.next_pruning = Instant::now() + PRUNING;
                     self.inner.errand_of_time();

@@ -4,11 +4,12 @@ use super::follow::Order;
 use super::reading;
 use super::words::{either_way, now_ms};
 use crate::store::Store;
-use bastle_contract::{Code, Fault};
+use bastle_contract::{Code, Fault, RunId};
 use rustix::event::EventfdFlags;
 use rustix::fs::FlockOperation;
 use rustix::process::{Pid, PidfdFlags};
 use rustix::time::Timespec;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
@@ -48,6 +49,8 @@ pub(super) struct Inner {
     orders: Mutex<Vec<Order>>,
     queue: Bell,
     errands: Bell,
+    /// Entries of the journal that whoever wrote them is about to finish: run and act.
+    in_hand: Mutex<BTreeSet<(String, String)>>,
     closing: AtomicBool,
     prune: AtomicBool,
     wakers: Mutex<Vec<Wake>>,
@@ -56,6 +59,18 @@ pub(super) struct Inner {
     trouble: Mutex<Option<String>>,
     /// The right to this state directory.
     lock: Mutex<Option<File>>,
+}
+
+/// See [`Inner::take_in_hand`].
+pub(super) struct InHand<'i> {
+    inner: &'i Inner,
+    entry: (String, String),
+}
+
+impl Drop for InHand<'_> {
+    fn drop(&mut self) {
+        held(&self.inner.in_hand).remove(&self.entry);
+    }
 }
 
 /// Whoever panicked with one of these locks left a value that is still good: lists and flags.
@@ -96,6 +111,7 @@ impl Inner {
             // Whatever waits from before is looked at once.
             queue: Bell::default(),
             errands: Bell::default(),
+            in_hand: Mutex::new(BTreeSet::new()),
             closing: AtomicBool::new(false),
             prune: AtomicBool::new(false),
             wakers: Mutex::new(Vec::new()),
@@ -143,6 +159,18 @@ impl Inner {
     pub(super) fn wait_for_errand(&self) -> bool {
         self.errands.wait();
         !self.is_closing()
+    }
+
+    /// Keeps an entry of the journal from those who do errands, from before it is written until this value is gone.
+    pub(super) fn take_in_hand(&self, run: &RunId, act: &str) -> InHand<'_> {
+        let entry = (run.as_str().to_owned(), act.to_owned());
+        held(&self.in_hand).insert(entry.clone());
+        InHand { inner: self, entry }
+    }
+
+    /// Whether somebody else is about to finish it.
+    pub(super) fn is_in_hand(&self, run: &RunId, act: &str) -> bool {
+        held(&self.in_hand).contains(&(run.as_str().to_owned(), act.to_owned()))
     }
 
     /// There is something in the journal.

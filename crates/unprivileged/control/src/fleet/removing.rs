@@ -12,6 +12,9 @@ use bastle_workspace::workspace::Workspace;
 use rusqlite::params;
 use std::time::Duration;
 
+/// What the journal says of a run whose files and row are to go.
+const REMOVE: &str = "remove ";
+
 /// Removes one run.
 pub(super) fn remove(
     inner: &Inner,
@@ -38,16 +41,18 @@ pub(super) fn remove(
         .map_err(|error| Fault::new(Code::UsageArgument, "unusable digest", error.to_string()))?;
     // The copy first: its removal is the one that can be refused, and it finishes by itself after a crash.
     remove_copy(inner, name, discard.as_ref())?;
+    // Done here and by nobody else: two who remove the same files are in each other's way.
+    let _in_hand = inner.take_in_hand(name, REMOVE);
     inner.store.write(|db| {
-        db.prepare_cached("INSERT INTO journal(time_ms, run, act) VALUES (?1, ?2, 'remove ')")?
-            .execute(params![int(now_ms()), name.as_str()])?;
+        db.prepare_cached("INSERT INTO journal(time_ms, run, act) VALUES (?1, ?2, ?3)")?
+            .execute(params![int(now_ms()), name.as_str(), REMOVE])?;
         Ok(())
     })?;
     super::hooks::point("remove-committed");
     finish(inner, name, "")?;
     inner.store.write(|db| {
-        db.prepare_cached("DELETE FROM journal WHERE run = ?1 AND act = 'remove '")?
-            .execute([name.as_str()])?;
+        db.prepare_cached("DELETE FROM journal WHERE run = ?1 AND act = ?2")?
+            .execute([name.as_str(), REMOVE])?;
         Ok(())
     })
 }

@@ -299,3 +299,55 @@ fn a_run_whose_keeper_came_late_is_followed_to_its_end_and_not_refused_as_anothe
     assert_eq!(stage.begun().len(), 1, "it began twice");
     fleet.close();
 }
+
+#[test]
+fn an_errand_that_fails_holds_up_no_other_and_one_that_is_in_hand_is_left_alone() {
+    let stage = Stage::new();
+    let fleet = stage.fleet();
+    let asked = names(&fleet.spawn(&owner(), stage.request(3)).unwrap());
+    until(&fleet, "all runs end", |fleet| {
+        all_ended(fleet, &asked) && fleet.health().living == 0
+    });
+    let act = "remove ";
+    let note = |name: &RunId| {
+        let noted = fleet.inner.store.write(|db| {
+            db.execute(
+                "INSERT INTO journal(time_ms, run, act) VALUES (0, ?1, ?2)",
+                [name.as_str(), act],
+            )?;
+            Ok(())
+        });
+        noted.unwrap();
+    };
+    let in_hand = fleet.inner.take_in_hand(&asked[1], act);
+    let refuse = fleet.inner.store.write(|db| {
+        Ok(db.execute_batch(&format!(
+            "CREATE TRIGGER kept BEFORE DELETE ON runs WHEN OLD.name = '{}' BEGIN SELECT RAISE(ABORT, 'kept'); END",
+            asked[0]
+        ))?)
+    });
+    refuse.unwrap();
+    asked.iter().for_each(note);
+    let done = super::super::errands::all(&fleet.inner);
+    assert!(done.is_err_and(|fault| fault.to_string().contains("kept")));
+    let there = || {
+        asked
+            .iter()
+            .map(|name| fleet.run(name).is_ok())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        there(),
+        [true, true, false],
+        "the third was not held up, the second left alone"
+    );
+    drop(in_hand);
+    let drop_it = fleet
+        .inner
+        .store
+        .write(|db| Ok(db.execute_batch("DROP TRIGGER kept")?));
+    drop_it.unwrap();
+    super::super::errands::all(&fleet.inner).unwrap();
+    assert_eq!(there(), [false, false, false]);
+    fleet.close();
+}
