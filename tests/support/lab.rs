@@ -42,16 +42,19 @@ impl Lab {
     /// Makes it.
     pub(crate) fn new(identity: Identity) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!(
-            "bastle-lab-{}-{}",
-            std::process::id(),
-            COUNT.fetch_add(1, Ordering::Relaxed)
-        );
-        let root = std::env::temp_dir()
+        let place = std::env::temp_dir()
             .canonicalize()
-            .expect("there is a place for temporary files")
-            .join(name);
-        std::fs::create_dir(&root).expect("a fresh place");
+            .expect("there is a place for temporary files");
+        let root = loop {
+            let count = COUNT.fetch_add(1, Ordering::Relaxed);
+            let root = place.join(format!("bastle-lab-{}-{count}", std::process::id()));
+            match std::fs::create_dir(&root) {
+                Ok(()) => break root,
+                // Of a killed process that had this one's number.
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => panic!("a fresh place: {error}"),
+            }
+        };
         let lab = Self { identity, root };
         lab.open_to_all(&lab.root);
         for place in [lab.home(), lab.workspace(), lab.outside()] {
