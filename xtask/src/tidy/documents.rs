@@ -41,7 +41,7 @@ fn functions(files: &[SourceFile]) -> BTreeSet<String> {
 
 fn check_requirements(text: &str, functions: &BTreeSet<String>) -> Vec<String> {
     let mut findings = Vec::new();
-    let mut rows = 0;
+    let mut rows = BTreeSet::new();
     for (index, line) in text.lines().enumerate() {
         let cells: Vec<&str> = line.trim().trim_matches('|').split('|').map(str::trim).collect();
         let [id, tests, ..] = cells.as_slice() else {
@@ -50,8 +50,10 @@ fn check_requirements(text: &str, functions: &BTreeSet<String>) -> Vec<String> {
         if !line.trim_start().starts_with('|') || !is_id(id) {
             continue;
         }
-        rows += 1;
         let place = format!("{REQUIREMENTS}:{}", index + 1);
+        if !rows.insert(*id) {
+            findings.push(format!("{place}: promise {id} has a row already"));
+        }
         let names: Vec<&str> = tests.split('`').skip(1).step_by(2).collect();
         if names.is_empty() {
             findings.push(format!("{place}: promise {id} names no test"));
@@ -65,7 +67,7 @@ fn check_requirements(text: &str, functions: &BTreeSet<String>) -> Vec<String> {
             }
         }
     }
-    if rows == 0 {
+    if rows.is_empty() {
         findings.push(format!("{REQUIREMENTS}: no row was understood"));
     }
     findings
@@ -126,6 +128,15 @@ mod tests {
         let expected = ["docs/requirements.md:1: promise F1 names the test it_holds, which does not exist"];
         assert_eq!(findings(table, "fn it_holds_too() {}"), expected);
         assert_eq!(findings(table, "// fn it_holds() {}"), expected);
+    }
+
+    #[test]
+    fn a_promise_with_two_rows_fails() {
+        let table = "| F1 | `it_holds` | tests/a.rs |\n| F1 | `it_holds` | tests/a.rs |";
+        assert_eq!(
+            findings(table, "fn it_holds() {}"),
+            ["docs/requirements.md:2: promise F1 has a row already"]
+        );
     }
 
     #[test]
