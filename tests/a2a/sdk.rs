@@ -1,5 +1,5 @@
 //! The client that others use, as it is published, against a real daemon with fenced workers.
-use crate::support::{Limit, run, skip};
+use crate::support::{Limit, from_pypi, run, skip};
 use crate::world::World;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,32 +10,11 @@ const VERSION: &str = "1.3.0";
 /// What it verifies signatures with.
 const ALSO: &str = "pyjwt==2.15.1";
 
-/// A Python with the client: the one that is named, or one installed once beside what cargo builds.
+/// A Python with the client.
 fn python() -> Result<PathBuf, String> {
-    if let Some(named) = std::env::var_os("BASTLE_A2A_PYTHON") {
-        return Ok(named.into());
-    }
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("a2a-sdk-{VERSION}-signing"));
-    let (program, whole) = (place.join("bin/python"), place.join("whole"));
-    if whole.is_file() {
-        return Ok(program);
-    }
-    let step = |command: &mut Command| {
-        let ended = command.output().map_err(|error| error.to_string())?;
-        match ended.status.success() {
-            true => Ok(()),
-            false => Err(String::from_utf8_lossy(&ended.stderr).into_owned()),
-        }
-    };
-    step(
-        Command::new("python3")
-            .args(["-m", "venv", "--clear"])
-            .arg(&place),
-    )?;
-    let wanted = format!("a2a-sdk[signing]=={VERSION}");
-    step(Command::new(place.join("bin/pip")).args(["install", "-q", &wanted, ALSO]))?;
-    std::fs::write(&whole, "").map_err(|error| error.to_string())?;
-    Ok(program)
+    let package = format!("a2a-sdk[signing]=={VERSION}");
+    let place = format!("a2a-sdk-{VERSION}-signing");
+    from_pypi("BASTLE_A2A_PYTHON", &place, &[&package, ALSO], "python")
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Generated requests against the published document.
 use crate::daemon::Daemon;
-use crate::support::{Limit, run, skip};
-use std::path::{Path, PathBuf};
+use crate::support::{Limit, from_pypi, run, skip};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -12,31 +12,10 @@ const CHECKS: &str =
 /// The tool and its version.
 const VERSION: &str = "4.32.5";
 
-/// The tool: the one that is named, or one installed once beside what cargo builds.
 fn schemathesis() -> Result<PathBuf, String> {
-    if let Some(named) = std::env::var_os("BASTLE_SCHEMATHESIS") {
-        return Ok(named.into());
-    }
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("schemathesis-{VERSION}"));
-    let (program, whole) = (place.join("bin/schemathesis"), place.join("whole"));
-    if whole.is_file() {
-        return Ok(program);
-    }
-    let step = |command: &mut Command| {
-        let ended = command.output().map_err(|error| error.to_string())?;
-        match ended.status.success() {
-            true => Ok(()),
-            false => Err(String::from_utf8_lossy(&ended.stderr).into_owned()),
-        }
-    };
-    step(
-        Command::new("python3")
-            .args(["-m", "venv", "--clear"])
-            .arg(&place),
-    )?;
-    step(Command::new(place.join("bin/pip")).args(["install", "-q", &format!("schemathesis=={VERSION}")]))?;
-    std::fs::write(&whole, "").map_err(|error| error.to_string())?;
-    Ok(program)
+    let package = format!("schemathesis=={VERSION}");
+    let place = format!("schemathesis-{VERSION}");
+    from_pypi("BASTLE_SCHEMATHESIS", &place, &[&package], "schemathesis")
 }
 
 #[test]

@@ -1,39 +1,17 @@
 //! The protocol's own Python client, as it is published, as an editor of `bastle acp`.
 use crate::acp::AGENT;
-use crate::support::{Lab, Limit, bastle, identities, run, skip};
+use crate::support::{Lab, Limit, bastle, from_pypi, identities, run, skip};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 /// The version of the client.
 const VERSION: &str = "0.12.1";
 
-/// A Python with the client: the one that is named, or one installed once beside what cargo builds.
+/// A Python with the client.
 fn python() -> Result<PathBuf, String> {
-    if let Some(named) = std::env::var_os("BASTLE_ACP_PYTHON") {
-        return Ok(named.into());
-    }
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("acp-sdk-{VERSION}"));
-    let (program, whole) = (place.join("bin/python"), place.join("whole"));
-    if whole.is_file() {
-        return Ok(program);
-    }
-    let step = |command: &mut Command| {
-        let ended = command.output().map_err(|error| error.to_string())?;
-        match ended.status.success() {
-            true => Ok(()),
-            false => Err(String::from_utf8_lossy(&ended.stderr).into_owned()),
-        }
-    };
-    step(
-        Command::new("python3")
-            .args(["-m", "venv", "--clear"])
-            .arg(&place),
-    )?;
     let package = format!("agent-client-protocol=={VERSION}");
-    step(Command::new(place.join("bin/pip")).args(["install", "-q", &package]))?;
-    std::fs::write(&whole, "").map_err(|error| error.to_string())?;
-    Ok(program)
+    let place = format!("acp-sdk-{VERSION}");
+    from_pypi("BASTLE_ACP_PYTHON", &place, &[&package], "python")
 }
 
 #[test]

@@ -8,10 +8,12 @@
 mod binaries;
 mod child;
 mod lab;
+mod published;
 
 pub(crate) use binaries::{attacker, bastle, with_hooks};
 pub(crate) use child::{Background, Ended, Limit, eventually, run};
 pub(crate) use lab::{Fence, Lab, Output};
+pub(crate) use published::from_pypi;
 
 use std::fmt;
 
