@@ -42,14 +42,20 @@ fn over(daemon: &Daemon, run: &str) {
     assert!(ended, "{run} does not end");
 }
 
+/// A run, and somebody who waits for its end.
+fn waiting(daemon: &Daemon) -> (String, Pipes, u64) {
+    let run = daemon.spawn("sleep 600");
+    daemon.until(&run, &["running"]);
+    let mut pipes = Pipes::open(daemon);
+    let id = pipes.send("tools/call", wish(&run));
+    assert_eq!(pipes.hear()["method"], "notifications/progress");
+    (run, pipes, id)
+}
+
 #[test]
 fn who_waits_is_told_by_what_happens_and_looks_at_nobody_meanwhile() {
     let daemon = Daemon::start(&[]);
-    let run = daemon.spawn("sleep 600");
-    daemon.until(&run, &["running"]);
-    let mut pipes = Pipes::open(&daemon);
-    let id = pipes.send("tools/call", wish(&run));
-    assert_eq!(pipes.hear()["method"], "notifications/progress");
+    let (run, mut pipes, id) = waiting(&daemon);
     assert!(streams(&daemon) > 0, "nobody follows what happens");
     let before = looks(&daemon);
     assert!(before > 0, "looks are counted");
@@ -76,11 +82,7 @@ fn who_waits_is_told_by_what_happens_and_looks_at_nobody_meanwhile() {
 #[test]
 fn who_waits_no_more_leaves_no_stream_behind_over_pipes_and_over_http() {
     let daemon = Daemon::start(&[]);
-    let run = daemon.spawn("sleep 600");
-    daemon.until(&run, &["running"]);
-    let mut pipes = Pipes::open(&daemon);
-    let id = pipes.send("tools/call", wish(&run));
-    assert_eq!(pipes.hear()["method"], "notifications/progress");
+    let (run, mut pipes, id) = waiting(&daemon);
     assert!(eventually(Limit::HANG, || streams(&daemon) == 1));
     let cancelled =
         json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } });

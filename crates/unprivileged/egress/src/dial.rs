@@ -7,9 +7,6 @@ use crate::upstream;
 use crate::via::Via;
 use bastle_contract::Code;
 use bytes::Bytes;
-use rustix::io::Errno;
-use rustix::net::sockopt::set_tcp_nodelay;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use tokio::net::TcpStream;
@@ -144,26 +141,9 @@ fn too_late() -> Refused {
 
 /// Connects to one address, and says which it was, so that nobody has to ask the kernel.
 async fn connect(address: IpAddr, port: u16) -> io::Result<(TcpStream, IpAddr)> {
-    let family = match address {
-        IpAddr::V4(_) => AddressFamily::INET,
-        IpAddr::V6(_) => AddressFamily::INET6,
-    };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    let stream = TcpStream::connect(SocketAddr::new(address, port)).await?;
     // Small writes of both sides must not wait for each other; without it they are slower, not wrong.
-    let _slower = set_tcp_nodelay(&socket, true).is_err();
-    let begun = rustix::net::connect(&socket, &SocketAddr::new(address, port));
-    let stream = TcpStream::from_std(std::net::TcpStream::from(socket))?;
-    match begun {
-        Ok(()) => {}
-        Err(Errno::INPROGRESS | Errno::INTR) => {
-            stream.writable().await?;
-            if let Some(error) = stream.take_error()? {
-                return Err(error);
-            }
-        }
-        Err(error) => return Err(error.into()),
-    }
+    let _slower = stream.set_nodelay(true).is_err();
     Ok((stream, address))
 }
 

@@ -126,28 +126,9 @@ pub fn agent_presets() -> Result<Vec<Layer>, Fault> {
 pub fn agent_presets_for(argv: &[String]) -> Result<Vec<Layer>, Fault> {
     let agents = PRESETS.iter().filter(|preset| preset.kind == Kind::Agent);
     agents
-        .filter(|preset| may_name(preset.text, argv))
+        .filter(|preset| crate::agent::may_name(preset.text, argv))
         .map(|preset| preset.layer(LayerKind::Preset))
         .collect()
-}
-
-/// Whether a word of the command line, or a part of one, stands in the text as a whole string. Programs and packages
-/// stand there so; what else fits is sorted out when the preset is read.
-fn may_name(text: &str, argv: &[String]) -> bool {
-    let stands = |name: &str| !name.is_empty() && text.contains(&format!("\"{name}\""));
-    argv.iter().any(|word| {
-        let last = word.rsplit('/').next().unwrap_or(word);
-        let version = word.char_indices().skip(1).find(|(_, letter)| *letter == '@');
-        let package = version.map_or(word.as_str(), |(at, _)| &word[..at]);
-        let mut installed = word.split("/node_modules/").skip(1);
-        stands(last)
-            || stands(package)
-            || installed.any(|path| {
-                let mut names = path.splitn(3, '/');
-                let (first, second) = (names.next().unwrap_or_default(), names.next().unwrap_or_default());
-                stands(first) || stands(&format!("{first}/{second}"))
-            })
-    })
 }
 
 /// Reads a preset that the operator keeps. It must be an agent's: the others are part of the fence.

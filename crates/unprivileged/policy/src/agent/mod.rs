@@ -9,6 +9,7 @@ pub(crate) mod read;
 
 pub use filter::{Filtered, filtered};
 pub use inner::{Inner, Switched};
+pub(crate) use pick::may_name;
 pub use pick::{Pick, pick};
 
 use crate::document::Secret;

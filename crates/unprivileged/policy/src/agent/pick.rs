@@ -57,6 +57,22 @@ pub fn pick(agent: &Agent, argv: &[String]) -> Option<Pick> {
     }
 }
 
+/// Whether the text of a preset could be that of the agent in a command line: programs and packages stand in it as whole
+/// strings. What fits besides is sorted out by [`pick`], once the preset is read.
+pub(crate) fn may_name(text: &str, argv: &[String]) -> bool {
+    let stands = |name: &str| !name.is_empty() && text.contains(&format!("\"{name}\""));
+    argv.iter().any(|word| {
+        let mut installed = word.split("/node_modules/").skip(1);
+        stands(base(word))
+            || stands(unversioned(word))
+            || installed.any(|path| {
+                let mut names = path.splitn(3, '/');
+                let (first, second) = (names.next().unwrap_or_default(), names.next().unwrap_or_default());
+                stands(first) || stands(&format!("{first}/{second}"))
+            })
+    })
+}
+
 fn base(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }

@@ -5,7 +5,7 @@
 use crate::attributes::{self, Attributes, Has, Held, merge};
 use crate::audit_delta::Change;
 use crate::blobs::Blobs;
-use crate::manifest::Kind;
+use crate::manifest::{Content, Kind};
 use crate::path::TreePath;
 use crate::rooted::Root;
 use bastle_contract::{Code, Fault};
@@ -26,31 +26,13 @@ pub(super) fn attributes(
     host: Option<&Kind>,
     blobs: &dyn Blobs,
 ) -> Result<Worn, Fault> {
-    let kept = |kind: Option<&Kind>| match kind {
-        Some(Kind::File {
-            attributes: Some(id), ..
-        }) => Attributes::open(blobs, id, change.path.as_path()).map(Some),
-        Some(
-            Kind::File { attributes: None, .. }
-            | Kind::Symlink { .. }
-            | Kind::Dir
-            | Kind::Submodule { .. }
-            | Kind::Opaque { .. },
-        )
-        | None => Ok(None),
+    let kept = |kind: Option<&Kind>| match set_of(kind) {
+        Some(id) => Attributes::open(blobs, id, change.path.as_path()).map(Some),
+        None => Ok(None),
     };
-    let ours = match host {
-        Some(Kind::File {
-            attributes: Some(_), ..
-        }) => of_host(root, &change.path)?,
-        Some(
-            Kind::File { attributes: None, .. }
-            | Kind::Symlink { .. }
-            | Kind::Dir
-            | Kind::Submodule { .. }
-            | Kind::Opaque { .. },
-        )
-        | None => None,
+    let ours = match set_of(host) {
+        Some(_) => of_host(root, &change.path)?,
+        None => None,
     };
     let (base, theirs) = (kept(change.before.as_ref())?, kept(change.after.as_ref())?);
     let merged = merge(base.as_ref(), ours.as_ref(), theirs.as_ref());
@@ -64,6 +46,14 @@ pub(super) fn attributes(
         attributes: ours,
         dropped: true,
     })
+}
+
+/// The set that a file has on record.
+fn set_of(kind: Option<&Kind>) -> Option<&Content> {
+    match kind? {
+        Kind::File { attributes, .. } => attributes.as_ref(),
+        Kind::Symlink { .. } | Kind::Dir | Kind::Submodule { .. } | Kind::Opaque { .. } => None,
+    }
 }
 
 fn of_host(root: &Root, path: &TreePath) -> Result<Option<Attributes>, Fault> {
