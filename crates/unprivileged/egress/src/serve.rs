@@ -2,7 +2,7 @@
 //!
 //! **Trust:** control is trusted. When its socket closes every tunnel is cut, what is known already is told to whoever
 //! still listens, and everything here ends, so nothing passes unrecorded.
-use crate::accept::{Handshakes, accept_loop};
+use crate::accept::{Handshakes, accept_loop, near};
 use crate::budget::Attendance;
 use crate::dns;
 use crate::limits::{DENIAL_PAUSE, FAREWELL, SWEEP};
@@ -286,14 +286,14 @@ fn serve_faces(state: &Arc<State>, faces: &Faces, descriptors: Vec<OwnedFd>) -> 
             .next()
             .ok_or_else(|| io::Error::other("a listener is missing"))
     };
-    let http = tcp_listener(next()?)?;
-    let socks = tcp_listener(next()?)?;
+    let http = near(tcp_listener(next()?)?);
+    let socks = near(tcp_listener(next()?)?);
     let dns_udp = udp_socket(next()?)?;
     let dns_tcp = tcp_listener(next()?)?;
     let transparent = faces
         .transparent
         .iter()
-        .map(|_| tcp_listener(next()?))
+        .map(|_| tcp_listener(next()?).map(near))
         .collect::<io::Result<Vec<_>>>()?;
     let handshakes = Handshakes::new();
     serve_http(state, http, &handshakes);

@@ -3,7 +3,7 @@
 //! **Trust:** one identity for everybody who reaches the listeners; whoever starts it binds them accordingly. A process
 //! of its own: its parent reads policies and secrets and hears signals, this one opens its log, its listeners and its
 //! authority's certificate, and then gives up every file, before it reads a byte from the network.
-use crate::accept::Handshakes;
+use crate::accept::{Handshakes, near};
 use crate::budget::Attendance;
 use crate::record::Outbox;
 use crate::serve::{raise_file_limit, runtime, serve_http, serve_socks, start_housekeeping, tcp_listener};
@@ -19,6 +19,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use zeroize::Zeroizing;
 
@@ -223,7 +224,6 @@ pub(crate) fn standalone(
     .map_err(|error| not_started("no threads", &error))?;
     runtime.block_on(async {
         let handshakes = Handshakes::new();
-        let usable = |listener| tcp_listener(listener).map_err(|error| not_started("a listener", &error));
         for listener in http {
             serve_http(&shared, usable(listener)?, &handshakes);
         }
@@ -247,6 +247,15 @@ pub(crate) fn standalone(
         return Err(Fault::new(Code::AuditWrite, "the audit thread failed", ""));
     }
     audit.end().map_err(audit_fault)
+}
+
+/// For this runtime. Only where a listener has an address of this machine's own is everybody who can connect near.
+fn usable(listener: OwnedFd) -> Result<TcpListener, Fault> {
+    let listener = tcp_listener(listener).map_err(|error| not_started("a listener", &error))?;
+    let here = listener
+        .local_addr()
+        .is_ok_and(|address| address.ip().is_loopback());
+    Ok(if here { near(listener) } else { listener })
 }
 
 /// Listeners, made while a low port can still be had.
@@ -416,5 +425,21 @@ fn print(decision: &NetDecision, verbosity: Verbosity) {
             eprintln!("✓ net  {what}");
         }
         (NetVerdict::Allowed | NetVerdict::Learned | NetVerdict::Asked, Verbosity::Denials) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::NEAR_BUFFER;
+
+    #[tokio::test]
+    async fn only_clients_of_this_machines_own_addresses_get_the_small_buffer() {
+        let buffer = |address: &str| {
+            let listener = bound(&[address.parse().unwrap()]).unwrap().remove(0);
+            rustix::net::sockopt::socket_send_buffer_size(usable(listener).unwrap()).unwrap()
+        };
+        assert_eq!(buffer("127.0.0.1:0"), 2 * NEAR_BUFFER);
+        assert_ne!(buffer("0.0.0.0:0"), 2 * NEAR_BUFFER);
     }
 }
