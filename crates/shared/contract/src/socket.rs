@@ -6,6 +6,7 @@ use rustix::net::{
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::cell::RefCell;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,6 +14,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// Most descriptors a frame may carry: four faces of egress and its transparent ports are the most; a launch has the
 /// plan, the event socket, three streams and the attachments.
 pub const MAX_DESCRIPTORS: usize = 4 + crate::egress::MAX_TRANSPARENT;
+
+thread_local! {
+    /// Where frames are received: room for the largest, and once it is there only what a frame fills is touched. A
+    /// fresh one for each frame would have to be cleared, and small processes would spend their time on its pages.
+    static FRAME: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// Two connected ends, closed on exec.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
@@ -38,12 +45,24 @@ pub fn send<T: Serialize>(socket: impl AsFd, frame: &T, descriptors: &[BorrowedF
 
 /// Receives one frame and its descriptors; `None` when the other side is gone.
 pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
-    let mut bytes = vec![0; MAX_FRAME];
+    FRAME
+        .try_with(|frame| match frame.try_borrow_mut() {
+            Ok(mut bytes) => receive_into(&socket, &mut bytes),
+            Err(_) => receive_into(&socket, &mut Vec::new()),
+        })
+        .unwrap_or_else(|_| receive_into(&socket, &mut Vec::new()))
+}
+
+fn receive_into<T: DeserializeOwned>(
+    socket: impl AsFd,
+    bytes: &mut Vec<u8>,
+) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    bytes.resize(MAX_FRAME, 0);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let got = rustix::net::recvmsg(
         socket,
-        &mut [IoSliceMut::new(&mut bytes)],
+        &mut [IoSliceMut::new(bytes)],
         &mut control,
         RecvFlags::CMSG_CLOEXEC,
     )?;
@@ -83,5 +102,15 @@ mod tests {
         assert_eq!((frame, descriptors.len()), (ToInit::Go, 1));
         drop((a, descriptors));
         assert!(receive::<ToInit>(&b).unwrap().is_none());
+    }
+
+    #[test]
+    fn nothing_of_a_longer_frame_is_taken_for_part_of_the_next() {
+        let (a, b) = pair().unwrap();
+        let wordy = "x".repeat(MAX_FRAME / 2);
+        for said in [wordy.as_str(), "short", wordy.as_str(), ""] {
+            send(&a, &said, &[]).unwrap();
+            assert_eq!(receive::<String>(&b).unwrap().unwrap().0, said);
+        }
     }
 }
