@@ -67,7 +67,13 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failed> {
         None => crate::dist::build()?,
     };
     let (name, group) = match options.group {
-        Group::Start => ("start", start::run(&binary, options.samples)?),
+        Group::Start => {
+            for (name, who) in start::Who::all()? {
+                println!("as uid {}:", who.uid());
+                write(name, &start::run(&binary, options.samples, who)?, who)?;
+            }
+            return Ok(());
+        }
         Group::Policy => ("policy", policy::run(&binary, options.samples)?),
         Group::Egress => ("egress", egress::run(&binary, options.samples, &not_installed)?),
         Group::Workspace => {
@@ -86,7 +92,11 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failed> {
         );
         return Ok(());
     }
-    results::merge(&sh::root().join("bench/results.json"), name, &group)?;
+    write(name, &group, start::Who::caller()?)
+}
+
+fn write(name: &str, group: &results::GroupResult, who: start::Who) -> Result<(), Failed> {
+    results::merge(&sh::root().join("bench/results.json"), name, group, who.uid())?;
     println!("written: bench/results.json, group {name}");
     Ok(())
 }

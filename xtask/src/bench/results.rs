@@ -22,7 +22,7 @@ pub(super) struct GroupResult {
 }
 
 impl GroupResult {
-    fn to_json(&self) -> Value {
+    fn to_json(&self, uid: u32) -> Value {
         let by = |pick: fn(&Measured) -> f64| -> Map<String, Value> {
             self.measured
                 .iter()
@@ -40,7 +40,7 @@ impl GroupResult {
             "versions": self.versions,
             "kernel": asked(Command::new("uname").arg("-r")),
             "cpus": std::thread::available_parallelism().map_or(0, usize::from),
-            "uid": asked(Command::new("id").arg("-u")),
+            "uid": uid.to_string(),
             "commit": commit(),
         })
     }
@@ -59,14 +59,14 @@ fn commit() -> String {
     asked(&mut describe)
 }
 
-/// Puts `group` into the file under `name`.
-pub(super) fn merge(file: &Path, name: &str, group: &GroupResult) -> Result<(), Failed> {
+/// Puts `group`, measured as the user `uid`, into the file under `name`.
+pub(super) fn merge(file: &Path, name: &str, group: &GroupResult, uid: u32) -> Result<(), Failed> {
     let before = match std::fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => "{}".to_owned(),
         Err(error) => return Err(Failed::new(file.display().to_string(), error.to_string())),
     };
-    let merged = merged(&before, name, group.to_json())?;
+    let merged = merged(&before, name, group.to_json(uid))?;
     std::fs::write(file, merged).map_err(Failed::io(file.display()))
 }
 
@@ -117,11 +117,12 @@ mod tests {
             absent: BTreeMap::new(),
             figures: BTreeMap::new(),
         };
-        let json = group.to_json();
+        let json = group.to_json(1000);
         assert_eq!(json["samples"], 30);
         assert_eq!(json["median_ms"]["bwrap"], 6.432);
         assert_eq!(json["min_ms"]["bwrap"], 5.0);
         assert_eq!(json["ratios"]["run_over_bwrap"], 1.5);
+        assert_eq!(json["uid"], "1000");
         assert!(json["kernel"].is_string() && json["commit"].is_string());
     }
 }

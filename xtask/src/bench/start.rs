@@ -2,6 +2,7 @@
 mod parallel;
 mod pool;
 mod recipe;
+mod who;
 
 use super::results::GroupResult;
 use super::sample::{Contender, interleave, measured, ratios, table};
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
+pub(super) use who::Who;
 
 /// Ratios worth looking at: ours over the peer and over what the kernel makes unavoidable.
 const PAIRS: &[(&str, &str)] = &[
@@ -45,17 +47,20 @@ struct Peer {
     command: Box<dyn Fn() -> Command>,
 }
 
-/// Where everything happens; removed at the end.
+/// Where everything happens, and as whom; removed at the end.
 struct Place {
     stage: Stage,
     workspace: PathBuf,
+    who: Who,
 }
 
 /// Measures everybody who is there.
-pub(super) fn run(bastle: &Path, samples: usize) -> Result<GroupResult, Failed> {
+pub(super) fn run(bastle: &Path, samples: usize, who: Who) -> Result<GroupResult, Failed> {
     let (program, limit) = compile_limit()?;
-    let place = Place::new(&program)?;
+    let place = Place::new(&program, who)?;
     let limit = place.stage.put(&limit, "limit")?;
+    // Where everybody can reach it.
+    let bastle = &place.stage.put(bastle, "bastle")?;
     let ask = |arguments: &[&str]| place.bastle(bastle, arguments)();
     place.write("recipe", &recipe::of(&ask)?)?;
     let mut absent = BTreeMap::new();
@@ -103,7 +108,7 @@ pub(super) fn run(bastle: &Path, samples: usize) -> Result<GroupResult, Failed> 
     if let Some(pool) = &pool
         && times.contains_key("bwrap")
     {
-        let together = parallel::run(pool, &|| bwrap(&place.workspace), samples)?;
+        let together = parallel::run(pool, &|| place.who.start(bwrap(&place.workspace)), samples)?;
         ratios.insert("parallel8_over_bwrap".to_owned(), together.over_bwrap());
         figures.insert("parallel8_launches_s".to_owned(), together.figures());
     }
@@ -123,15 +128,21 @@ pub(super) fn run(bastle: &Path, samples: usize) -> Result<GroupResult, Failed> 
 }
 
 impl Place {
-    fn new(program: &Path) -> Result<Self, Failed> {
+    fn new(program: &Path, who: Who) -> Result<Self, Failed> {
         let stage = Stage::new("bench")?;
         let workspace = stage.path().join("workspace");
-        for directory in ["workspace", "state"] {
+        for directory in ["workspace", "state", "spawner-state"] {
             let path = stage.path().join(directory);
             std::fs::create_dir(&path).map_err(Failed::io(path.display()))?;
+            who.owns(&path)?;
         }
-        stage.put(program, "workspace/true")?;
-        Ok(Self { stage, workspace })
+        let program = stage.put(program, "workspace/true")?;
+        who.owns(&program)?;
+        Ok(Self {
+            stage,
+            workspace,
+            who,
+        })
     }
 
     fn write(&self, name: &str, text: &str) -> Result<PathBuf, Failed> {
@@ -145,14 +156,18 @@ impl Place {
         let binary = binary.to_path_buf();
         let workspace = self.workspace.clone();
         let state = self.stage.path().join("state");
+        let who = self.who;
         let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
         move || {
             let mut command = Command::new(&binary);
             command
                 .args(&arguments)
                 .current_dir(&workspace)
+                .env("HOME", &state)
+                .env_remove("XDG_CONFIG_HOME")
+                .env_remove("XDG_RUNTIME_DIR")
                 .env("XDG_STATE_HOME", &state);
-            command
+            who.start(command)
         }
     }
 
@@ -182,11 +197,12 @@ fn peers(place: &Place, limit: &Path, bastle: &Path) -> Vec<Peer> {
         }
     };
     let peer = |name, command| Peer { name, command };
+    let who = place.who;
     vec![
-        peer("fork_exec", Box::new(move || Command::new(&program))),
-        peer("unshare", Box::new(unshare)),
-        peer("limit", Box::new(lower_bound)),
-        peer("bwrap", Box::new(move || bwrap(&workspace))),
+        peer("fork_exec", Box::new(move || who.start(Command::new(&program)))),
+        peer("unshare", Box::new(move || who.start(unshare()))),
+        peer("limit", Box::new(move || who.start(lower_bound()))),
+        peer("bwrap", Box::new(move || who.start(bwrap(&workspace)))),
         peer(
             "run",
             Box::new(place.bastle(bastle, &["run", "--quiet", "--net", "none", "--", "./true"])),
@@ -283,7 +299,7 @@ fn all_steps(
         let mut command = Command::new(limit);
         command.arg("-t").arg(place.stage.path().join("recipe"));
         command.arg(&place.workspace).arg("./true");
-        if let Ok((_, stderr)) = try_once(&mut command) {
+        if let Ok((_, stderr)) = try_once(&mut place.who.start(command)) {
             stderr
                 .lines()
                 .filter_map(|line| serde_json::from_str(line).ok())

@@ -14,7 +14,21 @@ pub(crate) struct Stage {
 impl Stage {
     /// Makes it. Fails when the name is taken: what another user prepared there must not be used.
     pub(crate) fn new(name: &str) -> Result<Self, Failed> {
-        let directory = std::env::temp_dir().join(format!("bastle-{name}-{}", std::process::id()));
+        Self::below(&std::env::temp_dir(), name)
+    }
+
+    /// The same on a file system in memory, where there is one.
+    pub(crate) fn in_memory(name: &str) -> Result<Self, Failed> {
+        let memory = Path::new("/dev/shm");
+        if memory.is_dir() {
+            Self::below(memory, name)
+        } else {
+            Self::new(name)
+        }
+    }
+
+    fn below(parent: &Path, name: &str) -> Result<Self, Failed> {
+        let directory = parent.join(format!("bastle-{name}-{}", std::process::id()));
         std::fs::create_dir(&directory).map_err(Failed::io(directory.display()))?;
         let stage = Self { directory };
         stage.open_to_all(stage.path())?;

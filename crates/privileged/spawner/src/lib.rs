@@ -37,7 +37,7 @@ pub(crate) const NAME: &std::ffi::CStr = c"bastle-spawner";
 /// Serves the run on `control`; returns the process's exit code.
 #[must_use]
 pub fn serve(control: &OwnedFd, init: Init) -> u8 {
-    match Readied::make(init, Claims::Name) {
+    match Readied::make(init, Claims::Name, facts::collect) {
         Ok(readied) => readied.serve(control, None, &mut |_| ()),
         Err(_) => 1,
     }
@@ -58,8 +58,12 @@ pub(crate) enum Outcome<'a> {
 }
 
 impl Readied {
-    /// Gets ready.
-    pub(crate) fn make(init: Init, claims: Claims) -> std::io::Result<Self> {
+    /// Gets ready. `facts` are asked for last.
+    pub(crate) fn make(
+        init: Init,
+        claims: Claims,
+        facts: impl FnOnce() -> HostFacts,
+    ) -> std::io::Result<Self> {
         // By this name others tell a living spawner from a number that was used again.
         rustix::thread::set_name(NAME)?;
         // First of all: it goes on by itself while this process looks around and control reads the policy. A failure is
@@ -67,7 +71,7 @@ impl Readied {
         let prepared = launch::prepare(init, claims);
         Ok(Self {
             prepared,
-            facts: facts::collect(),
+            facts: facts(),
         })
     }
 

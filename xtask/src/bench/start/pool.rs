@@ -1,6 +1,7 @@
 //! A spawner daemon with workers that wait, and clients that launch one plan by it again and again.
 use super::{Launch, Place, timings};
 use crate::sh::{self, Failed};
+use crate::test::stage::Stage;
 use serde_json::json;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixDatagram;
@@ -21,6 +22,8 @@ pub(super) struct Pool<'a> {
     bastle: PathBuf,
     socket: PathBuf,
     daemon: Child,
+    /// Where the socket is: in memory, as `/run` is where a daemon is installed.
+    _memory: Stage,
 }
 
 /// A client that has its plan and waits for the word.
@@ -33,22 +36,21 @@ pub(super) struct Client {
 impl<'a> Pool<'a> {
     /// Starts the daemon for whoever calls, and waits until it serves.
     pub(super) fn start(place: &'a Place, bastle: &Path) -> Result<Self, Failed> {
-        let root = place.stage.path();
-        let uid = sh::stdout_of(Command::new("id").arg("-u"))?;
-        let uid: u32 = uid
-            .trim()
-            .parse()
-            .map_err(|_| Failed::new("id -u", "does not answer with a number"))?;
+        let (root, uid) = (place.stage.path(), place.who.uid());
+        let memory = Stage::in_memory("bench-run")?;
+        place.who.owns(memory.path())?;
         let ceiling = json!({ "version": 1, "max_workers": 256, "callers": [{
             "uid": uid, "roots": ["/"], "max_workers": 256, "rate": { "per_second": 10_000, "burst": 10_000 },
         }] });
         let ceiling = place.write("ceiling.json", &ceiling.to_string())?;
-        let (socket, told) = (root.join("run/spawner.sock"), root.join("notify.sock"));
+        let (socket, told) = (memory.path().join("spawner.sock"), root.join("notify.sock"));
         let notify = UnixDatagram::bind(&told).map_err(Failed::io(told.display()))?;
+        place.who.owns(&told)?;
         notify
             .set_read_timeout(Some(PATIENCE))
             .map_err(Failed::io(told.display()))?;
-        let daemon = Command::new(bastle)
+        let mut daemon = Command::new(bastle);
+        daemon
             .args(["spawner", "--warm", WARM, "--socket"])
             .arg(&socket)
             .arg("--ceiling")
@@ -58,11 +60,15 @@ impl<'a> Pool<'a> {
             .env("NOTIFY_SOCKET", &told)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(Stdio::null());
+        let daemon = place
+            .who
+            .start(daemon)
             .spawn()
             .map_err(Failed::io("bastle spawner"))?;
         let pool = Self {
             place,
+            _memory: memory,
             bastle: bastle.to_path_buf(),
             socket,
             daemon,

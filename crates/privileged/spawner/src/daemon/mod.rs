@@ -25,7 +25,7 @@ mod registry;
 mod worker;
 
 use crate::Init;
-use bastle_contract::{Code, Fault, RunId, socket};
+use bastle_contract::{Code, Fault, HostFacts, RunId, socket};
 use bastle_sys::clone::{Cloned, Namespaces, clone_into};
 use ceiling::Ceiling;
 use front::Front;
@@ -102,7 +102,8 @@ fn serve(options: &Options, around: &Surroundings, init: Init) -> Result<(), Fau
     let wanted = [libc::SIGCHLD, libc::SIGHUP, libc::SIGTERM, libc::SIGINT];
     let signals = bastle_sys::signal::descriptor_for(&wanted).map_err(|error| failed("signals", &error))?;
     let entries: Vec<Entry> = adopted.iter().map(|adopted| adopted.entry.clone()).collect();
-    let (front, pid) = start_front(&listening, options, &log, (&ceiling, &entries))?;
+    let facts = crate::host_facts();
+    let (front, pid) = start_front(&listening, options, &log, (&ceiling, &facts, &entries))?;
     let mut mother = Mother {
         front,
         signals,
@@ -110,6 +111,7 @@ fn serve(options: &Options, around: &Surroundings, init: Init) -> Result<(), Fau
         ceiling,
         source: options.ceiling.clone(),
         init,
+        facts,
         warm: options.warm,
         adopted: mother::numbered(adopted),
         workers: Vec::new(),
@@ -130,14 +132,13 @@ fn start_front(
     listening: &Listening,
     options: &Options,
     log: &RunId,
-    (ceiling, adopted): (&Ceiling, &[Entry]),
+    (ceiling, facts, adopted): (&Ceiling, &HostFacts, &[Entry]),
 ) -> Result<(OwnedFd, u32), Fault> {
     let lost = |error: &io::Error| failed("front", error);
     let (ours, theirs) = socket::pair().map_err(|error| lost(&error))?;
-    let facts = crate::host_facts();
     let pid = match clone_into(Namespaces::NONE, None).map_err(|error| lost(&error))? {
         Cloned::Child => {
-            let known = (ceiling.clone(), facts);
+            let known = (ceiling.clone(), facts.clone());
             let code = become_front(&listening.socket, &theirs, (options, log), known, adopted);
             bastle_sys::exec::exit(u8::from(code.is_err()))
         }
@@ -156,7 +157,7 @@ fn become_front(
     listener: &OwnedFd,
     line: &OwnedFd,
     (options, log): (&Options, &RunId),
-    known: (Ceiling, bastle_contract::HostFacts),
+    known: (Ceiling, HostFacts),
     adopted: &[Entry],
 ) -> io::Result<()> {
     bastle_sys::fd::close_all_except(&[listener.as_raw_fd(), line.as_raw_fd()])?;

@@ -7,7 +7,7 @@ use super::registry::{Adopted, Registry};
 use super::worker;
 use crate::Init;
 use crate::bounds::{Bounds, Caller};
-use bastle_contract::{Code, Fault, FromSpawner, seal, socket};
+use bastle_contract::{Code, Fault, FromSpawner, HostFacts, seal, socket};
 use bastle_sys::clone::{Cloned, Namespaces, clone_into};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -32,6 +32,8 @@ pub(super) struct Mother {
     /// Where the ceiling came from; `None`: not from a file.
     pub(super) source: Option<PathBuf>,
     pub(super) init: Init,
+    /// What this host has: it is the same for every worker, and asking costs each of them.
+    pub(super) facts: HostFacts,
     /// How many workers wait.
     pub(super) warm: usize,
     pub(super) adopted: Vec<(u64, Adopted)>,
@@ -214,7 +216,7 @@ impl Mother {
     fn make(&mut self) -> io::Result<usize> {
         let (ours, theirs) = socket::pair()?;
         match clone_into(Namespaces::NONE, None)? {
-            Cloned::Child => worker::live(&theirs, &self.registry, self.init),
+            Cloned::Child => worker::live(&theirs, &self.registry, (self.init, &self.facts)),
             Cloned::Parent { pid, pidfd: _ } => {
                 self.workers.push(Worker {
                     pid,

@@ -5,7 +5,7 @@ use super::line::{FromWorker, Task};
 use super::registry::{Entry, Registered, Registry};
 use crate::identity::Claims;
 use crate::{Init, Outcome, Readied};
-use bastle_contract::{Code, Fault, FromSpawner, RunId, socket};
+use bastle_contract::{Code, Fault, FromSpawner, HostFacts, RunId, socket};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use std::io;
@@ -15,9 +15,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 const OPEN_FILES: u64 = 1024;
 
 /// Lives until the run has ended, or until it is not needed. `line` leads to the mother.
-pub(super) fn live(line: &OwnedFd, registry: &Registry, init: Init) -> ! {
+pub(super) fn live(line: &OwnedFd, registry: &Registry, (init, facts): (Init, &HostFacts)) -> ! {
     let code = settle(line, registry)
-        .and_then(|()| serve(line, registry, init))
+        .and_then(|()| serve(line, registry, (init, facts)))
         .unwrap_or(1);
     bastle_sys::exec::exit(code)
 }
@@ -46,8 +46,8 @@ fn settle(line: &OwnedFd, registry: &Registry) -> io::Result<()> {
     Ok(())
 }
 
-fn serve(line: &OwnedFd, registry: &Registry, init: Init) -> io::Result<u8> {
-    let readied = Readied::make(init, Claims::Byte)?;
+fn serve(line: &OwnedFd, registry: &Registry, (init, facts): (Init, &HostFacts)) -> io::Result<u8> {
+    let readied = Readied::make(init, Claims::Byte, || facts.clone())?;
     let (task, mut descriptors) = match socket::receive::<Task>(line)? {
         Some(received) => received,
         // The daemon is gone, and nobody will ask any more.
