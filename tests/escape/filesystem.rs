@@ -1,18 +1,18 @@
 //! Attacks on the file system: paths, links, devices, mounts, ownership. The host is looked at after each.
-use crate::support::{Identity, Lab, for_each_identity};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use crate::support::{Lab, for_each_identity};
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 
-fn text(path: &Path) -> &str {
+pub(crate) fn text(path: &Path) -> &str {
     path.to_str().expect("places of the tests are UTF-8")
 }
 
-fn below(directory: &Path, name: &str) -> String {
+pub(crate) fn below(directory: &Path, name: &str) -> String {
     text(&directory.join(name)).to_owned()
 }
 
 /// A name that no other test and no host has.
-fn unique(prefix: &str) -> String {
+pub(crate) fn unique(prefix: &str) -> String {
     format!(
         "{prefix}/bastle-escape-{}-{:?}",
         std::process::id(),
@@ -20,7 +20,7 @@ fn unique(prefix: &str) -> String {
     )
 }
 
-fn all(expected: &str, count: usize) -> Vec<String> {
+pub(crate) fn all(expected: &str, count: usize) -> Vec<String> {
     vec![expected.to_owned(); count]
 }
 
@@ -302,289 +302,6 @@ fn a_working_directory_behind_proc_or_a_symlink_to_too_much_is_refused() {
 }
 
 #[test]
-fn device_nodes_cannot_be_made() {
-    for_each_identity(|lab| {
-        let attacks: [&[&str]; 4] = [
-            &["mknod", "mem", "c", "1", "1"],
-            &["mknod", "disk", "b", "8", "0"],
-            &["mknod", "zero", "c", "1", "5"],
-            &["mkdir", "harmless"],
-        ];
-        assert_eq!(lab.fenced(&attacks), ["EPERM", "EPERM", "EPERM", "OK"]);
-        for name in ["mem", "disk", "zero"] {
-            assert!(!lab.workspace().join(name).exists());
-        }
-        if lab.identity == Identity::Root {
-            let seen = lab.unfenced(&attacks[2..3]);
-            assert!(
-                lab.workspace().join("zero").exists(),
-                "control: root outside can: {seen:?}"
-            );
-        }
-    });
-}
-
-#[test]
-fn only_the_minimal_devices_exist() {
-    for_each_identity(|lab| {
-        let forbidden = [
-            "mem",
-            "kmsg",
-            "vda",
-            "sda",
-            "fuse",
-            "net/tun",
-            "kvm",
-            "loop-control",
-            "loop0",
-            "vsock",
-            "userfaultfd",
-            "vhost-net",
-            "console",
-            "tty0",
-            "input",
-            "dri",
-            "snd",
-            "mapper/control",
-            "hpet",
-            "port",
-            "cpu_dma_latency",
-            "rtc0",
-            "uinput",
-        ]
-        .map(|name| format!("/dev/{name}"));
-        let attacks: Vec<[&str; 2]> = forbidden.iter().map(|path| ["open", path.as_str()]).collect();
-        let attacks: Vec<&[&str]> = attacks.iter().map(|attack| &attack[..]).collect();
-        assert_eq!(lab.fenced(&attacks), all("ENOENT", attacks.len()));
-        let present: [&[&str]; 6] = [
-            &["open", "/dev/null"],
-            &["open", "/dev/zero"],
-            &["open", "/dev/full"],
-            &["open", "/dev/random"],
-            &["open", "/dev/urandom"],
-            &["open", "/dev/ptmx"],
-        ];
-        assert_eq!(lab.fenced(&present), all("OK", 6), "control");
-        if lab.identity == Identity::Root {
-            let outside = lab.unfenced(&attacks);
-            assert!(
-                outside.contains(&"OK".to_owned()),
-                "control: root outside opens some: {outside:?}"
-            );
-        }
-    });
-}
-
-#[test]
-fn cgroup_files_cannot_be_reached() {
-    for_each_identity(|lab| {
-        let attacks: [&[&str]; 6] = [
-            &["open-write", "/sys/fs/cgroup/cgroup.procs"],
-            &["open-write", "/sys/fs/cgroup/memory/release_agent"],
-            &["open-write", "/sys/fs/cgroup/pids/notify_on_release"],
-            &["stat", "/sys"],
-            &["mount", "cgroup", "x", "."],
-            &["mount", "cgroup2", "x", "."],
-        ];
-        let expected = ["ENOENT", "ENOENT", "ENOENT", "ENOENT", "EPERM", "EPERM"];
-        assert_eq!(lab.fenced(&attacks), expected);
-        assert_eq!(
-            lab.unfenced(&attacks[3..4]),
-            all("OK", 1),
-            "control: the host has /sys"
-        );
-    });
-}
-
-#[test]
-fn files_of_the_kernel_are_masked_and_its_settings_read_only() {
-    for_each_identity(|lab| {
-        let masked = [
-            "kcore",
-            "keys",
-            "key-users",
-            "timer_list",
-            "sched_debug",
-            "kallsyms",
-            "kmsg",
-            "slabinfo",
-            "sysrq-trigger",
-        ]
-        .map(|name| format!("/proc/{name}"));
-        let mut attacks: Vec<[&str; 2]> = masked.iter().map(|path| ["read", path.as_str()]).collect();
-        attacks.extend([
-            ["read", "/sys/firmware/acpi/tables/DSDT"],
-            ["read", "/sys/kernel/notes"],
-            ["read", "/proc/self/status"],
-        ]);
-        let attacks: Vec<&[&str]> = attacks.iter().map(|attack| &attack[..]).collect();
-        let seen = lab.fenced(&attacks);
-        for (attack, errno) in attacks.iter().zip(&seen).take(masked.len() + 2) {
-            assert!(
-                ["EACCES", "ENOENT"].contains(&errno.as_str()),
-                "{attack:?}: {errno}"
-            );
-        }
-        assert_eq!(
-            seen.last().map(String::as_str),
-            Some("OK"),
-            "control: the process's own files"
-        );
-        let settings: [&[&str]; 4] = [
-            &["open-write", "/proc/sys/kernel/hostname"],
-            &["open-write", "/proc/sys/kernel/core_pattern"],
-            &["open-write", "/proc/sys/vm/drop_caches"],
-            &["open-write", "/proc/sysrq-trigger"],
-        ];
-        let seen = lab.fenced(&settings);
-        assert_eq!(
-            seen[..3],
-            all("EACCES", 3),
-            "Landlock speaks before the read-only mount"
-        );
-        // Some kernels have no such file.
-        assert!(["EACCES", "ENOENT"].contains(&seen[3].as_str()), "{seen:?}");
-        if lab.identity == Identity::Root {
-            assert_eq!(
-                lab.unfenced(&settings[..3]),
-                all("OK", 3),
-                "control: root outside"
-            );
-            assert_eq!(
-                lab.unfenced(&[&["read", "/proc/kallsyms"]]),
-                all("OK", 1),
-                "control: root outside"
-            );
-        }
-    });
-}
-
-#[test]
-fn capabilities_cannot_be_put_on_a_file() {
-    for_each_identity(|lab| {
-        let program = lab.project("program", "#!/bin/sh\n");
-        let attack: &[&str] = &["file-capability", text(&program)];
-        assert_eq!(
-            lab.fenced(&[attack, &["chmod", text(&program), "0755"]]),
-            ["EPERM", "OK"]
-        );
-        if lab.identity == Identity::Root {
-            assert_eq!(lab.unfenced(&[attack]), all("OK", 1), "control: root outside");
-        }
-    });
-}
-
-#[test]
-fn the_root_cannot_be_changed_and_nothing_can_be_mounted_or_unmounted() {
-    for_each_identity(|lab| {
-        let secret = lab.project(".env", "CANARY");
-        lab.project("sub/file", "x");
-        let attacks: [&[&str]; 7] = [
-            &["chroot", "sub"],
-            &["unshare-mount", "sub"],
-            &["mount", "tmpfs", "x", "sub"],
-            &["mount", "bind", "/usr", "sub"],
-            &["mount", "proc", "x", "sub"],
-            &["umount", text(&secret)],
-            &["umount", "/proc/kcore"],
-        ];
-        let (seen, output) = lab.fence().attack(&attacks);
-        assert_eq!(seen, all("EPERM", 7), "{output:?}");
-        for call in ["chroot", "unshare", "mount", "umount2"] {
-            let told = output.denials(call);
-            assert!(!told.is_empty(), "{call} is not in the audit: {output:?}");
-            assert_eq!(
-                (told[0]["kind"].as_str(), told[0]["errno"].as_str()),
-                (Some("syscall"), Some("EPERM"))
-            );
-        }
-        assert_eq!(
-            lab.fenced(&[&["read", text(&secret)]]),
-            all("EACCES", 1),
-            "still covered"
-        );
-        if lab.identity == Identity::Root {
-            let control = lab.unfenced(&[&["chroot", "sub"], &["unshare-mount", "sub"]]);
-            assert_eq!(control, all("OK", 2), "control: root outside");
-        }
-    });
-}
-
-#[test]
-fn what_the_agent_makes_belongs_to_the_owner_of_the_workspace() {
-    for_each_identity(|lab| {
-        let output = lab
-            .fence()
-            .sh("echo x > made; mkdir dir; ln -s made link; chown 0:0 made; id -u");
-        assert_eq!(output.said(), "1000", "{output:?}");
-        for name in ["made", "dir", "link"] {
-            let meta = lab.workspace().join(name).symlink_metadata().expect("was made");
-            assert_eq!(meta.uid(), lab.identity.uid(), "{name}");
-        }
-        let outside = lab.fence().attack(&[&["become", "0"]]).0;
-        assert_eq!(outside, all("EINVAL", 1), "uid 0 does not exist inside");
-    });
-}
-
-#[test]
-fn a_set_uid_or_set_gid_program_cannot_be_left_behind() {
-    for_each_identity(|lab| {
-        lab.project("program", "#!/bin/sh\n");
-        let attacks: [&[&str]; 4] = [
-            &["chmod", "program", "04755"],
-            &["chmod", "program", "02755"],
-            &["fchmodat2", "program", "06755"],
-            &["chmod", "program", "0711"],
-        ];
-        let (seen, output) = lab.fence().attack(&attacks);
-        let mode = lab
-            .workspace()
-            .join("program")
-            .metadata()
-            .expect("is there")
-            .permissions()
-            .mode();
-        assert_eq!(
-            mode & 0o6000,
-            0,
-            "the host has a set-uid program of the invoker: {mode:o} {output:?}"
-        );
-        assert_eq!(seen, ["EPERM", "EPERM", "EPERM", "OK"]);
-        assert_eq!(
-            lab.unfenced(&attacks[..1]),
-            all("OK", 1),
-            "control: without the fence"
-        );
-    });
-}
-
-#[test]
-fn a_file_cannot_be_born_set_uid() {
-    for_each_identity(|lab| {
-        let ways = ["open", "creat", "mknod", "tmpfile"];
-        let attacks: Vec<[&str; 4]> = ways
-            .iter()
-            .map(|way| ["create-mode", way, way, "06755"])
-            .collect();
-        let attacks: Vec<&[&str]> = attacks.iter().map(|attack| &attack[..]).collect();
-        let (seen, output) = lab.fence().attack(&attacks);
-        for (way, result) in ways.iter().zip(&seen) {
-            let mode = lab
-                .workspace()
-                .join(way)
-                .metadata()
-                .map_or(0, |meta| meta.permissions().mode());
-            assert_eq!(mode & 0o6000, 0, "{way} made {mode:o} on the host: {output:?}");
-            assert_eq!(result, "EPERM", "{way}: {output:?}");
-        }
-        let harmless = lab.fenced(&[&["create-mode", "open", "harmless", "0755"]]);
-        assert_eq!(harmless, all("OK", 1), "control: other bits are kept");
-        let control = lab.unfenced(&[&["create-mode", "open", "control", "06755"]]);
-        assert_eq!(control, all("OK", 1), "control: without the fence");
-    });
-}
-
-#[test]
 fn a_hidden_file_is_not_reached_by_another_name() {
     for_each_identity(|lab| {
         let secret = lab.project("sub/.env", "CANARY");
@@ -619,36 +336,6 @@ fn a_hidden_file_is_not_reached_by_another_name() {
             all("OK", 1),
             "control: without the fence"
         );
-    });
-}
-
-#[test]
-fn a_set_uid_program_in_view_has_no_effect() {
-    for_each_identity(|lab| {
-        if lab.identity == Identity::Current {
-            return; // Only root can make one of another user.
-        }
-        let program = lab.outside().join("set-uid");
-        std::fs::copy(lab.attacker(), &program).expect("can be copied");
-        // Of a user that is neither the invoker nor the agent.
-        std::os::unix::fs::chown(&program, Some(60_002), Some(60_002)).expect("root can");
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o6755)).expect("root can");
-        let outside = text(&lab.outside()).to_owned();
-        let output = lab
-            .fence()
-            .flags(["--ro", &outside])
-            .run([text(&program), "effective-uid", "1000"]);
-        assert_eq!(
-            (output.ended.code, output.said()),
-            (0, "OK"),
-            "still the agent: {output:?}"
-        );
-        let command = crate::support::run(
-            lab.command(&program).args(["effective-uid", "60002"]),
-            b"",
-            crate::support::Limit::HANG,
-        );
-        assert_eq!(command.code, 0, "control: outside it takes effect: {command:?}");
     });
 }
 

@@ -5,7 +5,9 @@
 //!
 //! | file | what must not happen |
 //! |---|---|
-//! | `filesystem` | writing by absolute path; reading secrets; climbing by `..` and descriptors; symlinks, renames and hard links out; shared inodes; odd working directories; device nodes; kernel files; cgroup files; file capabilities; chroot and mounts; foreign ownership; set-uid programs; sibling prefixes; odd names; the audit log |
+//! | `filesystem` | writing by absolute path; reading secrets; climbing by `..` and descriptors; symlinks, renames and hard links out; shared inodes; odd working directories; sibling prefixes; odd names; the audit log |
+//! | `kernel_files` | device nodes; kernel files; cgroup files; chroot and mounts |
+//! | `ownership` | file capabilities; foreign ownership; set-uid programs |
 //! | `names` | hidden or protected names that come into being later, by any call; ancestors moved about; order of nested rules; look-alike spellings |
 //! | `syscalls` | each call of the must-deny list natively, by `int 0x80` and under x32; io_uring, userfaultfd, keyrings, bpf, perf, modules; personalities; real-time scheduling; namespaces by unshare, clone, clone3, setns; terminal injection; socket families; switching the filter off |
 //! | `processes` | capabilities; seeing, signalling, tracing or reading host processes, other runs and PID 1; inherited descriptors and variables; nesting |
@@ -23,8 +25,10 @@ mod support;
 mod acceptance;
 mod filesystem;
 mod hostile_load;
+mod kernel_files;
 mod layers;
 mod names;
+mod ownership;
 mod processes;
 mod resources;
 mod sockets;
