@@ -128,6 +128,9 @@ fn signals() -> std::io::Result<UnixStream> {
 impl Wishes {
     /// The next wish.
     pub fn wait(&mut self) -> StandaloneWish {
+        // What was read and made ready is with the process that serves; this one may wait for weeks.
+        bastle_sys::memory::give_back();
+        bastle_sys::memory::let_go_of_program();
         let mut byte = [0; 1];
         if self.reload.read_exact(&mut byte).is_err() || byte != *b"h" {
             return StandaloneWish::Stop;

@@ -2,6 +2,7 @@
 //!
 //! Everything runs on loopback. bastle decides, checks the ClientHello, records and reports as it always does; the
 //! others do what their shortest sensible configuration makes them do, with their access log on where they have one.
+mod bump;
 mod load;
 mod peers;
 mod process;
@@ -70,7 +71,10 @@ impl Measure {
 
     /// Whether `peer` takes part: only those who look into TLS, and a direct connection, can be compared there.
     fn is_for(self, peer: &Peer) -> bool {
-        self != Self::Terminated || peer.terminates
+        match self {
+            Self::Terminated => peer.terminates,
+            Self::Throughput | Self::Throughput4 | Self::Tunnels | Self::Latency => peer.passes,
+        }
     }
 }
 
@@ -154,7 +158,7 @@ fn sample(
 
 /// Memory idle and with many tunnels open, before anything else has made a process grow.
 fn memory(load: &Load, running: &[Peer], figures: &mut Figures) -> Result<(), Failed> {
-    for peer in running {
+    for peer in running.iter().filter(|peer| peer.passes) {
         let Some(idle) = peer.resident_kib() else {
             continue;
         };
@@ -214,6 +218,7 @@ fn ratios(figures: &Figures) -> BTreeMap<String, f64> {
             "terminated_over_mitmproxy",
             over("terminated_requests_s", "mitmproxy"),
         ),
+        ("terminated_over_squid", over("terminated_requests_s", bump::NAME)),
         ("rss_idle_mb", of("rss_idle_mb", "bastle")),
         ("rss_per_tunnel_kib", of("rss_per_tunnel_kib", "bastle")),
     ]
@@ -278,14 +283,17 @@ fn versions(bastle: &Path) -> BTreeMap<String, String> {
     .collect()
 }
 
-/// Puts the peer that the system's packages do not have into the target directory. Without it the others are measured
-/// all the same: who is not there, and why.
+/// Puts the peers that cannot be installed as system's packages into the target directory. Without one the others are
+/// measured all the same: who is not there, and why.
 pub(super) fn install() -> BTreeMap<String, String> {
-    let mut missing = BTreeMap::new();
-    if let Err(failed) = peers::install_mitmproxy() {
-        missing.insert("mitmproxy".to_owned(), failed.to_string());
-    }
-    missing
+    let tried = [
+        ("mitmproxy", peers::install_mitmproxy()),
+        (bump::NAME, bump::install()),
+    ];
+    let failed = tried
+        .into_iter()
+        .filter_map(|(name, tried)| Some((name.to_owned(), tried.err()?.to_string())));
+    failed.collect()
 }
 
 #[cfg(test)]

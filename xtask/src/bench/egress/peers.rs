@@ -1,4 +1,6 @@
-//! Who is compared: a direct connection, the lower bound, bastle, Squid, tinyproxy and mitmproxy.
+//! Who is compared: a direct connection, the lower bound, bastle, Squid (plain, and looking into TLS), tinyproxy and
+//! mitmproxy.
+use super::bump;
 use super::load::{HOST, Load};
 use super::process::{Running, cpu_seconds, free_port, resident_kib};
 use crate::sh::{self, Failed};
@@ -11,7 +13,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Rows of the table, in this order.
-pub(super) const NAMES: &[&str] = &["direct", "limit", "bastle", "squid", "tinyproxy", "mitmproxy"];
+pub(super) const NAMES: &[&str] = &[
+    "direct",
+    "limit",
+    "bastle",
+    "squid",
+    bump::NAME,
+    "tinyproxy",
+    "mitmproxy",
+];
 
 /// One way to the server.
 pub(super) struct Peer {
@@ -22,10 +32,24 @@ pub(super) struct Peer {
     pub(super) host: &'static str,
     /// Whether it looks into TLS, or is the measure for those who do.
     pub(super) terminates: bool,
+    /// Whether it passes bytes on that it does not understand.
+    pub(super) passes: bool,
     process: Option<Running>,
 }
 
 impl Peer {
+    /// One that takes part only where TLS is looked into.
+    pub(super) fn inside_only(name: &'static str, port: u16, process: Running) -> Self {
+        Self {
+            name,
+            port,
+            host: HOST,
+            terminates: true,
+            passes: false,
+            process: Some(process),
+        }
+    }
+
     /// Seconds its threads spent so far.
     pub(super) fn cpu_seconds(&self) -> Option<f64> {
         cpu_seconds(self.process.as_ref()?.pid())
@@ -52,11 +76,13 @@ pub(super) fn start(
             port: 0,
             host: HOST,
             terminates: true,
+            passes: true,
             process: None,
         }),
         limit(load).map_err(|failed| ("limit", failed)),
         ours(stage, load, bastle).map_err(|failed| ("bastle", failed)),
         squid(stage).map_err(|failed| ("squid", failed)),
+        bump::start(stage, load).map_err(|failed| (bump::NAME, failed)),
         tinyproxy(stage, load).map_err(|failed| ("tinyproxy", failed)),
         mitmproxy(stage, load).map_err(|failed| ("mitmproxy", failed)),
     ];
@@ -74,10 +100,6 @@ pub(super) fn start(
             }
         }
     }
-    absent.insert(
-        "squid_ssl_bump".to_owned(),
-        "the packaged Squid is built without OpenSSL".to_owned(),
-    );
     Ok((running, absent))
 }
 
@@ -91,7 +113,11 @@ fn why_absent(name: &str, failed: &Failed, not_installed: &BTreeMap<String, Stri
 
 /// One tunnel. What looks into TLS shows that in [`look_inside`], after memory was looked at: it makes a process grow.
 fn works(load: &Load, peer: &Peer) -> Result<(), Failed> {
-    load.latency(peer).map(drop)
+    if peer.passes {
+        load.latency(peer).map(drop)
+    } else {
+        Ok(())
+    }
 }
 
 /// Takes those out of the measure inside TLS who cannot do it, with the reason.
@@ -114,6 +140,7 @@ fn limit(load: &Load) -> Result<Peer, Failed> {
         port,
         host: HOST,
         terminates: false,
+        passes: true,
         process: Some(Running::start_and_hear(&mut command, "ready")?),
     })
 }
@@ -141,6 +168,7 @@ fn ours(stage: &Stage, load: &Load, bastle: &Path) -> Result<Peer, Failed> {
         port,
         host: HOST,
         terminates: true,
+        passes: true,
         process: Some(Running::start(&mut command)?.listening(port)?),
     })
 }
@@ -177,6 +205,7 @@ fn squid(stage: &Stage) -> Result<Peer, Failed> {
         port,
         host: HOST,
         terminates: false,
+        passes: true,
         process: Some(Running::start(&mut command)?.listening(port)?),
     })
 }
@@ -199,6 +228,7 @@ fn tinyproxy(stage: &Stage, load: &Load) -> Result<Peer, Failed> {
         // It has no table of names of its own.
         host: "localhost",
         terminates: false,
+        passes: true,
         process: Some(Running::start(&mut command)?.listening(port)?),
     })
 }
@@ -220,6 +250,7 @@ fn mitmproxy(stage: &Stage, load: &Load) -> Result<Peer, Failed> {
         port,
         host: "localhost",
         terminates: true,
+        passes: true,
         process: Some(Running::start(&mut command)?.listening(port)?),
     })
 }
@@ -261,7 +292,7 @@ fn found(program: &str) -> Result<PathBuf, Failed> {
     sh::which(program).ok_or_else(|| Failed::new(program, "not installed; --install does it"))
 }
 
-fn write(path: &Path, text: &str) -> Result<(), Failed> {
+pub(super) fn write(path: &Path, text: &str) -> Result<(), Failed> {
     std::fs::write(path, text).map_err(Failed::io(path.display()))
 }
 
