@@ -9,6 +9,7 @@ use super::sample::{Contender, interleave, measured, ratios, table};
 use super::{compile_limit, try_once, version_of};
 use crate::sh::{self, Failed};
 use crate::test::stage::Stage;
+use pool::{Pool, Served};
 use serde::Deserialize;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -76,7 +77,7 @@ pub(super) fn run(bastle: &Path, samples: usize, who: Who) -> Result<GroupResult
     }
     let steps = Steps::default();
     let spawner = place.spawner(bastle);
-    let pool = match pool::Pool::start(&place, bastle) {
+    let pool = match Pool::start(&place, bastle, Served::BySystem) {
         Ok(pool) => Some(pool),
         Err(why) => {
             println!("the warm pool is not measured: {why}");
@@ -105,14 +106,14 @@ pub(super) fn run(bastle: &Path, samples: usize, who: Who) -> Result<GroupResult
     drop(contenders);
     let mut ratios = ratios(&times, PAIRS);
     let mut figures = BTreeMap::new();
-    if let Some(pool) = &pool
-        && times.contains_key("bwrap")
-    {
-        let together = parallel::run(pool, &|| place.who.start(bwrap(&place.workspace)), samples)?;
+    if pool.is_some() && times.contains_key("bwrap") {
+        drop(pool);
+        let pool = Pool::start(&place, bastle, Served::ByThemselves)?;
+        let peer = || place.who.start(bwrap(&place.workspace));
+        let together = parallel::run(&pool, &peer, samples)?;
         ratios.insert("parallel8_over_bwrap".to_owned(), together.over_bwrap());
         figures.insert("parallel8_launches_s".to_owned(), together.figures());
     }
-    drop(pool);
     print!("{}", table(&times, &ratios));
     let steps = all_steps(&place, &limit, bastle, steps, samples);
     print_steps(&steps);

@@ -4,6 +4,7 @@ use crate::sh::{self, Failed};
 use crate::test::stage::Stage;
 use serde_json::json;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -15,6 +16,15 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const REFILLED: Duration = Duration::from_millis(40);
 /// How many wait.
 const WARM: &str = "8";
+
+/// Whose daemon it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Served {
+    /// The system's, as it is installed: root's, for callers that its ceiling names.
+    BySystem,
+    /// The caller's own.
+    ByThemselves,
+}
 
 /// The daemon; ends with this value.
 pub(super) struct Pool<'a> {
@@ -34,16 +44,25 @@ pub(super) struct Client {
 }
 
 impl<'a> Pool<'a> {
-    /// Starts the daemon for whoever calls, and waits until it serves.
-    pub(super) fn start(place: &'a Place, bastle: &Path) -> Result<Self, Failed> {
+    /// Starts the daemon for whoever calls, and waits until it serves. Who is not root has no other than their own.
+    pub(super) fn start(place: &'a Place, bastle: &Path, served: Served) -> Result<Self, Failed> {
         let (root, uid) = (place.stage.path(), place.who.uid());
         let memory = Stage::in_memory("bench-run")?;
-        place.who.owns(memory.path())?;
+        let state = match served {
+            Served::BySystem => root.join("system-state"),
+            Served::ByThemselves => {
+                place.who.owns(memory.path())?;
+                root.join("spawner-state")
+            }
+        };
         let ceiling = json!({ "version": 1, "max_workers": 256, "callers": [{
             "uid": uid, "roots": ["/"], "max_workers": 256, "rate": { "per_second": 10_000, "burst": 10_000 },
         }] });
         let ceiling = place.write("ceiling.json", &ceiling.to_string())?;
-        let (socket, told) = (memory.path().join("spawner.sock"), root.join("notify.sock"));
+        let (socket, told) = (
+            memory.path().join("spawner.sock"),
+            memory.path().join("notify.sock"),
+        );
         let notify = UnixDatagram::bind(&told).map_err(Failed::io(told.display()))?;
         place.who.owns(&told)?;
         notify
@@ -56,16 +75,16 @@ impl<'a> Pool<'a> {
             .arg("--ceiling")
             .arg(&ceiling)
             .arg("--state")
-            .arg(root.join("spawner-state"))
+            .arg(&state)
             .env("NOTIFY_SOCKET", &told)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let daemon = place
-            .who
-            .start(daemon)
-            .spawn()
-            .map_err(Failed::io("bastle spawner"))?;
+        let daemon = match served {
+            Served::BySystem => &mut daemon,
+            Served::ByThemselves => &mut place.who.start(daemon),
+        };
+        let daemon = daemon.spawn().map_err(Failed::io("bastle spawner"))?;
         let pool = Self {
             place,
             _memory: memory,
@@ -77,6 +96,11 @@ impl<'a> Pool<'a> {
         notify
             .recv(&mut word)
             .map_err(Failed::io("the spawner daemon is not ready"))?;
+        if served == Served::BySystem {
+            // In place of a group: the ceiling says who may ask.
+            let open = std::fs::Permissions::from_mode(0o666);
+            std::fs::set_permissions(&pool.socket, open).map_err(Failed::io(pool.socket.display()))?;
+        }
         // Once before anything is measured: a pool that cannot launch has a reason, and no time.
         pool.launch_once().map(|_| pool)
     }
