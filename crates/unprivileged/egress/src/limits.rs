@@ -100,8 +100,8 @@ pub(crate) const MAX_IDLE_PIPES: usize = 16;
 /// Wanted size of a pipe: the largest that an unprivileged process may ask for by default.
 pub(crate) const PIPE_SIZE: usize = 1024 * 1024;
 
-/// What may wait for a client on this machine. The kernel doubles it, for its own needs. Measured with one tunnel and
-/// with four: with half of it the two sides wake each other too often, with twice as much the bytes get cold.
+/// What may wait for a client on this machine. The kernel doubles it, for its own needs. Less, and the two sides wake each
+/// other too often; more, and with several tunnels the bytes get cold.
 pub(crate) const NEAR_BUFFER: usize = 128 * 1024;
 
 /// Body of a request to [`bastle_contract::egress::LOCAL_NAME`]: rule and reason at their largest, escaped.
