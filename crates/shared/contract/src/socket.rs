@@ -57,7 +57,10 @@ fn receive_into<T: DeserializeOwned>(
     socket: impl AsFd,
     bytes: &mut Vec<u8>,
 ) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
-    bytes.resize(MAX_FRAME, 0);
+    if bytes.is_empty() {
+        // Of the allocator as zeros: filling it here would touch every page of it, in every small process.
+        *bytes = vec![0; MAX_FRAME];
+    }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let got = rustix::net::recvmsg(
