@@ -1,7 +1,7 @@
 //! Squid that looks into TLS (`ssl-bump`). The packaged Squid cannot; its sister `squid-openssl` can, and as the two
 //! exclude each other it is only unpacked, below the target directory.
 use super::load::{HOST, Load};
-use super::peers::{Peer, write};
+use super::peers::{Peer, squid_rules, write};
 use super::process::{Running, free_port};
 use crate::sh::{self, Failed};
 use crate::test::stage::Stage;
@@ -92,17 +92,8 @@ fn configuration(place: &Path, signer: &Path, port: u16, load: &Load) -> String 
          sslcrtd_children 1\n\
          tls_outgoing_options cafile={server}\n\
          ssl_bump bump all\n\
-         acl ours dstdomain {HOST}\n\
-         http_access allow ours\n\
-         http_access deny all\n\
-         hosts_file {here}/hosts\n\
-         cache deny all\n\
-         cache_mem 8 MB\n\
-         access_log stdio:{here}/access.log\n\
-         cache_log {here}/cache.log\n\
-         pid_filename none\n\
-         coredump_dir {here}\n\
-         max_filedescriptors 16384\n"
+         {}",
+        squid_rules(place)
     )
 }
 

@@ -180,23 +180,9 @@ fn squid(stage: &Stage) -> Result<Peer, Failed> {
     let place = stage.path().join("squid");
     std::fs::create_dir(&place).map_err(Failed::io(place.display()))?;
     std::fs::set_permissions(&place, Permissions::from_mode(0o777)).map_err(Failed::io(place.display()))?;
-    let here = place.display();
     write(&place.join("hosts"), &format!("127.0.0.1 {HOST}\n"))?;
     let config = place.join("squid.conf");
-    let text = format!(
-        "http_port 127.0.0.1:{port}\n\
-         acl ours dstdomain {HOST}\n\
-         http_access allow ours\n\
-         http_access deny all\n\
-         hosts_file {here}/hosts\n\
-         cache deny all\n\
-         cache_mem 8 MB\n\
-         access_log stdio:{here}/access.log\n\
-         cache_log {here}/cache.log\n\
-         pid_filename none\n\
-         coredump_dir {here}\n\
-         max_filedescriptors 16384\n"
-    );
+    let text = format!("http_port 127.0.0.1:{port}\n{}", squid_rules(&place));
     write(&config, &text)?;
     let mut command = Command::new(program);
     command.args(["-N", "-f"]).arg(&config);
@@ -208,6 +194,24 @@ fn squid(stage: &Stage) -> Result<Peer, Failed> {
         passes: true,
         process: Some(Running::start(&mut command)?.listening(port)?),
     })
+}
+
+/// What every Squid here is told besides its port: one rule, no cache, its access log.
+pub(super) fn squid_rules(place: &Path) -> String {
+    let here = place.display();
+    format!(
+        "acl ours dstdomain {HOST}\n\
+         http_access allow ours\n\
+         http_access deny all\n\
+         hosts_file {here}/hosts\n\
+         cache deny all\n\
+         cache_mem 8 MB\n\
+         access_log stdio:{here}/access.log\n\
+         cache_log {here}/cache.log\n\
+         pid_filename none\n\
+         coredump_dir {here}\n\
+         max_filedescriptors 16384\n"
+    )
 }
 
 fn tinyproxy(stage: &Stage, load: &Load) -> Result<Peer, Failed> {
