@@ -35,6 +35,9 @@ fn main() -> ExitCode {
     if verb.as_ref().is_some_and(|verb| verb == bastle_cli::KEEP_VERB) {
         return keep();
     }
+    if verb.as_ref().is_some_and(|verb| verb == bastle_cli::MOTHER_VERB) {
+        return bear();
+    }
     // Before anything of the command line's: the privileged zone has its own small parser.
     if verb.as_ref().is_some_and(|verb| verb == "spawner") {
         let words: Vec<_> = std::env::args_os().skip(2).collect();
@@ -68,10 +71,27 @@ fn keep() -> ExitCode {
     ExitCode::from(keeping.run())
 }
 
+/// The mother of keepers; each of her copies comes back here as a keeper.
+fn bear() -> ExitCode {
+    match bastle_cli::bear() {
+        Ok(bastle_cli::Born::Keeper) => keep(),
+        Ok(bastle_cli::Born::Nobody) => ExitCode::SUCCESS,
+        Err(fault) => {
+            eprintln!("bastle: {fault}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 fn egress() -> ExitCode {
     let Ok(control) = std::io::stdin().as_fd().try_clone_to_owned() else {
         return ExitCode::FAILURE;
     };
+    // Out of the project, and no relative path means anything. Here, because whoever starts a process elsewhere has to
+    // copy itself first.
+    if std::env::set_current_dir("/").is_err() {
+        return ExitCode::FAILURE;
+    }
     // The roots of trust are read while there is a file system; from then on there is none.
     bastle_egress::preload_roots();
     match bastle_init::fence_server(&[]) {

@@ -12,6 +12,7 @@ mod http;
 
 mod inside;
 mod killed;
+mod mother;
 mod processes;
 mod records;
 mod storm;

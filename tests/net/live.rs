@@ -376,6 +376,14 @@ fn the_proxy_itself_is_fenced() {
         );
         assert_eq!(field("CapEff:").trim_start_matches('0'), "", "{status}");
         assert_ne!(field("Uid:"), "0", "root's proxy is not root: {status}");
+        if rustix::process::geteuid().is_root() {
+            let stands = std::fs::read_link(format!("/proc/{}/cwd", egress.as_raw_nonzero()));
+            assert_eq!(
+                stands.expect("root may look"),
+                Path::new("/"),
+                "not in the project"
+            );
+        }
     });
 }
 

@@ -53,11 +53,7 @@ impl Namespaces {
 /// The child is a copy of this process. The caller must be single-threaded: a lock held by another thread
 /// would stay locked in the child for ever.
 pub fn clone_into(namespaces: Namespaces, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Cloned> {
-    let mut pidfd: RawFd = -1;
-    // SAFETY: clone_args is plain integers; all zero is its documented default.
-    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-    args.flags = namespaces.0 | libc::CLONE_PIDFD as u64;
-    args.pidfd = std::ptr::from_mut(&mut pidfd) as u64;
+    let mut args = arguments(namespaces.0);
     args.exit_signal = libc::SIGCHLD as u64;
     if let Some(cgroup) = cgroup {
         // libc's own constant is too narrow for this bit.
@@ -65,6 +61,27 @@ pub fn clone_into(namespaces: Namespaces, cgroup: Option<BorrowedFd<'_>>) -> io:
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = cgroup.as_raw_fd() as u64;
     }
+    clone(args)
+}
+
+/// Makes a copy of this process that is a child of this one's own parent: who waits for this one waits for it too.
+///
+/// As with [`clone_into`], the caller must be single-threaded.
+pub fn clone_sibling() -> io::Result<Cloned> {
+    // The signal of its end is this process's own; the kernel refuses a second one.
+    clone(arguments(libc::CLONE_PARENT as u64))
+}
+
+fn arguments(flags: u64) -> libc::clone_args {
+    // SAFETY: clone_args is plain integers; all zero is its documented default.
+    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+    args.flags = flags | libc::CLONE_PIDFD as u64;
+    args
+}
+
+fn clone(mut args: libc::clone_args) -> io::Result<Cloned> {
+    let mut pidfd: RawFd = -1;
+    args.pidfd = std::ptr::from_mut(&mut pidfd) as u64;
     // SAFETY: without CLONE_VM and with no new stack this is fork: the child gets a copy of all memory and
     // returns here; `args` and `pidfd` outlive the call, and the size given is that of the structure.
     let ret = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>()) };

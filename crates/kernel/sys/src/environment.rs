@@ -15,34 +15,58 @@ unsafe extern "C" {
 /// For a process with one thread that does not ask for its arguments any more. Fails where they are not found: then
 /// nothing is overwritten on a guess, and the process must not go on as if it had been.
 pub fn wipe_arguments(name: &str) -> io::Result<()> {
+    let mut name = name.bytes();
+    each_argument(|_, place| place.fill_with(|| name.next().unwrap_or(0)))
+}
+
+/// Puts `text` in the place of one argument, for everybody who sees the process and for itself. What is longer than the
+/// argument was is refused; what is shorter is followed by zeros, so only the last one can become shorter unseen.
+///
+/// For a process with one thread that holds no argument it asked for earlier.
+pub fn replace_argument(index: usize, text: &str) -> io::Result<()> {
+    let mut fits = false;
+    each_argument(|at, place| {
+        if at == index && place.len() >= text.len() {
+            fits = true;
+            place.fill(0);
+            place[..text.len()].copy_from_slice(text.as_bytes());
+        }
+    })?;
+    if fits {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!(
+            "there is no room for {text} in argument {index}"
+        )))
+    }
+}
+
+/// Shows every argument, by its number, where the kernel laid it down: each only after those before it were found.
+fn each_argument(mut show: impl FnMut(usize, &mut [u8])) -> io::Result<()> {
     // SAFETY: a pointer that the C library sets once, before `main`; read only.
     let mut at = unsafe { program_invocation_name };
-    let mut name = name.bytes();
-    for argument in std::env::args_os() {
-        let expected = argument.as_bytes();
+    for (index, argument) in std::env::args_os().enumerate() {
+        let length = argument.as_bytes().len();
         if at.is_null() {
-            return Err(io::Error::other(
-                "the arguments are not where the kernel put them",
-            ));
+            return Err(lost());
         }
         // SAFETY: the kernel lays the arguments down one after the other, each ended by NUL; so far all were as expected.
         let found = unsafe { CStr::from_ptr(at) };
-        if found.to_bytes() != expected {
-            return Err(io::Error::other(
-                "the arguments are not where the kernel put them",
-            ));
+        if found.to_bytes() != argument.as_bytes() {
+            return Err(lost());
         }
-        for index in 0..expected.len() {
-            let byte = name.next().unwrap_or(0);
-            // SAFETY: a byte of the text just compared, on the stack the kernel made: writable.
-            let place = unsafe { at.add(index) };
-            // SAFETY: as above.
-            unsafe { *place = byte as c_char };
-        }
+        // SAFETY: exactly the bytes of the text just compared, on the stack the kernel made: writable; there is one
+        // thread, `argument` is a copy, and `found` is not used any more.
+        let place = unsafe { std::slice::from_raw_parts_mut(at.cast::<u8>(), length) };
+        show(index, place);
         // SAFETY: one past the NUL: the next argument, or the first variable, or the end of the stack's texts.
-        at = unsafe { at.add(expected.len() + 1) };
+        at = unsafe { at.add(length + 1) };
     }
     Ok(())
+}
+
+fn lost() -> io::Error {
+    io::Error::other("the arguments are not where the kernel put them")
 }
 
 /// Overwrites every variable with zeros and empties the list, so that neither this process nor a child that is a copy

@@ -49,6 +49,15 @@ pub fn lock_byte(file: BorrowedFd<'_>, at: u32) -> io::Result<()> {
     Ok(())
 }
 
+/// Lets the kernel begin to write what is dirty of a file, and waits for nothing. Makes nothing durable: of many files that
+/// are synced afterwards, the first sync then finds the others in the same commit of the file system's journal.
+pub fn start_writing(file: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: takes integers only; a length of 0 is the whole file.
+    let ret = unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
+    super::check(libc::c_long::from(ret))?;
+    Ok(())
+}
+
 /// Whether this process, with its effective identity, has the rights on what an open descriptor names, also one that
 /// only names it (`O_PATH`).
 pub fn may(what: BorrowedFd<'_>, rights: Access) -> io::Result<()> {
@@ -76,6 +85,17 @@ fn close_range(first: u32, last: u32) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::os::fd::AsFd;
+
+    #[test]
+    fn writing_is_begun_for_files_and_refused_for_what_has_no_disk() {
+        let path = std::env::temp_dir().join(format!("bastle-sys-writing-{}", std::process::id()));
+        std::fs::write(&path, [1; 8192]).unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        start_writing(file.as_fd()).unwrap();
+        let (pipe, _other) = rustix::pipe::pipe().unwrap();
+        assert!(start_writing(pipe.as_fd()).is_err());
+    }
 
     #[test]
     fn a_locked_byte_is_refused_to_another_description_until_the_last_copy_is_closed() {

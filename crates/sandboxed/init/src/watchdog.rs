@@ -55,7 +55,7 @@ impl Watchdog {
             return Ok(());
         }
         self.next = now + self.every;
-        let (memory, threads) = measure()?;
+        let (memory, threads) = measure(self.memory)?;
         if let Some(limit) = self.pids
             && threads >= limit
         {
@@ -86,31 +86,38 @@ fn tell(handover: &Handover, limit: LimitKind, value: u64, effect: &str) -> Resu
     socket::send(&handover.events, &FromInit::Event(hit), &[]).step("telling events", "control")
 }
 
-/// Memory and threads of everything inside.
+/// Memory and threads of everything inside. Memory only where it is limited: adding it up walks every page table, twice a second
+/// for as long as a run waits.
 ///
 /// Every page once: anonymous and shared memory by their proportional size, the private directories by what their tmpfs
 /// holds, System V segments nobody is attached to by their resident size. (Memory files that are not mapped would
 /// escape: the filter refuses to make them where this watchdog holds the limit.)
-fn measure() -> Result<(u64, u64), Fault> {
+fn measure(limit: Option<u64>) -> Result<(u64, u64), Fault> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return Err("unreadable").step("watchdog", "/proc");
     };
     let names = entries
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok());
-    let (mut memory, mut threads) = (scratch() + detached_segments(), 0);
+    let (mut memory, mut threads) = (0, 0);
+    if limit.is_some() {
+        memory = scratch() + detached_segments();
+    }
     for pid in names.filter(|name| name.bytes().all(|b| b.is_ascii_digit())) {
         // A process that ended meanwhile counts nothing.
         let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else {
             continue;
         };
+        threads += field(&status, "Threads:").unwrap_or(1);
+        if limit.is_none() {
+            continue;
+        }
         let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
         // One that made itself unreadable is counted by its resident size instead: hiding must not pay.
         memory += match rollup {
             Ok(rollup) => kib(&rollup, "Pss_Anon:") + kib(&rollup, "Pss_Shmem:"),
             Err(_) => kib(&status, "RssAnon:") + kib(&status, "RssShmem:"),
         };
-        threads += field(&status, "Threads:").unwrap_or(1);
     }
     Ok((memory, threads))
 }

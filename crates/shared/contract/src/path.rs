@@ -170,9 +170,11 @@ impl NamePattern {
     /// Whether `relative` (a path below the tree's root, bytes as the kernel gave them) is named by this pattern.
     #[must_use]
     pub fn matches(&self, relative: &[u8]) -> bool {
-        let pattern: Vec<&[u8]> = self.0.as_bytes().split(|b| *b == b'/').collect();
-        let path: Vec<&[u8]> = relative.split(|b| *b == b'/').collect();
-        components_match(&pattern, &path)
+        let pattern = self.0.as_bytes();
+        // Whole trees are judged by dozens of patterns, and the last component tells most of them.
+        let last = last_component(pattern);
+        (last == b"**" || name_matches(last, last_component(relative)))
+            && components_match(Some(pattern), Some(relative))
     }
 
     /// Whether `relative` or one of its parent directories is named by this pattern.
@@ -220,11 +222,32 @@ impl fmt::Display for NamePattern {
     }
 }
 
-fn components_match(pattern: &[&[u8]], path: &[&[u8]]) -> bool {
-    match pattern.split_first() {
-        None => path.is_empty(),
-        Some((&b"**", rest)) => (0..=path.len()).any(|skipped| components_match(rest, &path[skipped..])),
-        Some((first, rest)) => match path.split_first() {
+fn last_component(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
+}
+
+/// The first of a list of components, and the others; no components are `None`.
+fn split_first(list: Option<&[u8]>) -> Option<(&[u8], Option<&[u8]>)> {
+    let list = list?;
+    Some(match list.iter().position(|byte| *byte == b'/') {
+        Some(at) => (&list[..at], Some(&list[at + 1..])),
+        None => (list, None),
+    })
+}
+
+fn components_match(pattern: Option<&[u8]>, mut path: Option<&[u8]>) -> bool {
+    match split_first(pattern) {
+        None => path.is_none(),
+        Some((b"**", rest)) => loop {
+            if components_match(rest, path) {
+                return true;
+            }
+            match split_first(path) {
+                Some((_, below)) => path = below,
+                None => return false,
+            }
+        },
+        Some((first, rest)) => match split_first(path) {
             Some((name, below)) => name_matches(first, name) && components_match(rest, below),
             None => false,
         },
@@ -263,6 +286,49 @@ mod tests {
 
     fn pattern(text: &str) -> NamePattern {
         NamePattern::try_from(text.to_owned()).unwrap()
+    }
+
+    /// What a pattern means, in the plainest words.
+    fn means(pattern: &[&str], path: &[&str]) -> bool {
+        match pattern {
+            [] => path.is_empty(),
+            ["**", rest @ ..] => (0..=path.len()).any(|skipped| means(rest, &path[skipped..])),
+            [first, rest @ ..] => match path {
+                [name, below @ ..] => name_matches(first.as_bytes(), name.as_bytes()) && means(rest, below),
+                [] => false,
+            },
+        }
+    }
+
+    #[test]
+    fn every_short_pattern_matches_every_short_path_as_its_components_say() {
+        let lists = |words: &[&'static str]| {
+            let mut all: Vec<Vec<&'static str>> = vec![Vec::new()];
+            let mut last = all.clone();
+            for _ in 0..4 {
+                last = last
+                    .iter()
+                    .flat_map(|list| words.iter().map(|word| [list.as_slice(), &[*word]].concat()))
+                    .collect();
+                all.extend(last.iter().cloned());
+            }
+            all.into_iter()
+                .filter(|list| !list.is_empty())
+                .collect::<Vec<_>>()
+        };
+        let paths = lists(&["a", "ab", "b"]);
+        let (mut hits, mut misses) = (0, 0);
+        for parts in lists(&["a", "a*", "?", "**"]) {
+            let Ok(pattern) = NamePattern::try_from(parts.join("/")) else {
+                continue;
+            };
+            for path in &paths {
+                let found = pattern.matches(path.join("/").as_bytes());
+                assert_eq!(found, means(&parts, path), "{pattern} {path:?}");
+                *(if found { &mut hits } else { &mut misses }) += 1;
+            }
+        }
+        assert!(hits > 1000 && misses > 1000, "control: {hits} {misses}");
     }
 
     #[test]

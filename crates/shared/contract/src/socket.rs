@@ -116,4 +116,17 @@ mod tests {
             assert_eq!(receive::<String>(&b).unwrap().unwrap().0, said);
         }
     }
+
+    #[test]
+    fn a_frame_of_any_length_is_received_whole_and_one_by_one() {
+        let (a, b) = pair().unwrap();
+        let texts = [0, 1, 4096, MAX_FRAME - 2].map(|length| "x".repeat(length));
+        for text in &texts {
+            send(&a, text, &[a.as_fd()]).unwrap();
+            send(&a, &ToInit::Go, &[]).unwrap();
+            let (whole, descriptors) = receive::<String>(&b).unwrap().unwrap();
+            assert!(whole == *text && descriptors.len() == 1, "{} bytes", text.len());
+            assert_eq!(receive::<ToInit>(&b).unwrap().unwrap().0, ToInit::Go);
+        }
+    }
 }

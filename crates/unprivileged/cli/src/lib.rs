@@ -13,7 +13,7 @@ mod remote;
 mod render;
 
 pub use bastle_control::grants::BROKER_VERB;
-pub use bastle_control::keeper::{KEEP_VERB, Keeping};
+pub use bastle_control::keeper::{Born, KEEP_VERB, Keeping, MOTHER_VERB, bear};
 pub use bastle_control::{EGRESS_VERB, SPAWNER_VERB, has_spawner_daemon, offer_spawner};
 
 pub use bastle_control::{StandaloneRequest, StandaloneWish, Wishes};

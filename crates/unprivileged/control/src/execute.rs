@@ -4,7 +4,7 @@ use crate::egress::NetTotals;
 use crate::fileops::Watch;
 use crate::grants::Grants;
 use crate::keeper::Front;
-use crate::live::Live;
+use crate::live::{self, Live};
 use crate::record::Record;
 use crate::relay::{Approvals, Ending, Net, Parts, Relay};
 use crate::signals::Signals;
@@ -55,7 +55,8 @@ pub(crate) struct Means<'a> {
     pub(crate) spawner: Spawner,
     pub(crate) attachments: Vec<u8>,
     pub(crate) net: Option<Net>,
-    pub(crate) live: Option<Live>,
+    /// bastle's own directory, where the run's socket is made.
+    pub(crate) state: &'a Path,
     pub(crate) approvals: Approvals,
     pub(crate) work: Work,
     pub(crate) caches: Caches,
@@ -76,15 +77,21 @@ pub(crate) fn execute(
         spawner,
         attachments,
         net,
-        live,
+        state,
         approvals,
         mut work,
         caches,
         grants,
         front,
     } = means;
-    let (events, streams, signals) = launch(plan, &spawner, &attachments, front)?;
+    let (events, streams) = launch(plan, &spawner, &attachments)?;
+    // Before the agent lives. Until then a signal that ends this process ends the fence too: its socket closes.
+    let signals = match front {
+        Front::Own => Signals::register()?,
+        Front::Kept(_) => Signals::register_kept()?,
+    };
     work.hand_signals_over();
+    let live = reachable(state, plan, net.as_ref(), front)?;
     let mut files = Watch::begin(plan, &work);
     drop(attachments);
     let parts = Parts {
@@ -108,6 +115,8 @@ pub(crate) fn execute(
     let cgroups = record.cgroups.clone();
     // It lets go of the run's mounts while the record is sealed here.
     let closing = spawner.let_go();
+    // It tells the end when init is reaped, and with init every process of the run.
+    let gone = outcome.as_ref().is_ok_and(|ending| ending.fault.is_none());
     let ending = match outcome {
         Ok(ending) => ending,
         Err(fault) => {
@@ -120,11 +129,12 @@ pub(crate) fn execute(
                 discarded: 0,
                 steps: Vec::new(),
                 net: None,
+                egress: None,
             }
         }
     };
-    let (mut receipt, closed) = if work.is_copy() {
-        // With the spawner every process of the run is gone: what is kept of the tree is its last state.
+    let (mut receipt, closed) = if work.is_copy() && !gone {
+        // What is kept of the tree is its last state: where no end was told, that of the spawner says that nobody is left.
         let closed = closing.wait();
         (close(ending, record, (&mut work, files, caches)), closed)
     } else {
@@ -161,27 +171,37 @@ fn remove(directory: &Path) {
     }
 }
 
-/// Hands the plan over.
-fn launch(
-    plan: &LaunchPlan,
-    spawner: &Spawner,
-    attachments: &[u8],
-    front: &Front,
-) -> Result<(OwnedFd, Streams, Signals), Fault> {
+/// Hands the plan over. Whatever does not belong to that is done afterwards, while the sandbox is built.
+fn launch(plan: &LaunchPlan, spawner: &Spawner, attachments: &[u8]) -> Result<(OwnedFd, Streams), Fault> {
     let fault = |error: std::io::Error| {
         Fault::new(Code::FenceStep, "cannot make the event socket", error.to_string())
     };
     let (events, theirs) = socket::pair().map_err(fault)?;
     let (streams, ends) = Streams::open(plan.stdio)?;
-    // Before anything lives that a signal could orphan.
-    let signals = match front {
-        Front::Own => Signals::register()?,
-        Front::Kept(_) => Signals::register_kept()?,
-    };
     spawner.launch(plan, theirs.as_fd(), attachments, &ends)?;
     // The agent's ends are the sandbox's alone: a copy here would keep its streams open for ever.
     drop((theirs, ends));
-    Ok((events, streams, signals))
+    Ok((events, streams))
+}
+
+/// The run's socket: another terminal reaches the run before its agent lives.
+fn reachable(
+    state: &Path,
+    plan: &LaunchPlan,
+    net: Option<&Net>,
+    front: &Front,
+) -> Result<Option<Live>, Fault> {
+    let directory = match front {
+        Front::Own => live::directory(state),
+        Front::Kept(_) => live::kept_directory(state),
+    };
+    let live = Live::open(&directory, &plan.run);
+    match front {
+        // Without a network nothing but grants is said there, and a run at a terminal can do without them.
+        Front::Own if net.is_none() => Ok(live.ok()),
+        // Nobody sits at a run in the background: without its socket it could not be stopped.
+        Front::Own | Front::Kept(_) => live.map(Some),
+    }
 }
 
 fn close(
@@ -197,6 +217,7 @@ fn close(
         discarded,
         steps,
         net,
+        egress,
     } = ending;
     if let Some((_, fault)) = &fault {
         record.append(&AuditEvent::Refused(fault.clone()))?;
@@ -224,6 +245,7 @@ fn close(
     let (denials, limits) = (record.denials, std::mem::take(&mut record.limits));
     let code = exit_code(exit, fault.as_ref(), killed.as_deref(), &limits);
     let records = record.seal()?;
+    drop(egress);
     Ok(Receipt {
         code,
         fault: fault.map(|(_, fault)| fault),

@@ -74,7 +74,7 @@ pub fn load(place: &Place, sources: &Sources) -> Result<Loaded, Vec<Fault>> {
         layers.push(Layer {
             kind: LayerKind::Flags,
             name: "command line".to_owned(),
-            document: document.clone(),
+            document: document.clone().into(),
         });
     }
     let agent = presets::look(place, &preset, &sources.argv, &layers[2..])?;
@@ -151,7 +151,7 @@ fn own_directories(place: &Place) -> Result<Layer, Vec<Fault>> {
     Ok(Layer {
         kind: LayerKind::Floor,
         name: name.to_owned(),
-        document,
+        document: document.into(),
     })
 }
 
@@ -216,7 +216,11 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, Vec<Fault>> {
 fn parse(path: &Path, kind: LayerKind, bytes: &[u8]) -> Result<Layer, Vec<Fault>> {
     let name = path.display().to_string();
     let document = bastle_policy::parse(&name, bytes)?;
-    Ok(Layer { kind, name, document })
+    Ok(Layer {
+        kind,
+        name,
+        document: document.into(),
+    })
 }
 
 fn unreadable(path: &Path, why: &str) -> Fault {

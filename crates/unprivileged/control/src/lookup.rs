@@ -1,6 +1,11 @@
 //! Looking up on disk what the planner needs to know. Reads names and kinds only, never the content of a file.
+mod layered;
+#[cfg(test)]
+mod tests;
+
 use bastle_contract::{AbsPath, Code, Fault, NamePattern};
 use bastle_policy::{FsFacts, Needs, PathFact, PathKind, TreeNeed};
+use bastle_workspace::manifest::Manifest;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -37,13 +42,20 @@ pub(crate) enum View<'a> {
         /// The copy.
         tree: &'a Path,
     },
+    /// The project below a layer. Its names were all looked at when the layer was made: they are not looked at again.
+    Layered {
+        /// The project.
+        project: &'a AbsPath,
+        /// What the overlay shows.
+        shown: &'a Manifest,
+    },
 }
 
 impl View<'_> {
     /// Where `path` is on disk.
     fn on_disk(&self, path: &Path) -> PathBuf {
         match self {
-            Self::Host => path.to_path_buf(),
+            Self::Host | Self::Layered { .. } => path.to_path_buf(),
             Self::Copy { project, tree } => match path.strip_prefix(project.as_path()) {
                 Ok(below) if below.as_os_str().is_empty() => tree.to_path_buf(),
                 Ok(below) => tree.join(below),
@@ -113,13 +125,43 @@ pub(crate) fn look_up_in(needs: &Needs, view: View<'_>) -> Result<FsFacts, Fault
         programs: programs(&needs.programs),
         ..FsFacts::default()
     };
+    let mut parents = Parents::default();
     for path in &needs.paths {
-        facts.paths.insert(path.clone(), path_fact(path, view)?);
+        facts
+            .paths
+            .insert(path.clone(), path_fact(path, view, &mut parents)?);
     }
     for tree in &needs.trees {
-        search(tree, view, &mut facts)?;
+        search(tree, view, &mut facts, &mut parents)?;
     }
     Ok(facts)
+}
+
+/// Directories whose symlinks were followed already: most paths of a policy lie side by side in a few.
+#[derive(Default)]
+struct Parents(BTreeMap<PathBuf, Option<PathBuf>>);
+
+impl Parents {
+    /// `path` on the host with its symlinks followed, and whether it is a directory; `None`: there is none.
+    fn find(&mut self, path: &Path) -> Option<(PathBuf, bool)> {
+        if let (Some(parent), Some(name)) = (path.parent(), path.file_name()) {
+            let real = match self.0.get(parent) {
+                Some(known) => known,
+                None => self
+                    .0
+                    .entry(parent.to_path_buf())
+                    .or_insert_with(|| std::fs::canonicalize(parent).ok()),
+            };
+            let at = real.as_ref()?.join(name);
+            let meta = at.symlink_metadata().ok()?;
+            if !meta.is_symlink() {
+                return Some((at, meta.is_dir()));
+            }
+        }
+        let real = std::fs::canonicalize(path).ok()?;
+        let meta = real.symlink_metadata().ok()?;
+        Some((real, meta.is_dir()))
+    }
 }
 
 fn root_links() -> Vec<(AbsPath, String)> {
@@ -147,20 +189,23 @@ fn programs(names: &[String]) -> Vec<AbsPath> {
     found
 }
 
-fn path_fact(path: &AbsPath, view: View<'_>) -> Result<PathFact, Fault> {
-    let missing = PathFact {
-        resolved: path.clone(),
-        kind: PathKind::Missing,
+fn path_fact(path: &AbsPath, view: View<'_>, parents: &mut Parents) -> Result<PathFact, Fault> {
+    let found = match view {
+        View::Host | View::Layered { .. } => parents.find(path.as_path()),
+        View::Copy { .. } => view.resolve(path.as_path()).and_then(|resolved| {
+            let meta = std::fs::symlink_metadata(view.on_disk(&resolved)).ok()?;
+            Some((resolved, meta.is_dir()))
+        }),
     };
-    let Some(resolved) = view.resolve(path.as_path()) else {
-        return Ok(missing);
-    };
-    let Ok(meta) = std::fs::symlink_metadata(view.on_disk(&resolved)) else {
-        return Ok(missing);
+    let Some((resolved, is_directory)) = found else {
+        return Ok(PathFact {
+            resolved: path.clone(),
+            kind: PathKind::Missing,
+        });
     };
     let resolved =
         AbsPath::from_path(&resolved).map_err(|error| unusable(path.as_str(), &error.to_string()))?;
-    let kind = if meta.is_dir() {
+    let kind = if is_directory {
         PathKind::Dir
     } else {
         PathKind::File
@@ -180,9 +225,9 @@ struct Search<'a> {
 }
 
 /// Finds every existing name that the tree's patterns hide or protect, and files that have a link outside it.
-fn search(tree: &TreeNeed, view: View<'_>, facts: &mut FsFacts) -> Result<(), Fault> {
+fn search(tree: &TreeNeed, view: View<'_>, facts: &mut FsFacts, parents: &mut Parents) -> Result<(), Fault> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let resolved = path_fact(&tree.0, view)?.resolved;
+    let resolved = path_fact(&tree.0, view, parents)?.resolved;
     let root = match rustix::fs::open(view.on_disk(resolved.as_path()), flags, Mode::empty()) {
         Ok(root) => root,
         // A single file was granted, or a place that does not exist: the planner says so.
@@ -199,7 +244,10 @@ fn search(tree: &TreeNeed, view: View<'_>, facts: &mut FsFacts) -> Result<(), Fa
         facts,
         linked: BTreeMap::new(),
     };
-    walk(&mut search, root, "", 0)?;
+    match layered::place(&search) {
+        Some(below) => layered::names(&mut search, &below, "")?,
+        None => walk(&mut search, root, "", 0)?,
+    }
     let Search { linked, facts, .. } = search;
     let elsewhere: Vec<AbsPath> = linked
         .into_values()
@@ -266,37 +314,14 @@ fn visit(
     kind: FileType,
     depth: usize,
 ) -> Result<(), Fault> {
-    let (_, hide, protect) = search.tree;
     let below = [relative.as_bytes(), name.to_bytes()].concat();
-    let hidden = hide.iter().any(|pattern| pattern.matches(&below));
-    let protected = protect.iter().any(|pattern| pattern.matches(&below));
-    let text = match std::str::from_utf8(&below) {
-        Ok(text) => text.to_owned(),
-        // A mount point must have a name the plan can carry; other odd names need none.
-        Err(_) if hidden || protected => {
-            return Err(unusable(
-                &String::from_utf8_lossy(&below),
-                "a hidden or protected name is not UTF-8",
-            ));
-        }
-        Err(_) => String::from_utf8_lossy(&below).into_owned(),
-    };
-    if hidden || protected {
-        let path = search
-            .root
-            .join(&text)
-            .map_err(|error| unusable(&text, &error.to_string()))?;
-        // A symlink is not followed: covering its target is the business of the target's own name.
-        if kind != FileType::Symlink {
-            if hidden {
-                search.facts.hidden.push(path)
-            } else {
-                search.facts.protected.push(path)
-            }
-        }
+    let Some(text) = judge(search, &below, kind)? else {
         return Ok(());
-    }
+    };
     match kind {
+        FileType::Directory if layered::is_project(search, &text) => {
+            layered::names(search, "", &format!("{text}/"))
+        }
         FileType::Directory => {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let opened = match search.view {
@@ -304,7 +329,9 @@ fn visit(
                 View::Copy { project, tree } if search.root.join(&text).is_ok_and(|at| at == *project) => {
                     rustix::fs::open(tree, flags, Mode::empty())
                 }
-                View::Copy { .. } | View::Host => rustix::fs::openat(directory, name, flags, Mode::empty()),
+                View::Copy { .. } | View::Host | View::Layered { .. } => {
+                    rustix::fs::openat(directory, name, flags, Mode::empty())
+                }
             };
             match opened {
                 Ok(inner) => walk(search, inner, &format!("{text}/"), depth + 1),
@@ -332,6 +359,40 @@ fn visit(
         }
         _ => Ok(()),
     }
+}
+
+/// Notes a name that is hidden or protected; `None` then: what is below it is no business of anybody. Else its text.
+fn judge(search: &mut Search<'_>, below: &[u8], kind: FileType) -> Result<Option<String>, Fault> {
+    let (_, hide, protect) = search.tree;
+    let hidden = hide.iter().any(|pattern| pattern.matches(below));
+    let protected = protect.iter().any(|pattern| pattern.matches(below));
+    let text = match std::str::from_utf8(below) {
+        Ok(text) => text.to_owned(),
+        // A mount point must have a name the plan can carry; other odd names need none.
+        Err(_) if hidden || protected => {
+            return Err(unusable(
+                &String::from_utf8_lossy(below),
+                "a hidden or protected name is not UTF-8",
+            ));
+        }
+        Err(_) => String::from_utf8_lossy(below).into_owned(),
+    };
+    if !hidden && !protected {
+        return Ok(Some(text));
+    }
+    let path = search
+        .root
+        .join(&text)
+        .map_err(|error| unusable(&text, &error.to_string()))?;
+    // A symlink is not followed: covering its target is the business of the target's own name.
+    if kind != FileType::Symlink {
+        if hidden {
+            search.facts.hidden.push(path)
+        } else {
+            search.facts.protected.push(path)
+        }
+    }
+    Ok(None)
 }
 
 /// The number of links has another width on each architecture.

@@ -1,10 +1,9 @@
 //! The walk of one request: judged, planned, recorded, launched. No step is reachable without the value of the one before.
 use crate::caches::{Caches, Lending};
-use crate::egress::{Attendance, Egress, Outlet, Rules, Setup, material, reaches};
+use crate::egress::{Attendance, Egress, Outlet, Rules, Setup, Trusted, reaches};
 use crate::execute::{Means, Receipt, execute};
 use crate::grants::{self, Grants, Judge};
 use crate::keeper::Front;
-use crate::live::{self, Live};
 use crate::load::Loaded;
 use crate::lookup::look_up_in;
 use crate::place::Place;
@@ -138,14 +137,7 @@ pub fn prepare_in(
         return Err(fault);
     }
     // Before the look around: a directory that comes into being later could not be covered.
-    std::fs::create_dir_all(&place.state).map_err(|error| {
-        Fault::new(
-            Code::StateDir,
-            format!("cannot make {}", place.state.display()),
-            error.to_string(),
-        )
-        .help("set XDG_STATE_HOME to a writable directory")
-    })?;
+    make_state(place)?;
     let lending = match &wish {
         Some(wish) if wish.making == Making::Never => Lending::Never,
         Some(_) | None => Lending::Now,
@@ -154,6 +146,14 @@ pub fn prepare_in(
         Some(wish) => Work::make(place, loaded, &run, &argv, wish)?,
         None => Work::in_place(place),
     };
+    let sources = rules.sources().clone();
+    // It makes itself ready while the plan is made here.
+    let asked = match egress {
+        Some(egress) if reaches(loaded.effective.net.mode) => {
+            Some(ask(place, loaded, rules, egress, (run.clone(), attendance))?)
+        }
+        Some(_) | None => None,
+    };
     let fs = look_up_in(&bastle_policy::needs(&loaded.effective), work.view())?;
     let facts = spawner.facts()?;
     let mut planned = bastle_policy::plan(grant, &facts, &fs)?;
@@ -161,18 +161,19 @@ pub fn prepare_in(
     let caches = Caches::lend(place, &loaded.effective, &run, lending)?;
     caches.put_into(&mut planned)?;
     planned.with_grants(&loaded.effective, grants::client())?;
-    let grants = Grants::new(Judge::new(place, rules.sources(), &loaded.layers, &facts));
+    let grants = Grants::new(Judge::new(place, sources, &loaded.layers, &facts));
     let effective = recorded(&loaded.effective.canonical());
     let approvals = approvals(&loaded.effective.budgets);
-    let (outlet, attachments) = match egress {
-        Some(egress) if reaches(loaded.effective.net.mode) => {
-            let (outlet, attachments) =
-                connect(place, loaded, rules, egress, (run, attendance), &mut planned)?;
-            (Some(outlet), attachments)
-        }
-        Some(_) | None => (None, Vec::new()),
-    };
-    let attachments = equip(&mut planned, loaded, outlet.as_ref(), attachments)?;
+    let (outlet, attachments) = asked
+        .map(|outlet| connect(outlet, &mut planned))
+        .transpose()?
+        .unzip();
+    let attachments = equip(
+        &mut planned,
+        loaded,
+        outlet.as_ref(),
+        attachments.unwrap_or_default(),
+    )?;
     Ok(Ready {
         planned,
         facts,
@@ -184,6 +185,17 @@ pub fn prepare_in(
         work,
         caches,
         grants,
+    })
+}
+
+fn make_state(place: &Place) -> Result<(), Fault> {
+    std::fs::create_dir_all(&place.state).map_err(|error| {
+        Fault::new(
+            Code::StateDir,
+            format!("cannot make {}", place.state.display()),
+            error.to_string(),
+        )
+        .help("set XDG_STATE_HOME to a writable directory")
     })
 }
 
@@ -226,15 +238,14 @@ fn equip(
     Ok(attachments)
 }
 
-/// Configures egress and puts its faces into the plan.
-fn connect(
+/// Tells egress its rules and secrets.
+fn ask(
     place: &Place,
     loaded: &Loaded,
     mut rules: Rules,
     egress: Egress,
     (run, attendance): (RunId, Attendance),
-    planned: &mut Planned,
-) -> Result<(Outlet, Vec<u8>), Fault> {
+) -> Result<Outlet, Fault> {
     let table = rules.table().map_err(first)?;
     let secrets = Secrets::fetch(&loaded.effective, place)?;
     let wanted = loaded
@@ -244,7 +255,7 @@ fn connect(
         .as_ref()
         .is_none_or(|canary| canary.value);
     let canary = wanted.then(Canary::make).transpose()?;
-    let mut setup = Setup {
+    let setup = Setup {
         run,
         attendance,
         table,
@@ -256,10 +267,22 @@ fn connect(
             transparent: Vec::new(),
         },
     };
-    let made = setup.configure(&egress)?;
+    setup.ask(&egress)?;
+    Ok(Outlet { egress, setup, rules })
+}
+
+/// Hears what egress made, and puts that and its faces into the plan.
+fn connect(outlet: Outlet, planned: &mut Planned) -> Result<(Outlet, Vec<u8>), Fault> {
+    let Outlet {
+        egress,
+        mut setup,
+        rules,
+    } = outlet;
+    let trusted = Trusted::look();
+    let made = egress.answer()?;
     (setup.authority, setup.kept) = (made.authority, made.kept);
     let decoy = setup.canary.as_ref().map(|canary| canary.file.clone());
-    let material = material(setup.authority.as_deref(), setup.secrets.placeholders(), decoy);
+    let material = trusted.with(setup.authority.as_deref(), setup.secrets.placeholders(), decoy);
     let attachments = planned.with_egress(&setup.table, material)?;
     if let Network::Egress(faces) = &planned.plan.network {
         setup.faces = faces.clone();
@@ -287,7 +310,7 @@ pub(crate) fn run_behind(
 ) -> Result<Receipt, Fault> {
     let Ready {
         planned,
-        facts: _,
+        facts,
         spawner,
         outlet,
         attachments,
@@ -297,38 +320,27 @@ pub(crate) fn run_behind(
         mut caches,
         grants,
     } = ready;
-    let plan = planned.plan;
-    // Another terminal reaches the run from its first moment.
-    let directory = match front {
-        Front::Own => live::directory(&place.state),
-        Front::Kept(_) => live::kept_directory(&place.state),
-    };
-    let live = Live::open(&directory, &plan.run);
-    let live = match (&outlet, &*front) {
-        // Without a network nothing but grants is said there, and a run at a terminal can do without them.
-        (None, Front::Own) => live.ok(),
-        // Nobody sits at a run in the background: without its socket it could not be stopped.
-        (Some(_), Front::Own) | (_, Front::Kept(_)) => Some(live?),
-    };
+    let Planned { plan, listing } = planned;
+    // Only a dry run shows these, and a run may wait for days.
+    drop((listing, facts));
     let made = work.event();
     let lent = caches.begin();
     let means = Means {
         spawner,
         attachments,
         net: outlet.map(Net::new),
-        live,
+        state: &place.state,
         approvals,
         work,
         caches,
         grants: bastle_contract::grants::has_room(&plan).then_some(grants),
         front,
     };
-    let digest = plan_digest(&plan)?;
     let record = || {
         let mut record = Record::open_in_trace(&place.state, &plan.run, &plan.env)?;
         record.durable(&AuditEvent::RunPlanned {
             policy: plan.policy.clone(),
-            plan: digest,
+            plan: plan_digest(&plan)?,
             argv: plan.argv.clone(),
             backend: plan.backend,
             waivers: plan.waivers.clone(),

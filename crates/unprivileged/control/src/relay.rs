@@ -18,7 +18,7 @@ mod wishes;
 pub(crate) use net::Net;
 use waiting::Source;
 
-use crate::egress::NetTotals;
+use crate::egress::{Egress, NetTotals};
 use crate::fileops::Reads;
 use crate::grants::{Alias, Grants};
 use crate::keeper::{Front, Then};
@@ -48,6 +48,8 @@ pub(crate) struct Ending {
     /// How long each step of building took, in microseconds.
     pub(crate) steps: Vec<(String, u64)>,
     pub(crate) net: Option<NetTotals>,
+    /// Killed; it is waited for when the record is sealed.
+    pub(crate) egress: Option<Egress>,
 }
 
 /// A run that has been handed to the spawner.
@@ -140,6 +142,7 @@ impl<'a> Relay<'a> {
             discarded: 0,
             steps: Vec::new(),
             net: None,
+            egress: None,
         };
         Self {
             plan,
@@ -230,15 +233,20 @@ impl<'a> Relay<'a> {
         }
     }
 
+    fn init_left(&mut self) {
+        self.init_open = false;
+        self.dismiss_egress();
+    }
+
     fn hear_init(&mut self) -> Result<(), Fault> {
         let (frame, mut descriptors) = match socket::receive::<FromInit>(&self.events) {
             Ok(Some(received)) => received,
             Ok(None) => {
-                self.init_open = false;
+                self.init_left();
                 return Ok(());
             }
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {
-                self.init_open = false;
+                self.init_left();
                 return Ok(());
             }
             Err(error) => {

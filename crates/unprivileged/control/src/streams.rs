@@ -1,5 +1,6 @@
 //! The agent's standard streams, seen from here: three pipes, or one terminal of its own.
 use bastle_contract::{Code, Fault, Stdio};
+use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::termios::{OptionalActions, Termios};
 use std::io::IsTerminal;
@@ -148,12 +149,9 @@ pub(crate) fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<bool, Er
 /// Reads what is there; a closed or broken stream becomes `None`.
 pub(crate) fn take(stream: &mut Option<OwnedFd>) -> Vec<u8> {
     let Some(fd) = stream else { return Vec::new() };
-    let mut bytes = vec![0; 64 * 1024];
-    match rustix::io::read(&*fd, &mut bytes) {
-        Ok(count) if count > 0 => {
-            bytes.truncate(count);
-            return bytes;
-        }
+    let mut bytes = Vec::with_capacity(64 * 1024);
+    match rustix::io::read(&*fd, spare_capacity(&mut bytes)) {
+        Ok(count) if count > 0 => return bytes,
         Err(Errno::INTR | Errno::AGAIN) => return Vec::new(),
         Ok(_) | Err(_) => *stream = None,
     }

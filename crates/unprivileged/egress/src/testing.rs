@@ -32,7 +32,7 @@ pub(crate) fn table_of(sections: &str, hosts: &[(&str, &str)]) -> NetPolicy {
         Layer {
             kind: LayerKind::User,
             name: "user.json".to_owned(),
-            document,
+            document: document.into(),
         },
     ];
     let surroundings = Surroundings {

@@ -7,11 +7,18 @@ use bastle_contract::Digest;
 use std::fmt::Debug;
 
 /// Lines of `SECTION TEXT`; the text is escaped, so that no rule can forge a line.
-struct Lines(Vec<String>);
+struct Lines(String);
 
 impl Lines {
     fn add(&mut self, section: &str, text: &str) {
-        self.0.push(format!("{section} {}", text.escape_default()));
+        self.0.extend(["\n", section, " "]);
+        // Escaping goes letter by letter, and nearly no rule has a letter that needs it.
+        let plain = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'\\' | b'"' | b'\'');
+        if text.bytes().all(plain) {
+            self.0.push_str(text);
+        } else {
+            self.0.extend(text.escape_default());
+        }
     }
 
     fn names(&mut self, section: &str, rules: &[Sourced<PathRule>]) {
@@ -68,7 +75,7 @@ impl Effective {
     /// One line per rule in a fixed order, without origins.
     #[must_use]
     pub fn canonical(&self) -> String {
-        let mut lines = Lines(vec!["bastle.policy/v1".to_owned()]);
+        let mut lines = Lines("bastle.policy/v1".to_owned());
         lines.value("mode", Some(&self.mode));
         lines.add("home", self.surroundings.home.as_str());
         lines.add("workspace", self.surroundings.workspace.as_str());
@@ -136,7 +143,7 @@ impl Effective {
         lines.value("audit.level", budgets.audit_level.as_ref());
         lines.list("audit.redact", &budgets.redact);
         lines.value("audit.canary", budgets.canary.as_ref());
-        lines.0.join("\n")
+        lines.0
     }
 
     /// The BLAKE3 digest of [`Self::canonical`].
@@ -145,5 +152,30 @@ impl Effective {
         let hex = blake3::hash(self.canonical().as_bytes()).to_hex().to_string();
         Digest::try_from(hex)
             .unwrap_or_else(|_| unreachable!("BLAKE3 gives 64 lower-case hexadecimal digits"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Lines;
+
+    #[test]
+    fn a_text_is_escaped_letter_by_letter_or_needs_none() {
+        for text in [
+            "",
+            "/usr/bin ~!*",
+            "a\nfs /etc",
+            "it's",
+            "\"x\"",
+            "c:\\x",
+            "\u{7f}",
+            "ä",
+            "\u{202e}",
+        ] {
+            let mut lines = Lines("first".to_owned());
+            lines.add("fs", text);
+            lines.add("end", "x");
+            assert_eq!(lines.0, format!("first\nfs {}\nend x", text.escape_default()));
+        }
     }
 }

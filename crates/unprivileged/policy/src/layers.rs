@@ -5,6 +5,7 @@ use crate::document::Document;
 use bastle_contract::AbsPath;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::sync::Arc;
 
 /// Where a layer comes from, strongest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -33,8 +34,8 @@ pub struct Layer {
     pub kind: LayerKind,
     /// File path, or preset name and version.
     pub name: String,
-    /// What it says.
-    pub document: Document,
+    /// What it says. Built-in ones are shared by all who have them, also among processes that are copies of one.
+    pub document: Arc<Document>,
 }
 
 /// What `~/` and `./` mean.

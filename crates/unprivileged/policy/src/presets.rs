@@ -4,7 +4,7 @@ use crate::json::Diagnostic;
 use crate::layers::{Layer, LayerKind};
 use crate::text::nearest;
 use bastle_contract::{Code, Fault};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// One built-in document.
 struct BuiltIn {
@@ -12,7 +12,7 @@ struct BuiltIn {
     version: u32,
     text: &'static str,
     kind: Kind,
-    parsed: OnceLock<Result<Document, Vec<Diagnostic>>>,
+    parsed: OnceLock<Result<Arc<Document>, Vec<Diagnostic>>>,
 }
 
 /// What a built-in document is.
@@ -79,12 +79,14 @@ pub enum SandboxMode {
 impl BuiltIn {
     fn layer(&'static self, kind: LayerKind) -> Result<Layer, Fault> {
         let name = format!("{}@{}", self.name, self.version);
-        let parsed = self.parsed.get_or_init(|| parse_builtin(&name, self.text));
+        let parsed = self
+            .parsed
+            .get_or_init(|| parse_builtin(&name, self.text).map(Arc::new));
         match parsed {
             Ok(document) => Ok(Layer {
                 kind,
                 name,
-                document: document.clone(),
+                document: Arc::clone(document),
             }),
             Err(found) => {
                 let why = found.first().map(|d| d.snippet.clone()).unwrap_or_default();
@@ -156,7 +158,7 @@ pub fn read_preset(name: &str, version: u32, bytes: &[u8]) -> Result<Layer, Vec<
         return Ok(Layer {
             kind: LayerKind::Preset,
             name: full,
-            document,
+            document: document.into(),
         });
     };
     Err(vec![Fault::new(

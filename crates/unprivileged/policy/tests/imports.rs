@@ -24,7 +24,7 @@ fn effective(imported: &Imported) -> Effective {
     layers.push(Layer {
         kind: LayerKind::User,
         name: "import".to_owned(),
-        document: parse("import", imported.text.as_bytes()).unwrap(),
+        document: parse("import", imported.text.as_bytes()).unwrap().into(),
     });
     merge(&layers, &surroundings(), &MergeOptions::default()).unwrap()
 }

@@ -18,7 +18,7 @@ fn table(net: &str) -> NetPolicy {
 fn in_mode(net: &str, mode: NetMode) -> NetPolicy {
     let mut layers = with_default(&[(User, &format!(r#"{{"version": 1, "net": {net}}}"#))]);
     let mut flags = layer(Flags, r#"{"version": 1}"#);
-    flags.document.net.mode = Some(bastle_policy::At::nowhere(mode));
+    std::sync::Arc::make_mut(&mut flags.document).net.mode = Some(bastle_policy::At::nowhere(mode));
     layers.push(flags);
     merged(&layers).net
 }
@@ -306,7 +306,7 @@ fn without_a_network_nothing_is_allowed_and_open_allows_no_more_than_names() {
 #[test]
 fn a_project_still_narrows_an_open_network_and_a_lock_keeps_it_shut() {
     let mut flags = layer(Flags, r#"{"version": 1}"#);
-    flags.document.net.mode = Some(bastle_policy::At::nowhere(NetMode::Open));
+    std::sync::Arc::make_mut(&mut flags.document).net.mode = Some(bastle_policy::At::nowhere(NetMode::Open));
     let mut layers = with_default(&[(
         Project,
         r#"{"version": 1, "net": {"allow": ["a.com"], "deny": ["b.a.com"]}}"#,

@@ -6,6 +6,7 @@ use crate::faults::io_fault;
 use bastle_contract::Fault;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -101,6 +102,12 @@ impl Durable {
         file.write_all(bytes).map_err(|e| io_fault("write", path, e))
     }
 
+    /// One of many files that will be synced: the disk may begin with it.
+    pub fn sync_soon(&self, file: &File) {
+        // Only makes the sync shorter, which tells what fails.
+        drop(bastle_sys::fd::start_writing(file.as_fd()));
+    }
+
     /// Makes a file's bytes durable.
     ///
     /// # Errors
@@ -151,6 +158,19 @@ impl Durable {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
             Err(error) => Err(io_fault("make directory", path, error)),
         }
+    }
+
+    /// Makes fresh directories for the owner alone, parents first. Their names are durable when the caller has synced the
+    /// directories they are in: once for all of them.
+    ///
+    /// # Errors
+    /// The kernel's, with the path.
+    pub fn make_dirs(&self, paths: &[PathBuf]) -> Result<(), Fault> {
+        paths.iter().try_for_each(|path| {
+            self.show(Step::MakeDir(path));
+            let made = fs::DirBuilder::new().mode(0o700).create(path);
+            made.map_err(|error| io_fault("make directory", path, error))
+        })
     }
 
     /// Removes a file durably; a missing one is fine.

@@ -74,6 +74,7 @@ impl Restorer<'_> {
             if let Some(modified) = (self.modified)(&change.path) {
                 crate::times::set(&to, modified).map_err(|e| io_fault("write", &path, e))?;
             }
+            self.durable.sync_soon(&to);
             prepared.push((change.path.clone(), path));
         }
         crate::crew::wait(prepared.iter().collect(), |(_, path): &(TreePath, PathBuf)| {

@@ -45,6 +45,9 @@ pub struct Scan {
     pub manifest: Manifest,
     /// What its files look like; belongs to `manifest`.
     pub seen: SeenList,
+    /// When files were changed that are seen through the tree and are not in it, in the order of `manifest`; empty where
+    /// nothing is seen through.
+    pub(crate) below: Vec<Option<i64>>,
     /// What is worth knowing.
     pub findings: Vec<Finding>,
 }
@@ -102,6 +105,7 @@ pub fn scan(
     Ok(Scan {
         manifest,
         seen,
+        below: Vec::new(),
         findings,
     })
 }

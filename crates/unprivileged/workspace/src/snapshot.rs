@@ -51,40 +51,36 @@ impl Workspace {
         };
         let batch = self.batch(Keep::All);
         let known = self.known();
-        let found = self.look(
+        let mut found = self.look(
             known.as_ref().map(|(m, s)| Known { manifest: m, seen: s }),
             &batch,
             alive,
         )?;
-        let Scan {
-            manifest,
-            seen,
-            mut findings,
-        } = found;
+        let mut findings = std::mem::take(&mut found.findings);
         let last = self.snapshots()?.pop();
         let unchanged = last
             .as_ref()
-            .filter(|last| last.manifest == seen.manifest && name.is_none());
+            .filter(|last| last.manifest == found.seen.manifest && name.is_none());
         if let Some(last) = unchanged {
             batch.commit()?;
-            self.write_seen(&seen)?;
+            self.write_seen(&found.seen)?;
             let snapshot = last.clone();
-            return Ok((Taken { snapshot, findings }, manifest));
+            return Ok((Taken { snapshot, findings }, found.manifest));
         }
         if let Some(last) = &last {
             let before = self.store.manifest(&last.manifest)?;
-            findings.extend(self.keep_before(&delta(&before, &manifest, Scope::Whole), &batch)?);
+            findings.extend(self.keep_before(&delta(&before, &found.manifest, Scope::Whole), &batch)?);
         }
-        let id = batch.take_manifest(&manifest)?;
+        let id = batch.take_manifest(&found.manifest)?;
         batch.commit()?;
-        self.write_seen(&seen)?;
+        self.write_seen(&found.seen)?;
         let number = last.map_or(0, |last| last.number.saturating_add(1));
-        self.keep_times(number, &manifest, &seen)?;
-        let snapshot = self.record(number, name, reason, &manifest, id)?;
+        self.keep_times(number, &found)?;
+        let snapshot = self.record(number, name, reason, &found.manifest, id)?;
         if reason == Reason::Turn {
             self.thin()?;
         }
-        Ok((Taken { snapshot, findings }, manifest))
+        Ok((Taken { snapshot, findings }, found.manifest))
     }
 
     /// Lets go of the oldest snapshots that nobody asked for, where there are too many. Their numbers are not used again.
@@ -204,8 +200,12 @@ impl Workspace {
     /// # Errors
     /// When one of them is missing or damaged.
     pub fn delta(&self, from: &Which, to: &Which, scope: Scope) -> Result<Vec<Change>, Fault> {
-        let before = self.manifest(&self.find(from)?)?;
-        let after = self.manifest(&self.find(to)?)?;
+        let (from, to) = (self.find(from)?, self.find(to)?);
+        if from.manifest == to.manifest {
+            return Ok(Vec::new());
+        }
+        let before = self.manifest(&from)?;
+        let after = self.manifest(&to)?;
         Ok(delta(&before, &after, scope))
     }
 }

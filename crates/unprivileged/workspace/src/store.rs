@@ -259,7 +259,9 @@ impl<'a> Batch<'a> {
         if !self.store.has(&content) {
             let path = self.fresh();
             self.store.durable.show(Step::Write(&path));
-            create(&path)?.write_all(bytes)?;
+            let mut kept = create(&path)?;
+            kept.write_all(bytes)?;
+            self.store.durable.sync_soon(&kept);
             self.promise(path, self.store.object(&content));
         }
         Ok(content)
@@ -293,6 +295,7 @@ impl<'a> Batch<'a> {
         if self.store.has(&content) {
             fs::remove_file(&path)?;
         } else {
+            self.store.durable.sync_soon(&kept);
             self.promise(path, self.store.object(&content));
         }
         Ok((content, size))

@@ -6,7 +6,7 @@ use crate::beneath::Dir;
 use crate::manifest::{Content, Kind, Manifest};
 use crate::meta::Snapshot;
 use crate::path::TreePath;
-use crate::seen::SeenList;
+use crate::scan::Scan;
 use crate::workspace::Workspace;
 use bastle_contract::Fault;
 use rustix::fs::{Timespec, Timestamps, UTIME_OMIT};
@@ -28,9 +28,13 @@ pub(crate) struct Times {
 
 impl Times {
     /// As they were seen; what changed a moment before the look is looked at once more.
-    fn of(manifest: &Manifest, seen: &SeenList, tree: &Dir) -> Self {
-        let known = |at: usize| seen.seen.get(at).copied().flatten().map(|seen| seen.modified());
-        let modified = manifest.entries().iter().enumerate().map(|(at, entry)| {
+    fn of(scan: &Scan, tree: &Dir) -> Self {
+        let known = |at: usize| {
+            let seen = scan.seen.seen.get(at).copied().flatten();
+            let below = scan.below.get(at).copied().flatten();
+            seen.map(|seen| seen.modified()).or(below)
+        };
+        let modified = scan.manifest.entries().iter().enumerate().map(|(at, entry)| {
             let looked = || match entry.kind {
                 Kind::File { .. } => look(tree, &entry.path),
                 Kind::Dir | Kind::Symlink { .. } | Kind::Submodule { .. } | Kind::Opaque { .. } => None,
@@ -103,9 +107,9 @@ impl Workspace {
     }
 
     /// Keeps the times of a snapshot, before its record.
-    pub(crate) fn keep_times(&self, number: u32, manifest: &Manifest, seen: &SeenList) -> Result<(), Fault> {
+    pub(crate) fn keep_times(&self, number: u32, scan: &Scan) -> Result<(), Fault> {
         let tree = self.open_tree()?;
-        self.write_times(number, &Times::of(manifest, seen, &tree))
+        self.write_times(number, &Times::of(scan, &tree))
     }
 
     pub(crate) fn write_times(&self, number: u32, times: &Times) -> Result<(), Fault> {

@@ -126,6 +126,18 @@ impl Workspace {
     /// # Errors
     /// See [`Self::create`]; when the source cannot be had in that way, and for `in-place`, which has no tree of its own.
     pub fn create_as(place: &Place, mode: WorkMode, request: CreateRequest<'_>) -> Result<Self, Fault> {
+        Self::create_shown(place, mode, request).map(|(space, _)| space)
+    }
+
+    /// The same, and what the tree shows: its base, which whoever plans need not look up again.
+    ///
+    /// # Errors
+    /// See [`Self::create_as`].
+    pub fn create_shown(
+        place: &Place,
+        mode: WorkMode,
+        request: CreateRequest<'_>,
+    ) -> Result<(Self, Manifest), Fault> {
         let source = canonical(request.source)?;
         let from = Dir::open(source.as_path()).map_err(|e| unusable(source.as_path(), e))?;
         let meta = Meta {
@@ -157,7 +169,7 @@ impl Workspace {
         if made.is_err() {
             space.abandon()?;
         }
-        made.map(|()| space)
+        made.map(|base| (space, base))
     }
 
     /// Makes the directories of a copy that is being made.
@@ -166,25 +178,27 @@ impl Workspace {
         let dir = place.run(&meta.run);
         if dir.exists() {
             let what = format!("run {} has a copy already", meta.run);
-            return Err(Fault::new(
-                Code::WorkspaceBusy,
-                what,
-                "names of runs are used once",
-            ));
+            let why = "names of runs are used once";
+            return Err(Fault::new(Code::WorkspaceBusy, what, why));
         }
         let space = Self::of(place, meta)?;
         place.durable().make_dir(&dir)?;
         let held = place.hold(&meta.run, Wait::Yes)?;
         drop(all);
-        place.write_meta(meta)?;
         let own = crate::layers::directories(meta.mode);
-        for name in own.iter().chain(&["tmp", "snapshots", "kept"]) {
-            place.durable().make_dir(&dir.join(name))?;
+        let names = own.iter().chain(&["tmp", "snapshots", "kept"]);
+        let names: Vec<_> = names.map(|name| dir.join(name)).collect();
+        let durable = place.durable();
+        durable.make_dirs(&names)?;
+        if space.is_layered() {
+            durable.sync_dir(&dir.join(crate::layers::LAYER))?;
         }
+        // The first record syncs the directory that it is in, and with it the names of all of them.
+        place.write_meta(meta)?;
         Ok((space, held))
     }
 
-    fn fill(&self, from: &Dir, meta: Meta, request: CreateRequest<'_>) -> Result<(), Fault> {
+    fn fill(&self, from: &Dir, meta: Meta, request: CreateRequest<'_>) -> Result<Manifest, Fault> {
         let tree = self.open_tree()?;
         let copied = copy_tree(from, &tree, &self.source, request.hidden, request.progress)?;
         let absent: Vec<TreePath> = copied
@@ -220,8 +234,8 @@ impl Workspace {
         )
     }
 
-    /// Records the fresh tree as the base; the last step makes it ready.
-    pub(crate) fn finish(&self, mut meta: Meta, batch: Batch<'_>, made: Made) -> Result<(), Fault> {
+    /// Records the fresh tree as the base, and returns that; the last step makes it ready.
+    pub(crate) fn finish(&self, mut meta: Meta, batch: Batch<'_>, made: Made) -> Result<Manifest, Fault> {
         let Made {
             scan,
             source,
@@ -236,7 +250,7 @@ impl Workspace {
                 .write_cache(&self.path("source.seen"), &source.encode())?;
         }
         self.write_seen(&scan.seen)?;
-        self.keep_times(0, &scan.manifest, &scan.seen)?;
+        self.keep_times(0, &scan)?;
         self.record(0, None, Reason::Base, &scan.manifest, id)?;
         meta.note(findings.into_iter().chain(git.findings));
         meta.base = Base {
@@ -246,7 +260,8 @@ impl Workspace {
         };
         meta.agent_branch = git.agent_branch;
         meta.state = State::Ready;
-        self.place.write_meta(&meta)
+        self.place.write_meta(&meta)?;
+        Ok(scan.manifest)
     }
 
     /// Removes a copy that no agent has seen.
@@ -368,8 +383,11 @@ impl Workspace {
     /// # Errors
     /// When it is damaged.
     pub fn base(&self) -> Result<Manifest, Fault> {
-        let id = self.meta()?.base.manifest.ok_or_else(|| missing(&self.run))?;
-        self.store.manifest(&id)
+        self.store.manifest(&self.base_id()?)
+    }
+
+    pub(crate) fn base_id(&self) -> Result<Content, Fault> {
+        self.meta()?.base.manifest.ok_or_else(|| missing(&self.run))
     }
 
     pub(crate) fn hold(&self) -> Result<Held, Fault> {

@@ -4,6 +4,7 @@
 //! filter runs and every file has the bytes that are in the repository.
 use crate::finding::{About, Finding};
 use crate::git::{Call, HostGit, HostRepo, Scratch};
+use crate::manifest::Manifest;
 use crate::meta::Meta;
 use crate::path::TreePath;
 use crate::restore::sweep;
@@ -19,7 +20,7 @@ const NOTE: &str = "only committed files are inside: changes that are not commit
 
 impl Workspace {
     /// Checks the commit out.
-    pub(crate) fn check_out(&self, meta: Meta, mut request: CreateRequest<'_>) -> Result<(), Fault> {
+    pub(crate) fn check_out(&self, meta: Meta, mut request: CreateRequest<'_>) -> Result<Manifest, Fault> {
         let tree = self.open_tree()?;
         let index = self.path("index");
         let absent = self.write_files(&index, &mut request)?;

@@ -78,6 +78,29 @@ fn every_mode_goes_back_to_the_base_and_forward_to_the_work() {
 }
 
 #[test]
+fn a_file_comes_back_with_its_time_whether_it_was_copied_or_seen_through() {
+    let ground = ground();
+    let plain = fs::File::open(ground.source().join("plain")).unwrap();
+    let then = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    plain.set_modified(then).unwrap();
+    for mode in [WorkMode::Copy, WorkMode::Overlay] {
+        let space = make(&ground, mode, &format!("{mode:?}").to_lowercase()).unwrap();
+        inside(&ground, &space, "echo more >> plain; echo other >> README");
+        space.snapshot(None, Reason::Turn).unwrap();
+        inside(
+            &ground,
+            &space,
+            "test $(stat -c %Y plain) != 1000000000; echo > a-b/c",
+        );
+        for _ in 0..2 {
+            space.rollback(&Which::Number(0), Quiet::Unknown).unwrap();
+            inside(&ground, &space, "test $(stat -c %Y plain) = 1000000000");
+            space.rollback(&Which::Number(1), Quiet::Unknown).unwrap();
+        }
+    }
+}
+
+#[test]
 fn a_hidden_name_that_the_agent_made_and_a_rollback_removed_does_not_uncover_the_hosts() {
     let ground = ground();
     for mode in MODES {

@@ -10,7 +10,7 @@
 mod support;
 
 use bastle_workspace::durable::{Durable, Observer, Step};
-use bastle_workspace::meta::{Reason, Which};
+use bastle_workspace::meta::{Reason, Which, WorkMode};
 use bastle_workspace::place::Place;
 use bastle_workspace::retention::recover;
 use bastle_workspace::rollback::Quiet;
@@ -36,6 +36,8 @@ struct Disk {
     touched: BTreeSet<PathBuf>,
     log: Vec<String>,
     cuts: usize,
+    /// Directories whose names are not on disk yet.
+    fresh: BTreeSet<PathBuf>,
     /// A directory that has a new name which is not on disk yet.
     moved: Option<(PathBuf, PathBuf)>,
 }
@@ -78,6 +80,7 @@ impl Disk {
                 {
                     self.moved = None;
                 }
+                self.fresh.retain(|path| path.parent() != Some(dir));
                 let here = |path: &&PathBuf| path.parent() == Some(dir);
                 for path in self.touched.iter().filter(here) {
                     match self.names.get(path) {
@@ -90,7 +93,8 @@ impl Disk {
                 self.names.remove(path);
                 self.touched.insert(path.to_path_buf());
             }
-            Step::MakeDir(_) | Step::Tree(_) => {}
+            Step::MakeDir(path) => drop(self.fresh.insert(path.to_path_buf())),
+            Step::Tree(_) => {}
         }
     }
 }
@@ -127,6 +131,12 @@ impl PowerCut {
                     Err(error) if error.kind() == std::io::ErrorKind::IsADirectory => {}
                     Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound),
                 },
+            }
+        }
+        for path in &disk.fresh {
+            match fs::remove_dir_all(in_cut(path)) {
+                Ok(()) => {}
+                Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound),
             }
         }
         // Caches are written without waiting: the worst they can be is empty.
@@ -215,6 +225,34 @@ fn a_copy_cut_by_the_power_is_whole_or_absent() {
                 }
             };
             assert_eq!(look(&space.tree()), clean(&ground), "{at}");
+            assert_eq!(
+                space.current().unwrap().1.id(),
+                space.base().unwrap().id(),
+                "{at}"
+            );
+        },
+    );
+}
+
+#[test]
+fn a_layer_cut_by_the_power_is_whole_or_absent() {
+    let ground = Ground::new();
+    let make = |place: &Place| support::modes::make(place, &ground.source(), WorkMode::Overlay, "one");
+    cut_all(
+        &ground,
+        |place| drop(make(place).unwrap()),
+        |place, at| {
+            let space = match Workspace::open(place, &run_id("one")) {
+                Ok(space) => space,
+                Err(_) => {
+                    let left = place.run(&run_id("one")).exists();
+                    assert!(!left, "{at}: neither whole nor absent");
+                    make(place).unwrap()
+                }
+            };
+            for part in ["layer/upper", "layer/work", "tmp", "snapshots", "kept"] {
+                assert!(space.path(part).is_dir(), "{at}: no {part}");
+            }
             assert_eq!(
                 space.current().unwrap().1.id(),
                 space.base().unwrap().id(),

@@ -15,9 +15,11 @@ use std::time::{Duration, Instant};
 
 /// Starting with a large store on a busy machine, with room.
 const START_LIMIT: Duration = Duration::from_secs(120);
-/// How long a state may be waited for.
-const STATE_LIMIT: Duration = Duration::from_secs(60);
+/// How long a state may be waited for, or nothing may change while runs end.
+const STATE_LIMIT: Duration = Duration::from_secs(120);
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
+/// The word by which the mother of keepers is known.
+const MOTHER_VERB: &[u8] = b"__bear";
 
 /// Ends what is left when whoever measures is gone, however it went: ^C, a closed terminal, a kill. Runs outlive the daemon by
 /// design, so nobody else would. First in order, so that control groups go too; then by force, and only our copy of the binary.
@@ -176,6 +178,19 @@ impl Ground {
         ])
     }
 
+    /// How many processes are of runs: neither the daemon nor the mother of keepers, which is there before and after them.
+    fn kept(&self, daemon: u32) -> Result<usize, Failed> {
+        let is_mother = |pid: &u32| {
+            let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            words.split(|byte| *byte == 0).nth(1) == Some(MOTHER_VERB)
+        };
+        let all = self.processes()?;
+        Ok(all
+            .iter()
+            .filter(|pid| **pid != daemon && !is_mother(pid))
+            .count())
+    }
+
     /// Processes that run our copy of the binary.
     fn processes(&self) -> Result<Vec<u32>, Failed> {
         let mut found = Vec::new();
@@ -230,21 +245,26 @@ impl Daemon<'_> {
         Err(Failed::new("bastle serve", "it does not end"))
     }
 
-    /// Ends every run and waits until nothing of them is left.
+    /// Ends every run and waits until nothing of them is left, for as long as they become fewer.
     pub(super) fn clear(&self) -> Result<(), Failed> {
         Api::connect(&self.ground.socket())?.ask(
             "POST",
             "/api/v1/stop",
             Some(&json!({ "all": true, "kill": true })),
         )?;
-        let started = Instant::now();
-        while started.elapsed() < STATE_LIMIT {
-            if self.ground.processes()?.iter().all(|pid| *pid == self.pid()) {
+        let (mut fewest, mut since) = (usize::MAX, Instant::now());
+        while since.elapsed() < STATE_LIMIT {
+            let left = self.ground.kept(self.pid())?;
+            if left == 0 {
                 return Ok(());
+            }
+            if left < fewest {
+                (fewest, since) = (left, Instant::now());
             }
             std::thread::park_timeout(LOOK_AGAIN * 50);
         }
-        Err(Failed::new("bench daemon", "runs stay after they were killed"))
+        let why = format!("{fewest} processes of runs stay after they were killed");
+        Err(Failed::new("bench daemon", why))
     }
 }
 

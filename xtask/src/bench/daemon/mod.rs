@@ -46,9 +46,30 @@ struct Taken {
     measured: BTreeMap<String, Measured>,
     figures: BTreeMap<String, BTreeMap<String, f64>>,
     absent: BTreeMap<String, String>,
+    ratios: BTreeMap<String, f64>,
 }
 
 impl Taken {
+    /// Notes why something was not measured.
+    fn unless(&mut self, what: &str, outcome: Result<(), Failed>) {
+        if let Err(failed) = outcome {
+            println!("{what:<28} not measured: {failed}");
+            self.absent.insert(what.to_owned(), failed.to_string());
+        }
+    }
+
+    /// One figure over another, where both were taken.
+    fn ratio(&mut self, name: &str, figure: &str, (over, under): (&str, &str)) {
+        let known = self.figures.get(figure);
+        let of = |label: &str| known.and_then(|known| known.get(label)).copied();
+        if let (Some(over), Some(under)) = (of(over), of(under))
+            && under > 0.0
+        {
+            println!("{name:<28} {:<12} {:>14.3}", "", over / under);
+            self.ratios.insert(name.to_owned(), rounded(over / under));
+        }
+    }
+
     fn figure(&mut self, name: &str, of: &str, value: f64) {
         println!("{name:<28} {of:<12} {value:>14.3}");
         self.figures
@@ -59,23 +80,38 @@ impl Taken {
 }
 
 /// Measures everything; the group ends with nothing of it left, also when it is cut short with ^C. Every figure is printed when
-/// it is taken.
+/// it is taken. What cannot be measured is told in `absent`, and what comes after it is measured all the same.
 pub(super) fn run(bastle: &Path, samples: usize, load: Load) -> Result<GroupResult, Failed> {
     let Load { runs, events } = load;
     let ground = Ground::new(bastle, runs)?;
     let mut taken = Taken::default();
     let daemon = ground.start()?;
     let outcome = with_runs(&ground, &daemon, samples, runs, &mut taken);
-    daemon.clear()?;
-    outcome?;
-    held(&ground, &daemon, "after_all", &mut taken)?;
+    taken.unless("runs", outcome);
+    println!("ending all runs");
+    let begin = Instant::now();
+    let cleared = daemon.clear();
+    if cleared.is_ok() {
+        taken.figure(
+            "end_all_s",
+            &format!("runs_{runs}"),
+            begin.elapsed().as_secs_f64(),
+        );
+    }
+    taken.unless("end_all_s", cleared);
+    let outcome = held(&ground, &daemon, "after_all", &mut taken);
+    taken.unless("after_all", outcome);
     daemon.stop()?;
-    restart(&ground, events, &mut taken)?;
-    audit(&ground, &mut taken);
+    println!("a store with {events} events");
+    let outcome = restart(&ground, events, &mut taken);
+    taken.unless("restart_ms", outcome);
+    println!("the audit log alone");
+    let outcome = audit(&ground, &mut taken);
+    taken.unless("audit_records_s", outcome);
     Ok(GroupResult {
         samples,
         measured: taken.measured,
-        ratios: BTreeMap::new(),
+        ratios: taken.ratios,
         versions: BTreeMap::from([("bastle".to_owned(), version_of(bastle))]),
         steps: BTreeMap::new(),
         absent: taken.absent,
@@ -122,6 +158,9 @@ fn with_runs(
             }
         }
     }
+    let (one, all) = ("runs_1".to_owned(), format!("runs_{runs}"));
+    taken.ratio("spawn_p99_all_over_one", "spawn_p99_ms", (&all, &one));
+    taken.ratio("spawn_p50_all_over_one", "spawn_p50_ms", (&all, &one));
     held(ground, daemon, "before_churn", taken)?;
     println!("starting runs as fast as they end, beside {runs} idle ones");
     let (started, took) = churn(ground, &mut api, &mut heard)?;
@@ -254,7 +293,7 @@ fn restart(ground: &Ground, events: u64, taken: &mut Taken) -> Result<(), Failed
 }
 
 /// The audit log's own measurement.
-fn audit(ground: &Ground, taken: &mut Taken) {
+fn audit(ground: &Ground, taken: &mut Taken) -> Result<(), Failed> {
     let mut command = sh::cargo();
     command
         .args([
@@ -268,18 +307,11 @@ fn audit(ground: &Ground, taken: &mut Taken) {
             "--",
         ])
         .arg(ground.path("state"));
-    let rate = sh::stdout_of(&mut command).and_then(|text| {
-        records_per_second(&text)
-            .ok_or_else(|| Failed::new("audit throughput", format!("not understood: {text}")))
-    });
-    match rate {
-        Ok(rate) => taken.figure("audit_records_s", "group_commit", rate),
-        Err(failed) => {
-            taken
-                .absent
-                .insert("audit_records_s".to_owned(), failed.to_string());
-        }
-    }
+    let text = sh::stdout_of(&mut command)?;
+    let rate = records_per_second(&text)
+        .ok_or_else(|| Failed::new("audit throughput", format!("not understood: {text}")))?;
+    taken.figure("audit_records_s", "group_commit", rate);
+    Ok(())
 }
 
 /// `… 123456 records/s` of the line about committing.

@@ -23,6 +23,8 @@ struct Directory {
 
 /// Length of a processor period in microseconds: the kernel's default.
 const PERIOD: u64 = 100_000;
+/// Living runs' groups that are looked at while those of dead ones are looked for.
+const MOST_LOOKED_AT: usize = 8;
 
 impl Group {
     /// Makes the directories and sets the limits the plan leaves to cgroups.
@@ -75,7 +77,7 @@ impl Group {
     }
 
     fn make(&mut self, parent: &Path, name: &str, controller: Option<Controller>) -> Result<(), Fault> {
-        sweep(parent);
+        sweep(parent, is_spawner);
         let path = parent.join(name);
         std::fs::create_dir(&path)
             .map_err(|error| fault("make", &path.display().to_string(), &error.to_string()))?;
@@ -245,19 +247,35 @@ impl Drop for Group {
     }
 }
 
-/// Removes groups of spawners that were killed before they could do it themselves; one with members is busy and stays.
-fn sweep(parent: &Path) {
+/// Removes groups of spawners that were killed before they could do it themselves; one with members is busy and stays. Begins
+/// anywhere and stops after a few that live: a start must not take the longer the more runs there are.
+fn sweep(parent: &Path, lives: impl Fn(&str) -> bool) {
     let Ok(entries) = std::fs::read_dir(parent) else {
         return;
     };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let owner = name
-            .to_str()
-            .and_then(|name| name.strip_prefix("bastle-")?.split('-').next());
-        if owner.is_some_and(|pid| !is_spawner(pid)) {
+    let owned = |name: &str| Some(name.strip_prefix("bastle-")?.split('-').next()?.to_owned());
+    let mut groups: Vec<_> = entries
+        .flatten()
+        .filter_map(|entry| Some((owned(entry.file_name().to_str()?)?, entry.path())))
+        .collect();
+    let mut seed = [0; 4];
+    // Without a random number the same ones are looked at again, which is only less thorough.
+    match rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty()) {
+        Ok(_) | Err(_) => {}
+    }
+    let start = u32::from_ne_bytes(seed) as usize;
+    let middle = start.checked_rem(groups.len()).unwrap_or(0);
+    groups.rotate_left(middle);
+    let mut living = 0;
+    for (owner, path) in groups {
+        if lives(&owner) {
+            living += 1;
+            if living == MOST_LOOKED_AT {
+                return;
+            }
+        } else {
             // Somebody else may be sweeping too, and a leftover that cannot go is no reason not to start.
-            drop(std::fs::remove_dir(entry.path()));
+            drop(std::fs::remove_dir(path));
         }
     }
 }
@@ -366,4 +384,52 @@ fn fault(step: &str, object: &str, why: &str) -> Fault {
         why,
     )
     .help("bastle doctor")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn what_dead_spawners_left_goes_and_few_of_the_living_are_looked_at() {
+        let place = std::env::temp_dir().join(format!("bastle-sweep-{}", std::process::id()));
+        std::fs::create_dir(&place).unwrap();
+        let make = |owner: &str, count: u32| {
+            for number in 0..count {
+                std::fs::create_dir(place.join(format!("bastle-{owner}-run-{number}"))).unwrap();
+            }
+        };
+        let left = |owner: &str| {
+            let entries = std::fs::read_dir(&place).unwrap().flatten();
+            let of = format!("bastle-{owner}-");
+            entries
+                .filter(|entry| entry.file_name().to_str().unwrap().starts_with(&of))
+                .count()
+        };
+        std::fs::create_dir(place.join("user.slice")).unwrap();
+        make("7", 60);
+        make("9", 20);
+        let looked = Cell::new(0);
+        let lives = |owner: &str| {
+            looked.set(looked.get() + usize::from(owner == "7"));
+            owner == "7"
+        };
+        let turns = (1..1000)
+            .find(|_| {
+                sweep(&place, lives);
+                left("9") == 0
+            })
+            .unwrap();
+        assert!(
+            looked.get() <= turns * MOST_LOOKED_AT,
+            "{} in {turns} turns",
+            looked.get()
+        );
+        assert_eq!(left("7"), 60);
+        sweep(&place, |_| false);
+        assert_eq!(left("7"), 0);
+        assert!(place.join("user.slice").exists());
+        std::fs::remove_dir_all(place).unwrap();
+    }
 }

@@ -80,7 +80,7 @@ fn compile(text: &[u8], surroundings: &Surroundings) -> Result<Effective, Vec<Fa
     layers.push(Layer {
         kind: LayerKind::User,
         name: "bench".to_owned(),
-        document,
+        document: document.into(),
     });
     let options = MergeOptions::default();
     bastle_policy::merge(&layers, surroundings, &options)

@@ -15,6 +15,7 @@ use bastle_policy::Planned;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::Write;
+use std::mem::ManuallyDrop;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
@@ -165,6 +166,8 @@ fn native(
         chosen,
         from,
     } = prepared;
+    // Never given back piece by piece: the process ends with the run, and somebody waits for that.
+    let loaded = ManuallyDrop::new(loaded);
     let loudness = if args.quiet {
         Loudness::Quiet
     } else {

@@ -13,7 +13,7 @@ pub(crate) use rules::reaches;
 pub use totals::NetTotals;
 
 pub(crate) use process::Ready;
-pub(crate) use trust::material;
+pub(crate) use trust::Trusted;
 
 use crate::secrets::{Canary, Secrets};
 use bastle_contract::egress::Faces;
@@ -53,9 +53,9 @@ pub(crate) struct Outlet {
 }
 
 impl Setup {
-    /// Configures a process.
-    pub(crate) fn configure(&self, egress: &Egress) -> Result<Ready, Fault> {
-        egress.configure(
+    /// Tells a process everything; [`Egress::answer`] has its reply.
+    pub(crate) fn ask(&self, egress: &Egress) -> Result<(), Fault> {
+        egress.ask(
             &self.run,
             self.attendance,
             &self.table,
@@ -63,5 +63,11 @@ impl Setup {
             self.canary.as_ref(),
             &self.kept,
         )
+    }
+
+    /// Configures a process, and waits until it is.
+    pub(crate) fn configure(&self, egress: &Egress) -> Result<Ready, Fault> {
+        self.ask(egress)?;
+        egress.answer()
     }
 }

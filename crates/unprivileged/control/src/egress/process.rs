@@ -20,6 +20,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 const TRUST: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 
 /// An egress process.
+#[derive(Debug)]
 pub struct Egress {
     child: Child,
     socket: OwnedFd,
@@ -43,8 +44,7 @@ impl Egress {
             .arg(EGRESS_VERB)
             .env_clear()
             .stdin(theirs)
-            .stdout(Stdio::null())
-            .current_dir("/");
+            .stdout(Stdio::null());
         for name in TRUST {
             if let Some(value) = std::env::var_os(name) {
                 command.env(name, value);
@@ -56,8 +56,8 @@ impl Egress {
         Ok(Self { child, socket: ours })
     }
 
-    /// Waits for its greeting and hands it the rules and the secrets.
-    pub(crate) fn configure(
+    /// Hands it the rules and the secrets. It reads them when it is fenced; nobody waits for that here.
+    pub(crate) fn ask(
         &self,
         run: &RunId,
         attendance: Attendance,
@@ -65,7 +65,21 @@ impl Egress {
         secrets: &[SecretValue],
         canary: Option<&Canary>,
         kept: &[OwnedFd],
-    ) -> Result<Ready, Fault> {
+    ) -> Result<(), Fault> {
+        let (rules, values) = (document(table)?, document(&secrets)?);
+        let mut descriptors = vec![rules.as_fd(), values.as_fd()];
+        descriptors.extend(kept.iter().map(AsFd::as_fd));
+        let frame = ToEgress::Configure {
+            version: WIRE_VERSION,
+            run: run.clone(),
+            attended: attendance != Attendance::Nobody,
+            canary: canary.map(|canary| canary.values.clone()).unwrap_or_default(),
+        };
+        self.send_with(&frame, &descriptors)
+    }
+
+    /// Waits for its greeting, and for what it made of [`Self::ask`].
+    pub(crate) fn answer(&self) -> Result<Ready, Fault> {
         match self.receive()? {
             (
                 FromEgress::Hello {
@@ -76,16 +90,6 @@ impl Egress {
             (FromEgress::Refused(fault), _) => return Err(fault),
             (other, _) => return Err(lost(format!("unexpected greeting {other:?}"))),
         }
-        let (rules, values) = (document(table)?, document(&secrets)?);
-        let mut descriptors = vec![rules.as_fd(), values.as_fd()];
-        descriptors.extend(kept.iter().map(AsFd::as_fd));
-        let frame = ToEgress::Configure {
-            version: WIRE_VERSION,
-            run: run.clone(),
-            attended: attendance != Attendance::Nobody,
-            canary: canary.map(|canary| canary.values.clone()).unwrap_or_default(),
-        };
-        self.send_with(&frame, &descriptors)?;
         match self.receive()? {
             (FromEgress::Ready { authority }, kept) => Ok(Ready { authority, kept }),
             (FromEgress::Refused(fault), _) => Err(fault),
@@ -141,6 +145,16 @@ impl Egress {
         self.socket.as_fd()
     }
 
+    /// Ends it. Dropping it waits until it has.
+    pub(crate) fn kill(&mut self) {
+        drop(self.child.kill());
+    }
+
+    /// Tells it that the run is over. One that is gone needs no telling.
+    pub(crate) fn dismiss(&self) {
+        let _gone = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write).is_err();
+    }
+
     /// Gives its last words to `hear`: what it still has to say until it is silent for a moment, then what it says when
     /// it is told that the run is over.
     pub(crate) fn farewell(
@@ -171,7 +185,7 @@ impl Egress {
 impl Drop for Egress {
     fn drop(&mut self) {
         // It holds nothing that needs an orderly end, and nothing of it may outlive the run.
-        drop(self.child.kill());
+        self.kill();
         drop(self.child.wait());
     }
 }

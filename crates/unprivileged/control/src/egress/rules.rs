@@ -152,7 +152,7 @@ impl Rules {
         Ok(Some(Layer {
             kind: LayerKind::Flags,
             name: name.to_owned(),
-            document,
+            document: document.into(),
         }))
     }
 }

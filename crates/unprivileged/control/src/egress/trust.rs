@@ -21,52 +21,89 @@ const END: &str = "-----END CERTIFICATE-----";
 const WHITENER: &[u8] = b"Mighty Aphrodite";
 const STORE_PASSWORD: &str = "changeit";
 
-/// What the sandbox gets. Without an authority of the run nothing is needed, unless bastle itself was told where the
-/// host's certificates are: clients inside then need to be told too.
-pub(crate) fn material(
-    authority: Option<&str>,
-    placeholders: Vec<(EnvName, String)>,
-    decoy: Option<String>,
-) -> EgressMaterial {
-    let named = std::env::var_os("SSL_CERT_FILE");
-    if authority.is_none() && named.is_none() {
-        return EgressMaterial {
-            bundle: None,
-            trust_store: None,
+/// The host's part of what clients inside trust.
+#[derive(Default)]
+pub(crate) struct Trusted {
+    /// Read already: bastle itself was told where the host's certificates are, so clients inside need to be told too.
+    told: Option<Host>,
+}
+
+/// The host's own certificates.
+#[derive(Default)]
+struct Host {
+    bundle: String,
+    certificates: Vec<Vec<u8>>,
+}
+
+impl Trusted {
+    /// Reads what is needed whatever egress answers, so that it is there when the answer comes.
+    pub(crate) fn look() -> Self {
+        Self {
+            told: std::env::var_os("SSL_CERT_FILE").map(|named| Host::read(Some(Path::new(&named)))),
+        }
+    }
+
+    /// What the sandbox gets. Without an authority of the run nothing is needed, unless bastle itself was told.
+    pub(crate) fn with(
+        self,
+        authority: Option<&str>,
+        placeholders: Vec<(EnvName, String)>,
+        decoy: Option<String>,
+    ) -> EgressMaterial {
+        let host = match (self.told, authority) {
+            (Some(host), _) => host,
+            (None, Some(_)) => Host::read(None),
+            (None, None) => {
+                return EgressMaterial {
+                    bundle: None,
+                    trust_store: None,
+                    placeholders,
+                    decoy,
+                };
+            }
+        };
+        let Host {
+            mut bundle,
+            mut certificates,
+        } = host;
+        if let Some(authority) = authority {
+            bundle.push_str(authority);
+            certificates.extend(taken_apart(authority));
+        }
+        EgressMaterial {
+            trust_store: Some(key_store(&certificates)),
+            bundle: Some(bundle.into_bytes()),
             placeholders,
             decoy,
-        };
+        }
     }
-    let host = named
-        .as_deref()
-        .map(Path::new)
-        .into_iter()
-        .chain(BUNDLES.iter().map(Path::new))
-        .find_map(read);
-    let mut bundle = host.unwrap_or_default();
-    if !bundle.is_empty() && !bundle.ends_with('\n') {
-        bundle.push('\n');
-    }
-    bundle.push_str(authority.unwrap_or_default());
-    let store = key_store(&certificates(&bundle));
-    EgressMaterial {
-        bundle: Some(bundle.into_bytes()),
-        trust_store: Some(store),
-        placeholders,
-        decoy,
+}
+
+impl Host {
+    /// From the file that was named, else from where systems have it.
+    fn read(named: Option<&Path>) -> Self {
+        let places = named.into_iter().chain(BUNDLES.iter().map(Path::new));
+        let mut bundle = places.filter_map(read).next().unwrap_or_default();
+        if !bundle.is_empty() && !bundle.ends_with('\n') {
+            bundle.push('\n');
+        }
+        let certificates = taken_apart(&bundle);
+        Self { bundle, certificates }
     }
 }
 
 fn read(path: &Path) -> Option<String> {
     use std::io::Read;
     let file = std::fs::File::open(path).ok()?;
-    let mut text = String::new();
+    // As long as it is, and a byte to see its end: growing step by step copies it many times.
+    let length = file.metadata().map_or(0, |meta| meta.len().min(MOST_BUNDLE)) + 1;
+    let mut text = String::with_capacity(usize::try_from(length).unwrap_or_default());
     file.take(MOST_BUNDLE).read_to_string(&mut text).ok()?;
     text.contains(BEGIN).then_some(text)
 }
 
 /// The certificates of a bundle, as DER; a damaged one is left out.
-fn certificates(bundle: &str) -> Vec<Vec<u8>> {
+fn taken_apart(bundle: &str) -> Vec<Vec<u8>> {
     bundle
         .split(BEGIN)
         .skip(1)
@@ -150,7 +187,25 @@ mod tests {
     #[test]
     fn a_bundle_is_taken_apart_and_a_damaged_certificate_is_left_out() {
         let bundle = format!("x\n{BEGIN}\nTWFu\nTWE=\n{END}\n{BEGIN}\n!!\n{END}\n{BEGIN}\n{END}\n");
-        assert_eq!(certificates(&bundle), vec![b"ManMa".to_vec()]);
+        assert_eq!(taken_apart(&bundle), vec![b"ManMa".to_vec()]);
+    }
+
+    #[test]
+    fn the_authority_of_a_run_is_added_to_what_was_read_before_it_was_there() {
+        let host = Host {
+            bundle: format!("{BEGIN}\nTWFu\n{END}\n"),
+            certificates: vec![b"Man".to_vec()],
+        };
+        let authority = format!("{BEGIN}\nTWFh\n{END}\n");
+        let told = Trusted { told: Some(host) };
+        let made = told.with(Some(&authority), Vec::new(), None);
+        let bundle = String::from_utf8(made.bundle.unwrap()).unwrap();
+        assert_eq!(bundle, format!("{BEGIN}\nTWFu\n{END}\n{authority}"));
+        assert_eq!(taken_apart(&bundle), [b"Man".to_vec(), b"Maa".to_vec()]);
+        assert_eq!(made.trust_store, Some(key_store(&taken_apart(&bundle))));
+        // Nobody told, nothing to look into: nothing is shown inside.
+        let made = Trusted::default().with(None, Vec::new(), None);
+        assert!(made.bundle.is_none() && made.trust_store.is_none());
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod files;
 
 use super::alarm::{self, Alarm};
 use super::ingest::{self, Fresh};
-use super::keepers::{self, Kept};
+use super::keepers::{self, Kept, Started};
 use super::tail::Tail;
 use super::words::{either_way, now_ms};
 use super::{Inner, rows};
@@ -19,7 +19,6 @@ use rustix::event::epoll;
 use rustix::fs::inotify;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -40,7 +39,7 @@ const PRUNING: Duration = Duration::from_secs(3600);
 /// What the follower is told.
 pub(super) enum Order {
     /// A run is to be followed; the keeper is our child if it was started here.
-    Follow(RunId, Option<Child>),
+    Follow(RunId, Option<Started>),
     /// A run was removed.
     Forget(RunId),
 }
@@ -52,7 +51,7 @@ struct Followed {
     tail: Tail,
     events: Option<i32>,
     directory: Option<i32>,
-    child: Option<Child>,
+    child: Option<Started>,
     keeper: Option<(u64, OwnedFd)>,
 }
 
@@ -172,7 +171,7 @@ impl Follower {
     }
 
     /// Begins to follow a run, or takes the child of one that is followed.
-    pub(super) fn follow(&mut self, name: &RunId, child: Option<Child>) {
+    pub(super) fn follow(&mut self, name: &RunId, child: Option<Started>) {
         if !self.runs.contains_key(name) {
             // Whole by now, and watched from here on for its own sake.
             self.unborn.retain(|_, unborn| unborn != name);
@@ -218,10 +217,8 @@ impl Follower {
             };
             self.runs.insert(name.clone(), followed);
         }
-        if let Some(child) = child {
-            let pid = rustix::process::Pid::from_child(&child);
-            let watched = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok();
-            self.watch_keeper(name, watched);
+        if let Some(mut child) = child {
+            self.watch_keeper(name, child.watched.take());
             if let Some(followed) = self.runs.get_mut(name) {
                 followed.child = Some(child);
             }
@@ -256,7 +253,7 @@ impl Follower {
     }
 
     fn forget(&mut self, name: &RunId) {
-        let Some(mut followed) = self.runs.remove(name) else {
+        let Some(followed) = self.runs.remove(name) else {
             return;
         };
         for wd in followed.events.iter().chain(&followed.directory) {
@@ -268,8 +265,9 @@ impl Follower {
             self.keys.remove(&key);
         }
         self.blind.remove(name);
-        if let Some(child) = &mut followed.child {
-            drop(child.try_wait());
+        if let Some(child) = &followed.child {
+            // Only so that nothing is left of it.
+            let _ended = child.has_ended();
         }
     }
 
@@ -341,10 +339,10 @@ impl Follower {
             return Ok(None);
         };
         if let Some(child) = &mut followed.child {
-            match child.try_wait() {
-                Ok(None) => return Ok(None),
-                Ok(Some(_)) | Err(_) => followed.child = None,
+            if !child.has_ended() {
+                return Ok(None);
             }
+            followed.child = None;
         } else if let Some((_, keeper)) = &followed.keeper
             && !has_ended(keeper)
         {

@@ -3,6 +3,7 @@ use super::FleetOptions;
 use super::follow::Order;
 use super::reading;
 use super::words::{either_way, now_ms};
+use crate::keeper::Mother;
 use crate::store::Store;
 use bastle_contract::{Code, Fault, RunId};
 use rustix::event::EventfdFlags;
@@ -57,6 +58,8 @@ pub(super) struct Inner {
     changes: Mutex<u64>,
     changed: Condvar,
     trouble: Mutex<Option<String>>,
+    /// Keepers are copies of it.
+    mother: Mutex<Option<Mother>>,
     /// The right to this state directory.
     lock: Mutex<Option<File>>,
 }
@@ -118,6 +121,7 @@ impl Inner {
             changes: Mutex::new(0),
             changed: Condvar::new(),
             trouble: Mutex::new(None),
+            mother: Mutex::new(None),
             lock: Mutex::new(Some(lock)),
         })
     }
@@ -135,8 +139,14 @@ impl Inner {
         self.ring_follower();
     }
 
+    /// For one keeper after the other.
+    pub(super) fn with_mother<T>(&self, ask: impl FnOnce(&mut Option<Mother>) -> T) -> T {
+        ask(&mut held(&self.mother))
+    }
+
     /// Nothing is written after this, and another daemon may begin.
     pub(super) fn closed(&self) {
+        drop(held(&self.mother).take());
         self.store.close();
         if let Some(lock) = held(&self.lock).take() {
             // By name: a copy of this process that is about to become a keeper still has the file open.

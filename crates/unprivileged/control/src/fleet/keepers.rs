@@ -1,18 +1,17 @@
 //! Keepers: starting one, telling whether one is there, and recording the loss of one.
 use super::Inner;
 use super::words::now_ms;
+use crate::keeper::{KEEP_VERB, Mother};
 use crate::runs::RunDir;
 use bastle_contract::runs::{RunFile, RunState};
 use bastle_contract::{Fault, RunId};
 use rustix::fs::{FlockOperation, Mode, OFlags};
-use rustix::process::{Pid, PidfdFlags};
+use rustix::process::{Pid, PidfdFlags, WaitOptions};
 use serde_json::json;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-/// The verb under which the program keeps a run.
-const VERB: &str = "__keep";
 /// What a service manager told the daemon and nobody else.
 const NOT_FOR_KEEPERS: [&str; 5] = [
     "NOTIFY_SOCKET",
@@ -22,22 +21,83 @@ const NOT_FOR_KEEPERS: [&str; 5] = [
     "BASTLE_TOKEN_FILE",
 ];
 
+/// A keeper that is a child of this process.
+pub(super) struct Started {
+    pid: Pid,
+    /// Tells its end; `None` where there was no room for one more descriptor.
+    pub(super) watched: Option<OwnedFd>,
+}
+
+impl Started {
+    /// Whether it has ended; then it is no child any more.
+    pub(super) fn has_ended(&self) -> bool {
+        !matches!(
+            rustix::process::waitpid(Some(self.pid), WaitOptions::NOHANG),
+            Ok(None)
+        )
+    }
+}
+
 /// Starts the keeper of a run. It leaves the daemon's session by itself.
-pub(super) fn start(inner: &Inner, name: &RunId) -> std::io::Result<Child> {
-    let program = inner.options.program.as_deref();
-    let mut command = Command::new(program.unwrap_or_else(|| Path::new("/proc/self/exe")));
-    command
-        .arg(VERB)
+pub(super) fn start(inner: &Inner, name: &RunId) -> std::io::Result<Started> {
+    let born = match inner.options.program {
+        None => inner.with_mother(|mother| bear(mother, &inner.options.state, name)),
+        // Only this program is known to be able to copy itself.
+        Some(_) => None,
+    };
+    match born {
+        Some((pid, watched)) => Ok(Started {
+            pid,
+            watched: Some(watched),
+        }),
+        // It costs more memory and does the same. Should a copy have been made after all, the lock of the run lets one begin.
+        None => execute(inner, name),
+    }
+}
+
+/// A copy of the mother; of a new one where there is none, or she is lost, or was asked often.
+fn bear(mother: &mut Option<Mother>, state: &Path, name: &RunId) -> Option<(Pid, OwnedFd)> {
+    if mother.as_ref().is_some_and(Mother::is_worn) {
+        *mother = None;
+    }
+    for _ in 0..2 {
+        if mother.is_none() {
+            *mother = Some(Mother::start(bare(None), state).ok()?);
+        }
+        match mother.as_mut()?.bear(name) {
+            Ok(born) => return Some(born),
+            Err(_) => *mother = None,
+        }
+    }
+    None
+}
+
+/// A fresh image.
+fn execute(inner: &Inner, name: &RunId) -> std::io::Result<Started> {
+    let child = bare(inner.options.program.as_deref())
+        .arg(KEEP_VERB)
         .arg(&inner.options.state)
         .arg(name.as_str())
-        .current_dir("/")
         .stdin(Stdio::null())
+        .spawn()?;
+    let pid = Pid::from_child(&child);
+    Ok(Started {
+        pid,
+        watched: rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok(),
+    })
+}
+
+/// A process with nothing of the daemon's but the environment, and of that not everything.
+fn bare(program: Option<&Path>) -> Command {
+    let mut command = Command::new(program.unwrap_or_else(|| Path::new("/proc/self/exe")));
+    command
+        .current_dir("/")
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     for name in NOT_FOR_KEEPERS {
         command.env_remove(name);
     }
-    command.spawn()
+    command
 }
 
 /// Whether somebody keeps a run.

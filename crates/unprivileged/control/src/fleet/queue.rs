@@ -1,6 +1,6 @@
 //! The queue: which runs may start now, and starting them. One thread, woken when something changed.
 use super::follow::Order;
-use super::scopes::Held;
+use super::scopes::{Held, Seen};
 use super::words::{now_ms, run_id};
 use super::{Inner, adopt, keepers, rows, scopes};
 use crate::runs::RunDir;
@@ -65,75 +65,104 @@ fn start_some(inner: &Arc<Inner>) -> Result<usize, Fault> {
     Ok(count)
 }
 
-/// How many live, in all, of each batch and of each profile.
-#[derive(Default)]
-struct Living {
+/// How many live, in all, and of each batch and profile that has a limit. Counted when somebody asks: most have none.
+struct Living<'d> {
+    db: &'d Connection,
     all: u64,
     batches: BTreeMap<String, u64>,
     profiles: BTreeMap<String, u64>,
 }
 
-impl Living {
-    fn count(db: &Connection) -> Result<Self, Stop> {
-        let mut living = Self::default();
-        let mut statement = db.prepare_cached(
-            "SELECT batch, profile, count(*) FROM runs WHERE phase IN ('starting', 'kept') GROUP BY batch, profile",
-        )?;
-        let mut rows = statement.query([])?;
-        while let Some(row) = rows.next()? {
-            living.add(row.get(0)?, row.get(1)?, uint(row.get(2)?));
-        }
-        Ok(living)
+const ALL: &str = "SELECT count(*) FROM runs WHERE phase IN ('starting', 'kept')";
+const OF_BATCH: &str = "SELECT count(*) FROM runs WHERE phase IN ('starting', 'kept') AND batch = ?1";
+const OF_PROFILE: &str = "SELECT count(*) FROM runs WHERE phase IN ('starting', 'kept') AND profile = ?1";
+
+impl<'d> Living<'d> {
+    fn count(db: &'d Connection) -> Result<Self, Stop> {
+        Ok(Self {
+            db,
+            all: uint(db.prepare_cached(ALL)?.query_row([], |row| row.get(0))?),
+            batches: BTreeMap::new(),
+            profiles: BTreeMap::new(),
+        })
     }
 
-    fn add(&mut self, batch: Option<String>, profile: Option<String>, count: u64) {
-        self.all += count;
-        if let Some(batch) = batch {
-            *self.batches.entry(batch).or_default() += count;
-        }
-        if let Some(profile) = profile {
-            *self.profiles.entry(profile).or_default() += count;
+    /// Whether as many live of a batch and of a profile as may.
+    fn is_full(&mut self, batch: &Limited, profile: &Limited) -> Result<bool, Stop> {
+        Ok(full(self.db, OF_BATCH, &mut self.batches, batch)?
+            || full(self.db, OF_PROFILE, &mut self.profiles, profile)?)
+    }
+
+    /// One more lives.
+    fn add(&mut self, batch: &Limited, profile: &Limited) {
+        self.all += 1;
+        for (counts, (name, _)) in [(&mut self.batches, batch), (&mut self.profiles, profile)] {
+            if let Some(count) = name.as_ref().and_then(|name| counts.get_mut(name)) {
+                *count += 1;
+            }
         }
     }
 }
 
+/// The name of a batch or a profile, and how many of it may live at once.
+type Limited = (Option<String>, Option<i64>);
+
+fn full(
+    db: &Connection,
+    query: &str,
+    counts: &mut BTreeMap<String, u64>,
+    (name, most): &Limited,
+) -> Result<bool, Stop> {
+    let (Some(name), Some(most)) = (name, most) else {
+        return Ok(false);
+    };
+    let count = match counts.get(name) {
+        Some(count) => *count,
+        None => {
+            let count = uint(db.prepare_cached(query)?.query_row([name], |row| row.get(0))?);
+            counts.insert(name.clone(), count);
+            count
+        }
+    };
+    Ok(count >= uint(*most))
+}
+
 /// Which runs may start now, in their order.
 fn choose(db: &Connection, most: u32) -> Result<Vec<RunId>, Stop> {
-    let mut living = Living::count(db)?;
-    let held = scopes::all(db)?;
-    let (mut taken, waiting): (Vec<_>, Vec<_>) = held.iter().partition(|held| held.living);
-    let mut wanted: BTreeMap<&RunId, Vec<&Held>> = BTreeMap::new();
-    for held in waiting {
-        wanted.entry(&held.run).or_default().push(held);
-    }
     let mut statement = db.prepare_cached(
-        "SELECT r.name, r.batch, b.max_parallel, r.profile, r.at_once FROM runs r \
+        "SELECT r.name, r.parent, r.batch, b.max_parallel, r.profile, r.at_once FROM runs r \
          LEFT JOIN batches b ON b.id = r.batch WHERE r.phase = 'queued' ORDER BY r.priority DESC, r.ord",
     )?;
     let mut rows = statement.query([])?;
+    let mut living = Living::count(db)?;
+    let mut before = Seen::default();
     let mut chosen = Vec::new();
     while living.all < u64::from(most)
         && let Some(row) = rows.next()?
     {
         let name = run_id(row.get(0)?)?;
-        let (batch, profile): (Option<String>, Option<String>) = (row.get(1)?, row.get(3)?);
-        let full = |of: &BTreeMap<String, u64>, key: &Option<String>, most: Option<i64>| {
-            let count = key.as_ref().and_then(|key| of.get(key)).copied().unwrap_or(0);
-            most.is_some_and(|most| count >= uint(most))
-        };
-        let paths = wanted.get(&name).map_or(&[][..], Vec::as_slice);
-        let free = !paths
-            .iter()
-            .any(|own| taken.iter().any(|other| scopes::collide(own, other)));
-        // Also those that wait hold their place: who came later does not overtake them there.
-        taken.extend(paths);
-        if !free
-            || full(&living.batches, &batch, row.get(2)?)
-            || full(&living.profiles, &profile, row.get(4)?)
-        {
+        let parent: Option<String> = row.get(1)?;
+        let parent = parent.map(run_id).transpose()?;
+        let (batch, profile) = ((row.get(2)?, row.get(3)?), (row.get(4)?, row.get(5)?));
+        let mut free = true;
+        for path in scopes::of(db, &name)? {
+            let own = Held {
+                run: name.clone(),
+                parent: parent.clone(),
+                living: false,
+                path,
+            };
+            free &= !before.at(&own.path).any(|other| scopes::collide(&own, other));
+            free &= !scopes::at(db, &own.path)?
+                .iter()
+                .any(|other| other.living && scopes::collide(&own, other));
+            // Also those that wait hold their place: who came later does not overtake them there.
+            before.add(own);
+        }
+        if !free || living.is_full(&batch, &profile)? {
             continue;
         }
-        living.add(batch, profile, 1);
+        living.add(&batch, &profile);
         chosen.push(name);
     }
     Ok(chosen)

@@ -1,7 +1,7 @@
 //! One or many runs, asked for together: checked as a whole, written in one transaction, answered once per key.
 use super::planning::{Planned, Planner, Spot};
 use super::rows::{self, NewRun};
-use super::scopes::{self, Held};
+use super::scopes;
 use super::words::{allow, json, now_ms, steady_ms, text};
 use super::{
     BatchReport, Caller, Inner, MAX_BATCH, OnConflict, Role, SpawnRequest, Spawned, TokenWish, Verb,
@@ -237,11 +237,10 @@ fn write(
         int(checked.len() as u64),
         request.max_parallel
     ])?;
-    let mut held = scopes::all(db)?;
     let mut runs = Vec::with_capacity(checked.len());
     for (index, run) in checked.iter().enumerate() {
         let made = match run {
-            Ok(planned) => one(db, caller, request, (batch, index), planned, &mut held),
+            Ok(planned) => one(db, caller, request, (batch, index), planned),
             Err(faults) => {
                 runs.push(refusal(index, faults.clone()));
                 continue;
@@ -289,7 +288,6 @@ fn one(
     request: &SpawnRequest,
     place: (&str, usize),
     planned: &Planned,
-    held: &mut Vec<Held>,
 ) -> Result<Option<String>, Stop> {
     let raw = planned.spec.get();
     if rows::phase(db, &raw.name)?.is_some() {
@@ -302,9 +300,8 @@ fn one(
     if request.on_conflict == OnConflict::Refuse {
         for path in &planned.scopes {
             // A child writes where its parent may: that is no conflict with it.
-            let other = held
-                .iter()
-                .find(|held| Some(&held.run) != raw.parent.as_ref() && scopes::overlap(path, &held.path));
+            let held = scopes::at(db, path)?;
+            let other = held.iter().find(|held| Some(&held.run) != raw.parent.as_ref());
             if let Some(other) = other {
                 return Err(scopes::conflict(path, other).into());
             }
@@ -328,12 +325,6 @@ fn one(
     };
     rows::insert(db, &new)?;
     scopes::insert(db, &raw.name, &planned.scopes)?;
-    held.extend(planned.scopes.iter().map(|path| Held {
-        run: raw.name.clone(),
-        parent: raw.parent.clone(),
-        living: false,
-        path: path.clone(),
-    }));
     let own = raw
         .env
         .iter()

@@ -30,10 +30,10 @@ pub(crate) struct Judged {
 }
 
 impl Judge {
-    pub(crate) fn new(place: &Place, sources: &Sources, layers: &[Layer], facts: &HostFacts) -> Self {
+    pub(crate) fn new(place: &Place, sources: Sources, layers: &[Layer], facts: &HostFacts) -> Self {
         Self {
             place: place.clone(),
-            sources: sources.clone(),
+            sources,
             layers: layers.to_vec(),
             facts: facts.clone(),
         }
@@ -96,7 +96,7 @@ impl Judge {
             Layer {
                 kind: LayerKind::Flags,
                 name: name.to_owned(),
-                document,
+                document: document.into(),
             },
         );
         merge_layers(&self.place, &self.sources, &layers)

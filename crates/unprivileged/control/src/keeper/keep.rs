@@ -90,7 +90,7 @@ impl Keeping {
         journal.file.keeper = Some(std::process::id());
         journal.state(RunState::Building, None)?;
         let (end, left) = match self.dir.spec() {
-            Ok(spec) => self.carry_out(&spec, &mut journal),
+            Ok(spec) => self.carry_out(spec, &mut journal),
             Err(fault) => (refused(vec![fault]), Vec::new()),
         };
         let file = ending::write(&mut journal, end)?;
@@ -106,8 +106,8 @@ impl Keeping {
         )
     }
 
-    fn carry_out(&mut self, spec: &LaunchSpec, journal: &mut Journal) -> (ending::End, ending::Left) {
-        let spec = spec.get();
+    fn carry_out(&mut self, asked: LaunchSpec, journal: &mut Journal) -> (ending::End, ending::Left) {
+        let spec = asked.get();
         if spec.name != *self.dir.name() {
             let why = format!("{} holds the request of {}", self.dir.path().display(), spec.name);
             let fault = Fault::new(Code::UsageArgument, "the request is of another run", why);
@@ -121,12 +121,14 @@ impl Keeping {
             Ok(prepared) => prepared,
             Err(faults) => return (refused(faults), Vec::new()),
         };
+        // The plan says the same by now, and a run may wait for days.
+        drop(asked);
         if request::is_unwanted(&self.dir) {
             return (ending::End::Cancelled, Vec::new());
         }
         match &mut front.driven {
             Some(driven) => driven.policy = Some(policy),
-            // Only answers to an agent's questions need it again, and a run may wait for days.
+            // Only answers to an agent's questions need it again.
             None => drop(policy),
         }
         let mut front = Front::Kept(Box::new(front));

@@ -10,17 +10,22 @@ mod front;
 mod journal;
 mod keep;
 mod lost;
+mod mother;
 mod request;
 mod start;
 mod voice;
 
 pub use keep::{Keeping, TELL};
 pub use lost::{cancel_queued, interrupt, settle};
+pub use mother::{Born, bear};
 pub use start::start;
 
 pub(crate) use driven::{After, Driven};
 pub(crate) use feed::{Feed, Hands};
 pub(crate) use front::{Front, Then};
+pub(crate) use mother::Mother;
 
 /// The hidden verb under which the binary keeps a run.
 pub const KEEP_VERB: &str = "__keep";
+/// The hidden verb under which the binary makes keepers: as long as theirs, which takes its place.
+pub const MOTHER_VERB: &str = "__bear";

@@ -18,6 +18,8 @@ const MOST_PEERS: usize = 96;
 
 /// How often the directory is made anew.
 const MOST_TRIES: u32 = 64;
+/// Living runs that are woken by the look for dead ones' sockets: enough that those are found sooner or later.
+const MOST_WOKEN: usize = 4;
 
 /// The listening socket and its peers. Removed when dropped.
 pub(crate) struct Live {
@@ -242,7 +244,7 @@ fn bind(directory: &Path, run: &RunId) -> std::io::Result<UnixListener> {
         .create(directory)?;
     std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700))?;
     let (_open, short) = super::open(directory)?;
-    sweep(&short);
+    sweep(&short, &short.join(super::name(run)));
     // It gets its name when it listens: whoever sweeps would take it for a dead one's before.
     let beside = short.join(format!(".{run}-{}", std::process::id()));
     // Left by a process that had our number; usually there is none.
@@ -270,15 +272,35 @@ fn refusal(faults: &[Fault]) -> Value {
     serde_json::json!({ "ok": false, "faults": faults })
 }
 
-/// Removes sockets that nobody listens to any more.
-fn sweep(directory: &Path) {
+/// Removes sockets that nobody listens to any more: the one that is in the way, and others that are met while looking at a few
+/// anywhere in the directory. Whoever lives is woken by the look, so a start must not look at everybody.
+fn sweep(directory: &Path, own: &Path) {
+    if is_dead(own) {
+        drop(std::fs::remove_file(own));
+    }
     let Ok(entries) = std::fs::read_dir(directory) else {
         return;
     };
-    for path in entries.flatten().map(|entry| entry.path()) {
-        let is_socket = path.extension().is_some_and(|extension| extension == "sock");
-        if (is_socket && is_dead(&path)) || is_unfinished(&path) {
+    let (mut sockets, others): (Vec<_>, Vec<_>) = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .partition(|path| path.extension().is_some_and(|extension| extension == "sock"));
+    for path in others.iter().filter(|path| is_unfinished(path)) {
+        drop(std::fs::remove_file(path));
+    }
+    // Without a random number the same ones are looked at again, which is only less thorough.
+    let start = getrandom::u32().unwrap_or(0) as usize;
+    let middle = start.checked_rem(sockets.len()).unwrap_or(0);
+    sockets.rotate_left(middle);
+    let mut living = 0;
+    for path in sockets {
+        if is_dead(&path) {
             drop(std::fs::remove_file(&path));
+            continue;
+        }
+        living += 1;
+        if living == MOST_WOKEN {
+            return;
         }
     }
 }

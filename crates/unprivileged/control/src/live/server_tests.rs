@@ -59,6 +59,47 @@ fn no_socket_is_taken_for_a_dead_ones_while_others_are_made_beside_it() {
     );
 }
 
+#[test]
+fn a_run_that_starts_beside_many_wakes_few_of_them_and_what_is_in_its_way_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let living: Vec<UnixListener> = (0..60)
+        .map(|number| {
+            let listener = UnixListener::bind(dir.path().join(format!("run-{number}.sock"))).unwrap();
+            listener.set_nonblocking(true).unwrap();
+            listener
+        })
+        .collect();
+    let own = RunId::try_from("one".to_owned()).unwrap();
+    for turn in 1..=20 {
+        drop(UnixListener::bind(dir.path().join("one.sock")).unwrap());
+        let live = Live::open(dir.path(), &own).unwrap();
+        let woken = living.iter().filter(|listener| listener.accept().is_ok()).count();
+        assert!(
+            (1..=MOST_WOKEN).contains(&woken),
+            "{woken} were woken in turn {turn}"
+        );
+        drop(live);
+    }
+    // Dead ones that are met on the way go, however many they are, and sooner or later all are met.
+    for number in 0..60 {
+        drop(UnixListener::bind(dir.path().join(format!("dead-{number}.sock"))).unwrap());
+    }
+    let dead = || {
+        (0..60)
+            .filter(|number| dir.path().join(format!("dead-{number}.sock")).exists())
+            .count()
+    };
+    let mut turns = 0;
+    while turns < 1000 && dead() > 0 {
+        drop(Live::open(dir.path(), &own).unwrap());
+        turns += 1;
+    }
+    assert_eq!(dead(), 0, "after {turns} turns");
+    drop(living);
+    drop(Live::open(dir.path(), &own).unwrap());
+    assert!(!dir.path().exists(), "nobody lived any more");
+}
+
 /// Waits until something can be done, and hears.
 fn turn(live: &mut Live) -> Vec<(u64, Heard)> {
     let mut waiting: Vec<_> = live

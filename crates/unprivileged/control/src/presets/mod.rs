@@ -144,7 +144,14 @@ pub(crate) fn look(
     let text = format!("{:#}", Value::Object(document));
     let document = bastle_policy::parse(&name, text.as_bytes())?;
     let kind = LayerKind::Preset;
-    Ok(Some((Layer { kind, name, document }, found)))
+    Ok(Some((
+        Layer {
+            kind,
+            name,
+            document: document.into(),
+        },
+        found,
+    )))
 }
 
 impl AgentUse {

@@ -33,6 +33,8 @@ const MOST_WANTED: u32 = 20;
 /// The state of a run's network.
 pub(crate) struct Net {
     pub(super) egress: Option<Egress>,
+    /// The same, once it was told that the run is over.
+    leaving: Option<Egress>,
     pub(super) setup: Setup,
     pub(super) rules: Rules,
     listeners: Vec<OwnedFd>,
@@ -70,6 +72,7 @@ impl Net {
         let Outlet { egress, setup, rules } = outlet;
         Self {
             egress: Some(egress),
+            leaving: None,
             setup,
             rules,
             listeners: Vec::new(),
@@ -86,6 +89,11 @@ impl Net {
     /// For waiting.
     pub(super) fn socket(&self) -> Option<BorrowedFd<'_>> {
         self.egress.as_ref().map(Egress::socket)
+    }
+
+    /// Whether nothing was asked for so far.
+    fn is_unused(&self) -> bool {
+        self.totals.requests + self.totals.denied == 0
     }
 
     /// When the oldest question's time is over.
@@ -164,20 +172,31 @@ impl Relay<'_> {
         }
     }
 
+    /// Nobody is left inside. A proxy that was not used is told now, so that it ends while the spawner does.
+    pub(super) fn dismiss_egress(&mut self) {
+        if let Some(net) = &mut self.net
+            && net.is_unused()
+            && net.changes.is_empty()
+            && let Some(egress) = net.egress.take_if(|egress| !egress.speaks(Duration::ZERO))
+        {
+            egress.dismiss();
+            net.leaving = Some(egress);
+        }
+    }
+
     /// The last words of egress, when the run is over.
     pub(super) fn farewell(&mut self) -> Result<Option<NetTotals>, Fault> {
         let egress = self.net.as_mut().and_then(|net| {
             net.listeners.clear();
-            net.egress.take()
+            net.egress.take().or_else(|| net.leaving.take())
         });
-        if let Some(egress) = egress {
+        if let Some(mut egress) = egress {
             // Connections of a run that used none have no end to tell.
-            let quiet = self
-                .net
-                .as_ref()
-                .is_none_or(|net| net.totals.requests + net.totals.denied == 0);
+            let quiet = self.net.as_ref().is_none_or(Net::is_unused);
             let silence = if quiet { Duration::ZERO } else { SILENCE };
             egress.farewell(silence, |frame| self.net_frame(frame).map(|_| ()))?;
+            egress.kill();
+            self.ending.egress = Some(egress);
             self.record.flush()?;
         }
         Ok(self.net.take().map(|net| net.totals))

@@ -5,6 +5,7 @@ use crate::runs::MOST_OUTPUT;
 use crate::streams::{take, write_all};
 use bastle_contract::stream::StreamKind;
 use bastle_contract::{Code, Event, Fault, LimitHit, LimitKind, Stdio};
+use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use serde_json::json;
 use std::os::fd::AsFd;
@@ -79,8 +80,8 @@ impl Relay<'_> {
     }
 
     pub(super) fn input(&mut self) -> Result<(), Fault> {
-        let mut bytes = vec![0; 64 * 1024];
-        match rustix::io::read(std::io::stdin(), &mut bytes) {
+        let mut bytes = Vec::with_capacity(64 * 1024);
+        match rustix::io::read(std::io::stdin(), spare_capacity(&mut bytes)) {
             // A terminal knows no end of input but its own key for it.
             Ok(0) if matches!(self.plan.stdio, Stdio::Pty { .. }) => {
                 self.pending = vec![END_OF_INPUT];
@@ -88,8 +89,7 @@ impl Relay<'_> {
                 return self.feed();
             }
             Ok(0) => self.streams.input = None,
-            Ok(count) => {
-                bytes.truncate(count);
+            Ok(_) => {
                 self.pending = bytes;
                 return self.feed();
             }

@@ -99,7 +99,12 @@ pub fn look(space: &Workspace, from: &End, to: &End) -> Result<Look, Fault> {
     let changes = delta(&before, &after, Scope::Work);
     let asked: Vec<&TreePath> = changes.iter().map(|change| &change.path).collect();
     // The base comes first: what it tracks is never ignored, and the agent had no hand in its index.
-    let mut ignored = ignored(space, &[&space.base()?, &before, &after], &asked)?;
+    let base = match from {
+        End::Base => None,
+        End::Now | End::At(_) => Some(space.base()?),
+    };
+    let first = base.as_ref().unwrap_or(&before);
+    let mut ignored = ignored(space, &[first, &before, &after], &asked)?;
     ignore_empty_shells(&changes, &mut ignored);
     let assessed = assess_all(&Rules::builtin()?, &changes, &ignored, space)?;
     Ok(Look {

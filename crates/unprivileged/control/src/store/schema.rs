@@ -2,7 +2,7 @@
 use rusqlite::Connection;
 
 /// Each step makes version N of version N-1.
-const STEPS: &[&str] = &[FIRST, SPENT, CONVERSATIONS];
+const STEPS: &[&str] = &[FIRST, SPENT, CONVERSATIONS, PLACES];
 
 const FIRST: &str = "
 CREATE TABLE batches(
@@ -183,6 +183,11 @@ CREATE TABLE receivers(
     created_ms INTEGER NOT NULL,
     PRIMARY KEY (run, id)
 ) STRICT, WITHOUT ROWID;
+";
+
+/// Who holds a place is asked at every start.
+const PLACES: &str = "
+CREATE INDEX locks_by_path ON locks(path);
 ";
 
 /// Checks that the file is whole and not newer than this program, and takes the steps it lacks, each whole or not.

@@ -36,6 +36,8 @@ impl Work {
         let Some(copy) = &mut self.copy else { return Ok(()) };
         copy.space.set_state(State::Running)?;
         copy.begun = true;
+        // Planning is over: a run that lives for days does not carry it.
+        copy.shown = None;
         let space = copy.space.clone();
         let (lives, over) = channel::<()>();
         copy.lives = Some(lives);

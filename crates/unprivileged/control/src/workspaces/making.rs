@@ -58,7 +58,7 @@ pub(super) fn copy(
     let configs = user_configs(place);
     let configs: Vec<&Path> = configs.iter().map(PathBuf::as_path).collect();
     let mut repository = |fresh: &Fresh<'_>| give_repository(fresh, git.clone(), &branch, &configs);
-    let space = Workspace::create_as(
+    let (space, shown) = Workspace::create_shown(
         home,
         wish.mode.unwrap_or(WorkMode::Copy),
         CreateRequest {
@@ -69,7 +69,9 @@ pub(super) fn copy(
             progress: wish.progress,
         },
     )?;
-    held(space, begun)
+    let mut copied = held(space, begun)?;
+    copied.shown = (copied.space.mode() == WorkMode::Overlay).then_some(shown);
+    Ok(copied)
 }
 
 /// Whether a name is a submodule's pointer to its repository: that one is not in the copy, and a pointer to nowhere
@@ -142,6 +144,7 @@ fn held(space: Workspace, begun: Instant) -> Result<Copied, Fault> {
         tree,
         objects,
         made,
+        shown: None,
         alive,
         begun: false,
         lives: None,

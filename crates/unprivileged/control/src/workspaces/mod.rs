@@ -23,6 +23,7 @@ use bastle_audit::AuditEvent;
 use bastle_contract::{AbsPath, Argv, Code, Fault, RunId};
 use bastle_policy::Planned;
 use bastle_workspace::git::HostRepo;
+use bastle_workspace::manifest::Manifest;
 use bastle_workspace::workspace::Workspace;
 use interrupt::Interrupt;
 use std::sync::mpsc::Sender;
@@ -84,6 +85,8 @@ struct Copied {
     /// The host's git objects, where they were too many to copy.
     objects: Option<AbsPath>,
     made: Made,
+    /// What an overlay shows, until the agent starts.
+    shown: Option<Manifest>,
     #[expect(dead_code, reason = "says that the run lives for as long as it is held")]
     alive: Alive,
     /// Set when the agent starts: from then on the copy holds work.
@@ -172,8 +175,12 @@ impl Work {
     /// How the project's paths are found on disk.
     pub(crate) fn view(&self) -> View<'_> {
         match &self.copy {
-            // Below its own layer an overlay shows the project itself.
-            Some(copy) if copy.space.mode() == WorkMode::Overlay => View::Host,
+            Some(Copied {
+                shown: Some(shown), ..
+            }) => View::Layered {
+                project: &self.source,
+                shown,
+            },
             Some(copy) => View::Copy {
                 project: &self.source,
                 tree: copy.tree.as_path(),

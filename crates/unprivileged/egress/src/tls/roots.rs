@@ -77,7 +77,9 @@ fn bundle(file: Option<&OsStr>, directories: Option<&OsStr>) -> Option<PathBuf> 
 /// `None`: it is not what its name says.
 fn read_bundle(path: &Path) -> Option<Vec<u8>> {
     let file = std::fs::File::open(path).ok()?;
-    let mut bytes = Vec::new();
+    // As long as it is, and a byte to see its end: growing step by step copies it many times.
+    let length = file.metadata().map_or(0, |meta| meta.len().min(MOST_BUNDLE)) + 1;
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
     file.take(MOST_BUNDLE + 1).read_to_end(&mut bytes).ok()?;
     let begins = b"-----BEGIN CERTIFICATE-----";
     let is_one = bytes.len() as u64 <= MOST_BUNDLE && bytes.windows(begins.len()).any(|part| part == begins);

@@ -247,7 +247,7 @@ mod tests {
             "drop": ["--auto"],
             "settings": { "--settings": { "sandbox": { "enabled": false } } } } } }"#;
         let layer = crate::read_preset("x", 1, text.as_bytes()).unwrap();
-        *layer.document.agent.unwrap()
+        *layer.document.agent.clone().unwrap()
     }
 
     fn switched(line: &[&str]) -> Option<(String, usize)> {

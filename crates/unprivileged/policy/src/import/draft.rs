@@ -346,7 +346,7 @@ fn failing(document: crate::document::Document) -> Result<Vec<String>, Vec<Fault
     layers.push(Layer {
         kind: LayerKind::User,
         name: "import".to_owned(),
-        document,
+        document: document.into(),
     });
     let effective = merge(&layers, &surroundings, &MergeOptions::default())?;
     Ok(selftest(&effective)

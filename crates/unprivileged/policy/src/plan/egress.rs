@@ -158,7 +158,8 @@ impl Planned {
     }
 
     fn certificates(&mut self, bundle: Option<&[u8]>, store: Option<&[u8]>) -> Result<Vec<u8>, Fault> {
-        let mut attachments = Vec::new();
+        let length = [bundle, store].into_iter().flatten().map(<[u8]>::len).sum();
+        let mut attachments = Vec::with_capacity(length);
         for (place, bytes) in [(BUNDLE, bundle), (TRUST_STORE, store)] {
             let Some(bytes) = bytes else { continue };
             self.plan.mounts.push(Mount {

@@ -22,7 +22,11 @@ pub(crate) fn surroundings() -> Surroundings {
 pub(crate) fn layer(kind: LayerKind, text: &str) -> Layer {
     let name = format!("{}.json", kind.name());
     let document = parse(&name, text.as_bytes()).unwrap_or_else(|f| panic!("{text}: {f:#?}"));
-    Layer { kind, name, document }
+    Layer {
+        kind,
+        name,
+        document: document.into(),
+    }
 }
 
 pub(crate) fn merged(layers: &[Layer]) -> Effective {

@@ -152,7 +152,7 @@ pub(super) fn merged(source: &PolicySource) -> Result<Effective, Refusal> {
     layers.extend(flags.map(|document| Layer {
         kind: LayerKind::Flags,
         name: "request".to_owned(),
-        document,
+        document: document.into(),
     }));
     let place = Place::without_project()?;
     let surroundings = Surroundings {

@@ -39,10 +39,9 @@ pub(super) fn bring(
         pack_reachable(git, repo, to, scratch_parent)?;
         return Ok(Transfer::Copied);
     }
-    let files = list(&from).map_err(fail)?;
-    if files.iter().map(|file| file.size).sum::<u64>() > MAX_COPIED {
+    let Some(files) = list(&from, MAX_COPIED).map_err(fail)? else {
         return Ok(Transfer::Bound);
-    }
+    };
     copy_all(&from, to, files).map_err(fail)?;
     Ok(Transfer::Copied)
 }
@@ -72,7 +71,7 @@ fn copy_all(from: &Path, to: &Path, mut files: Vec<ObjectFile>) -> io::Result<()
         if !missing {
             return Ok(());
         }
-        files = list(from)?;
+        files = list(from, u64::MAX)?.unwrap_or_default();
     }
     Err(io::Error::other(
         "objects are moved faster than they can be copied; wait for git's housekeeping to end",
@@ -82,11 +81,11 @@ fn copy_all(from: &Path, to: &Path, mut files: Vec<ObjectFile>) -> io::Result<()
 struct ObjectFile {
     folder: String,
     name: String,
-    size: u64,
 }
 
-/// Loose objects and packs, by their names alone. Packs last: what is no longer loose by then is in one of them.
-fn list(objects: &Path) -> io::Result<Vec<ObjectFile>> {
+/// Loose objects and packs, by their names alone. Packs last: what is no longer loose by then is in one of them. `None` as
+/// soon as they are larger than `most` together: nobody needs the names of those that are not copied.
+fn list(objects: &Path, most: u64) -> io::Result<Option<Vec<ObjectFile>>> {
     let mut folders = Vec::new();
     for entry in std::fs::read_dir(objects)? {
         let entry = entry?;
@@ -99,6 +98,7 @@ fn list(objects: &Path) -> io::Result<Vec<ObjectFile>> {
     }
     folders.push("pack".to_owned());
     let mut files = Vec::new();
+    let mut size = 0_u64;
     for folder in folders {
         let Some(entries) = there(std::fs::read_dir(objects.join(&folder)))? else {
             continue;
@@ -120,8 +120,11 @@ fn list(objects: &Path) -> io::Result<Vec<ObjectFile>> {
                 files.push(ObjectFile {
                     folder: folder.clone(),
                     name,
-                    size: meta.len(),
                 });
+                size = size.saturating_add(meta.len());
+            }
+            if size > most {
+                return Ok(None);
             }
             if files.len() > MAX_FILES {
                 return Err(io::Error::other(
@@ -130,7 +133,7 @@ fn list(objects: &Path) -> io::Result<Vec<ObjectFile>> {
             }
         }
     }
-    Ok(files)
+    Ok(Some(files))
 }
 
 /// What is gone by now is nothing, and no error.
@@ -206,4 +209,30 @@ pub(super) fn copy_shallow(repo: &HostRepo, to: &Path) -> Result<(), Fault> {
     }
     copy_file(&repo.common_dir.join("shallow"), &to.join("shallow"))
         .map_err(|error| unusable(to, error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_are_listed_until_they_are_too_large_to_be_copied_and_no_further() {
+        let stage = tempfile::tempdir().unwrap();
+        for folder in ["00", "ff", "pack", "info"] {
+            std::fs::create_dir(stage.path().join(folder)).unwrap();
+        }
+        let loose = "0".repeat(38);
+        for folder in ["00", "ff"] {
+            std::fs::write(stage.path().join(folder).join(&loose), [0; 100]).unwrap();
+        }
+        std::fs::write(stage.path().join("info").join(&loose), [0; 100]).unwrap();
+        let count = |most| list(stage.path(), most).unwrap().map(|files| files.len());
+        assert_eq!(count(200), Some(2));
+        assert_eq!(count(199), None);
+        // A pack that is too large by itself counts as well, though it comes last.
+        let pack = format!("pack/pack-{}.pack", "0".repeat(40));
+        std::fs::write(stage.path().join(pack), [0; 1]).unwrap();
+        assert_eq!(count(200), None);
+        assert_eq!(count(201), Some(3));
+    }
 }

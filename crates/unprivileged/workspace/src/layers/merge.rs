@@ -28,17 +28,33 @@ pub(crate) struct Below<'a> {
     pub(crate) seen: Option<&'a SeenList>,
 }
 
+/// Whether what lies below is looked at for what was changed since the run began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Drift {
+    /// The run begins now.
+    None,
+    /// Changes are told.
+    Told,
+}
+
 /// Lays what was found in the upper directory over the record of the lower one.
 ///
 /// # Errors
 /// When the result is larger than a manifest may be.
-pub(crate) fn merge(upper_root: &Dir, upper: Scan, below: &Below<'_>, shown: &Path) -> Result<Scan, Fault> {
+pub(crate) fn merge(
+    upper_root: &Dir,
+    upper: Scan,
+    below: &Below<'_>,
+    drift: Drift,
+    shown: &Path,
+) -> Result<Scan, Fault> {
     let Scan {
         manifest,
         seen,
+        below: _,
         mut findings,
     } = upper;
-    let mut pairs: Vec<(Entry, Option<Seen>)> = Vec::with_capacity(below.base.entries().len());
+    let mut pairs: Vec<(Entry, Looks)> = Vec::with_capacity(below.base.entries().len());
     // Names of which nothing from below is seen: gone, or covered by something that is no directory to look through.
     let mut closed: BTreeSet<&TreePath> = BTreeSet::new();
     for (entry, seen) in manifest.entries().iter().zip(&seen.seen) {
@@ -59,14 +75,27 @@ pub(crate) fn merge(upper_root: &Dir, upper: Scan, below: &Below<'_>, shown: &Pa
             _ if lower.is_some() => drop(closed.insert(&entry.path)),
             _ => {}
         }
-        pairs.push((entry.clone(), *seen));
+        pairs.push((entry.clone(), (*seen, None)));
     }
     let open = visible(below.base, &manifest, &closed);
-    findings.extend(drifted(below, &open)?);
-    findings.sort();
-    pairs.extend(open.into_iter().map(|(_, entry)| (entry.clone(), None)));
-    let (manifest, seen) = assemble(pairs).map_err(|error| damaged(shown, error))?;
+    if drift == Drift::Told {
+        findings.extend(drifted(below, &open)?);
+        findings.sort();
+    }
+    let modified = |at: usize| {
+        below
+            .seen
+            .and_then(|list| *list.seen.get(at)?)
+            .map(|seen| seen.modified())
+    };
+    pairs.extend(
+        open.into_iter()
+            .map(|(at, entry)| (entry.clone(), (None, modified(at)))),
+    );
+    let (manifest, looks) = assemble(pairs).map_err(|error| damaged(shown, error))?;
+    let (seen, times) = looks.into_iter().unzip();
     Ok(Scan {
+        below: times,
         seen: SeenList {
             manifest: manifest.id(),
             seen,
@@ -75,6 +104,9 @@ pub(crate) fn merge(upper_root: &Dir, upper: Scan, below: &Below<'_>, shown: &Pa
         findings,
     })
 }
+
+/// How a file of the upper directory looks, or when one that is seen through it was changed.
+type Looks = (Option<Seen>, Option<i64>);
 
 fn is_gone(upper: &Dir, path: &TreePath) -> bool {
     let look = || upper.beneath(path.parent().as_ref())?.stat(path.name());

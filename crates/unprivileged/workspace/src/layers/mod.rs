@@ -19,6 +19,7 @@ use crate::seen::{Alive, SeenList};
 use crate::store::{Batch, Keep};
 use crate::workspace::{CreateRequest, Fresh, Made, Workspace};
 use bastle_contract::Fault;
+use std::borrow::Cow;
 use std::fs;
 use std::path::Path;
 
@@ -44,7 +45,7 @@ impl Workspace {
     }
 
     /// Makes the layer.
-    pub(crate) fn lay(&self, from: &Dir, meta: Meta, request: CreateRequest<'_>) -> Result<(), Fault> {
+    pub(crate) fn lay(&self, from: &Dir, meta: Meta, request: CreateRequest<'_>) -> Result<Manifest, Fault> {
         let upper = self.open_tree()?;
         let last = self.last_look();
         let found = look::look(
@@ -54,7 +55,9 @@ impl Workspace {
             last.as_ref(),
             request.progress,
         )?;
-        self.remember(&found)?;
+        if last.is_none_or(|(_, seen)| seen != found.source) {
+            self.remember(&found)?;
+        }
         let absent: Vec<TreePath> = found
             .findings
             .iter()
@@ -81,8 +84,9 @@ impl Workspace {
             base: &found.manifest,
             seen: Some(&found.source),
         };
-        let scan = merge::merge(&upper, top, &below, &self.tree())?;
-        let source = Some(aligned(&scan.manifest, &found));
+        // What lies below was looked at a moment ago: nothing of it can have been changed since the run began.
+        let scan = merge::merge(&upper, top, &below, merge::Drift::None, &self.tree())?;
+        let source = Some(aligned(&scan, &found));
         self.finish(
             meta,
             batch,
@@ -124,7 +128,12 @@ impl Workspace {
         let upper = self.open_tree()?;
         let top = scan(&upper, &self.tree(), known, batch, alive)?;
         let lower = Dir::open(&self.source).map_err(|e| io_fault("open", &self.source, e))?;
-        let base = self.base()?;
+        let id = self.base_id()?;
+        // Where nothing has changed yet, the last look is the base.
+        let base = match known {
+            Some(known) if known.seen.manifest == id => Cow::Borrowed(known.manifest),
+            Some(_) | None => Cow::Owned(self.store.manifest(&id)?),
+        };
         let seen = fs::read(self.path("source.seen"))
             .ok()
             .and_then(|bytes| SeenList::decode(&bytes))
@@ -134,7 +143,7 @@ impl Workspace {
             base: &base,
             seen: seen.as_ref(),
         };
-        merge::merge(&upper, top, &below, &self.tree())
+        merge::merge(&upper, top, &below, merge::Drift::Told, &self.tree())
     }
 
     fn last_look(&self) -> Option<(Manifest, SeenList)> {
@@ -165,10 +174,15 @@ fn cache(durable: &crate::durable::Durable, own: &Path, to: &Path, bytes: &[u8])
 }
 
 /// What the lower files looked like, in the order of the whole.
-fn aligned(whole: &Manifest, found: &Copied) -> SeenList {
+fn aligned(whole: &Scan, found: &Copied) -> SeenList {
     let look = |path: &TreePath| *found.source.seen.get(found.manifest.position(path)?)?;
     SeenList {
-        manifest: whole.id(),
-        seen: whole.entries().iter().map(|entry| look(&entry.path)).collect(),
+        manifest: whole.seen.manifest,
+        seen: whole
+            .manifest
+            .entries()
+            .iter()
+            .map(|entry| look(&entry.path))
+            .collect(),
     }
 }
