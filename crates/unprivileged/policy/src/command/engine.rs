@@ -331,7 +331,11 @@ impl Judge<'_> {
             self.unclear_in(Weight::Light, Mention { text, except }, part, why);
             return;
         }
-        if rules.ask.iter().any(|r| r.restricts(words) == Match::Yes) {
+        let asked = |r: &CommandRule| match self.default {
+            CommandOutcome::Allow => r.restricts(words) == Match::Yes,
+            CommandOutcome::Ask | CommandOutcome::Deny => r.begins(&plain),
+        };
+        if rules.ask.iter().any(asked) {
             // A person will be asked: that is an answer, and it has been noted.
             return;
         }

@@ -32,6 +32,12 @@ pub(super) fn system_name(program: &str) -> Option<&str> {
 impl CommandRule {
     /// Whether the rule allows this command, for certain.
     pub(super) fn allows(&self, words: &[Word]) -> bool {
+        self.begins(words) && (self.tail != Tail::Closed || words.len() == self.words.len() + 1)
+    }
+
+    /// Whether the command begins with the rule's words, one by one and for certain. What an ask rule lifts out of a
+    /// default that denies is read like this: read as a restriction it would open more than it says.
+    pub(super) fn begins(&self, words: &[Word]) -> bool {
         let Some((program, args)) = words.split_first() else {
             return false;
         };
@@ -43,10 +49,8 @@ impl CommandRule {
         if !named || args.len() < self.words.len() {
             return false;
         }
-        let (head, rest) = args.split_at(self.words.len());
         let last = self.words.len().wrapping_sub(1);
-        let head_matches = head
-            .iter()
+        args.iter()
             .zip(&self.words)
             .enumerate()
             .all(|(i, (word, pattern))| {
@@ -60,8 +64,7 @@ impl CommandRule {
                 one_word
                     && (colon
                         || (glob(pattern, &word.text) && !(pattern.contains('*') && climbs(&word.text))))
-            });
-        head_matches && (self.tail != Tail::Closed || rest.is_empty())
+            })
     }
 
     /// Whether the rule spells this word out.
