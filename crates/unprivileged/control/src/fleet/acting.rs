@@ -172,18 +172,23 @@ fn each(names: Vec<RunId>, act: impl Fn(&RunId) -> Option<Fault> + Sync) -> Vec<
 /// Ends one run, wherever it is in its life.
 pub(super) fn end_one(inner: &Inner, name: &RunId, how: StopHow) -> Result<(), Fault> {
     let deadline = Instant::now() + PATIENCE;
+    let mut asked_to_leave = false;
     loop {
         if cancel_waiting(inner, std::slice::from_ref(name))?.is_empty() {
             return Ok(());
         }
         match inner.store.read(|db| rows::phase(db, name))?.as_deref() {
             None => return Err(missing(name.as_str())),
+            // It was this that ended it.
+            Some("ended") if asked_to_leave => return Ok(()),
             Some("ended") => return Err(ended(name)),
             Some(_) => {}
         }
         let seen = inner.changes();
-        if reach(inner, name, how)? {
-            return Ok(());
+        match reach(inner, name, how)? {
+            Reached::Yes => return Ok(()),
+            Reached::Asked => asked_to_leave = true,
+            Reached::No => {}
         }
         if Instant::now() >= deadline {
             return Err(Fault::new(
@@ -197,8 +202,18 @@ pub(super) fn end_one(inner: &Inner, name: &RunId, how: StopHow) -> Result<(), F
     }
 }
 
-/// Tells the keeper, by its socket or by a signal; one that never came is forestalled. `false`: try again.
-fn reach(inner: &Inner, name: &RunId, how: StopHow) -> Result<bool, Fault> {
+/// What became of an attempt to tell a keeper.
+enum Reached {
+    /// It ends, or has ended.
+    Yes,
+    /// It will find that it is to leave, but a process to kill was not to be seen yet.
+    Asked,
+    /// Not yet.
+    No,
+}
+
+/// Tells the keeper, by its socket or by a signal; one that never came is forestalled.
+fn reach(inner: &Inner, name: &RunId, how: StopHow) -> Result<Reached, Fault> {
     let state = &inner.options.state;
     let command = match how {
         StopHow::Stop { grace } => {
@@ -208,39 +223,41 @@ fn reach(inner: &Inner, name: &RunId, how: StopHow) -> Result<bool, Fault> {
         StopHow::Kill => json!({"op": "kill"}),
     };
     match talk::ask(state, name, &command) {
-        Ok(_) => return Ok(true),
+        Ok(_) => return Ok(Reached::Yes),
         Err(fault) if fault.code == Code::RunState => {}
         // It heard and refused, or went while it was told: the next look says which.
         Err(fault) if fault.code != Code::FenceLost => return Err(fault),
         Err(_) => {}
     }
     let Ok(dir) = RunDir::open(state, name) else {
-        return Ok(false);
+        return Ok(Reached::No);
     };
     let file = dir.file()?;
     let keeper = keepers::watch(&file);
     match keepers::kept(&dir) {
         // It has no socket any more: it is writing its last word, and must not lose it.
-        Ok(Kept::Yes) if !matches!(file.state, RunState::Queued | RunState::Building) => Ok(true),
+        Ok(Kept::Yes) if !matches!(file.state, RunState::Queued | RunState::Building) => Ok(Reached::Yes),
         // It builds and has no socket yet.
         Ok(Kept::Yes) => {
             crate::keeper::interrupt(&dir)?;
-            let Some(keeper) = keeper else {
-                return Ok(false);
-            };
-            if how == StopHow::Kill {
-                // The lock was held after the process was opened, so it is the keeper that the file names.
-                either_way(rustix::process::pidfd_send_signal(keeper, Signal::KILL));
+            match (how, keeper) {
+                // It looks before it starts anything.
+                (StopHow::Stop { .. }, _) => Ok(Reached::Yes),
+                (StopHow::Kill, None) => Ok(Reached::Asked),
+                (StopHow::Kill, Some(keeper)) => {
+                    // The lock was held after the process was opened, so it is the keeper that the file names.
+                    either_way(rustix::process::pidfd_send_signal(keeper, Signal::KILL));
+                    Ok(Reached::Yes)
+                }
             }
-            Ok(true)
         }
         Ok(lock @ Kept::No(_)) => {
             if file.state == RunState::Queued {
                 keepers::cancel(&dir, &lock)?;
             }
-            Ok(true)
+            Ok(Reached::Yes)
         }
-        Err(_) => Ok(false),
+        Err(_) => Ok(Reached::No),
     }
 }
 

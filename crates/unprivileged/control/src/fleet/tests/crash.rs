@@ -301,6 +301,44 @@ fn a_run_whose_keeper_came_late_is_followed_to_its_end_and_not_refused_as_anothe
 }
 
 #[test]
+fn a_run_that_ends_because_it_was_told_to_is_not_refused_as_one_that_had_ended() {
+    for how in [
+        StopHow::Stop {
+            grace: Duration::ZERO,
+        },
+        StopHow::Kill,
+    ] {
+        let stage = Stage::new();
+        let fleet = stage.fleet();
+        fleet
+            .inner
+            .max_parallel
+            .store(0, std::sync::atomic::Ordering::Relaxed);
+        let asked = names(&fleet.spawn(&owner(), stage.request(1)).unwrap()).remove(0);
+        let phase = |word: &str| {
+            let sql = format!("UPDATE runs SET phase = '{word}'");
+            fleet.inner.store.write(|db| Ok(db.execute_batch(&sql)?)).unwrap();
+            fleet.inner.told();
+        };
+        // A keeper that has its lock and has not yet written which process it is.
+        let spec = fleet.inner.store.read(|db| rows::spec(db, &asked)).unwrap();
+        let dir = RunDir::create(&stage.state(), &spec, 7).unwrap();
+        let lock = keepers::kept(&dir).unwrap();
+        phase("kept");
+        std::thread::scope(|scope| {
+            let stopping = scope.spawn(|| acting::end_one(&fleet.inner, &asked, how));
+            until(&fleet, "it is told to leave", |_| {
+                dir.path().join("stop").exists()
+            });
+            phase("ended");
+            assert_eq!(stopping.join().unwrap(), Ok(()), "{how:?}");
+        });
+        drop(lock);
+        fleet.close();
+    }
+}
+
+#[test]
 fn an_errand_that_fails_holds_up_no_other_and_one_that_is_in_hand_is_left_alone() {
     let stage = Stage::new();
     let fleet = stage.fleet();
