@@ -102,7 +102,7 @@ pub(crate) const PIPE_SIZE: usize = 1024 * 1024;
 
 /// What may wait for a client on this machine. The kernel doubles it, for its own needs. Less, and the two sides wake each
 /// other too often; more, and with several tunnels the bytes get cold.
-pub(crate) const NEAR_BUFFER: usize = 128 * 1024;
+pub(crate) const NEAR_BUFFER: usize = 192 * 1024;
 
 /// Body of a request to [`bastle_contract::egress::LOCAL_NAME`]: rule and reason at their largest, escaped.
 pub(crate) const MAX_WANTED: usize = 32 * 1024;

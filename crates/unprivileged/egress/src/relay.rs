@@ -173,10 +173,10 @@ impl Lane<'_> {
     async fn drain(&self, pipe: Pipe) -> Result<Turn, Ended> {
         let mut rounds = 0_u32;
         loop {
-            let taken = self.from.try_io(Interest::READABLE, || {
-                retry(|| splice(self.from, None, &pipe.inn, None, PIPE_SIZE, flags()))
-            });
-            let mut left = match taken {
+            let taken = self
+                .from
+                .try_io(Interest::READABLE, || Ok(self.take(&pipe, PIPE_SIZE)?));
+            let held = match taken {
                 Ok(0) => {
                     self.state.pipes.give_back(pipe);
                     return Ok(Turn::End);
@@ -188,28 +188,54 @@ impl Lane<'_> {
                 }
                 Err(_) => return Err(Ended::Closed),
             };
-            let all = left as u64;
-            while left > 0 {
-                let given = self.to.try_io(Interest::WRITABLE, || {
-                    retry(|| splice(&pipe.out, None, self.to, None, left, flags()))
-                });
-                match given {
-                    Ok(given) if given > 0 => left = left.saturating_sub(given),
-                    // Nothing taken from a pipe that holds bytes: it must not be used again.
-                    Ok(_) => return Err(Ended::Closed),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        self.to.writable().await.map_err(|_| Ended::Closed)?;
-                    }
-                    Err(_) => return Err(Ended::Closed),
-                }
-            }
-            self.count(all).await?;
+            self.empty(&pipe, held).await?;
             rounds += 1;
             if rounds.is_multiple_of(16) {
                 // One fast tunnel must not keep a worker from all others.
                 tokio::task::yield_now().await;
             }
         }
+    }
+
+    fn take(&self, pipe: &Pipe, most: usize) -> Result<usize, Errno> {
+        retry(|| splice(self.from, None, &pipe.inn, None, most, flags()))
+    }
+
+    /// Gives the other side what the pipe holds. While that side is full the pipe is filled again: the source can go on,
+    /// and it is the reader, not the source, that wakes this process next.
+    async fn empty(&self, pipe: &Pipe, mut held: usize) -> Result<(), Ended> {
+        let mut source = Ok(());
+        let mut uncounted = 0;
+        while held > 0 {
+            let given = self.to.try_io(Interest::WRITABLE, || {
+                Ok(retry(|| splice(&pipe.out, None, self.to, None, held, flags()))?)
+            });
+            match given {
+                Ok(given) if given > 0 => {
+                    held = held.saturating_sub(given);
+                    uncounted += given as u64;
+                }
+                // Nothing taken from a pipe that holds bytes: it must not be used again.
+                Ok(_) => return Err(Ended::Closed),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.count(std::mem::take(&mut uncounted)).await?;
+                    if source.is_ok() {
+                        // A pipe with no place left says the same as a source with no bytes, so the source counts as
+                        // readable as before. Its end is told again; that it broke is told once.
+                        match self.take(pipe, PIPE_SIZE.saturating_sub(held)) {
+                            Ok(more) => held += more,
+                            Err(Errno::AGAIN) => {}
+                            Err(_) => source = Err(Ended::Closed),
+                        }
+                    }
+                    self.to.writable().await.map_err(|_| Ended::Closed)?;
+                }
+                Err(_) => return Err(Ended::Closed),
+            }
+        }
+        self.count(uncounted).await?;
+        // What it said before is delivered.
+        source
     }
 
     /// Moves at most one buffer.
@@ -221,9 +247,7 @@ impl Lane<'_> {
             let written = written(self.to.try_write(rest))?;
             rest = &rest[written..];
         }
-        if read > 0 {
-            self.count(read as u64).await?;
-        }
+        self.count(read as u64).await?;
         Ok(turn)
     }
 
@@ -256,6 +280,9 @@ impl Lane<'_> {
     }
 
     async fn count(&self, bytes: u64) -> Result<(), Ended> {
+        if bytes == 0 {
+            return Ok(());
+        }
         self.moved.fetch_add(bytes, Ordering::Relaxed);
         match self.state.budget.spend(self.kind, bytes) {
             Flow::Go => Ok(()),
@@ -281,11 +308,11 @@ fn flags() -> SpliceFlags {
     SpliceFlags::MOVE | SpliceFlags::NONBLOCK
 }
 
-fn retry(call: impl Fn() -> Result<usize, Errno>) -> io::Result<usize> {
+fn retry(call: impl Fn() -> Result<usize, Errno>) -> Result<usize, Errno> {
     loop {
         match call() {
             Err(Errno::INTR) => {}
-            other => return other.map_err(io::Error::from),
+            other => return other,
         }
     }
 }
@@ -391,6 +418,48 @@ mod tests {
         assert!(rest.len() == 1_000_000 && rest.iter().all(|byte| *byte == b'z'));
         let sent = (5 + pieces.iter().sum::<usize>()) as u64;
         assert_eq!(relaying.await.unwrap(), (Ended::Closed, [sent, 1_000_004]));
+    }
+
+    #[tokio::test]
+    async fn what_is_taken_while_the_other_side_is_full_arrives_in_order_and_is_counted() {
+        let egress = egress(table("{}", &[])).await;
+        let ((mut source, from), (to, mut sink)) = (pair().await, pair().await);
+        rustix::net::sockopt::set_socket_send_buffer_size(&to, 16 * 1024).unwrap();
+        rustix::net::sockopt::set_socket_recv_buffer_size(&sink, 16 * 1024).unwrap();
+        let moved = AtomicU64::new(0);
+        let lane = Lane {
+            state: &egress.state,
+            from: &from,
+            to: &to,
+            moved: &moved,
+            kind: BudgetKind::BytesOut,
+        };
+        let payload: Vec<u8> = (0..2_000_000_u32).flat_map(u32::to_le_bytes).collect();
+        let expected = payload.clone();
+        let sending = tokio::spawn(async move {
+            source.write_all(&payload).await.unwrap();
+        });
+        let reading = tokio::spawn(async move {
+            let mut got = Vec::new();
+            let mut part = vec![0; 7_777];
+            while let Ok(read @ 1..) = sink.read(&mut part).await {
+                got.extend_from_slice(&part[..read]);
+                // The other side is full again before this one goes on.
+                tokio::task::yield_now().await;
+            }
+            got
+        });
+        loop {
+            from.readable().await.unwrap();
+            if lane.drain(egress.state.pipes.take().unwrap()).await.unwrap() == Turn::End {
+                break;
+            }
+        }
+        sending.await.unwrap();
+        drop(to);
+        assert!(reading.await.unwrap() == expected);
+        assert_eq!(moved.load(Ordering::Relaxed), 8_000_000);
+        assert_eq!(egress.state.pipes.resting.lock().unwrap().len(), 1, "given back");
     }
 
     #[tokio::test]
