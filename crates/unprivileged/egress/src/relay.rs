@@ -169,27 +169,41 @@ impl Lane<'_> {
         }
     }
 
-    /// Moves bytes through the pipe until the source has none.
+    /// Moves bytes through the pipe until the source has none. It is filled again whenever it was emptied a little: the
+    /// source can go on while the other side is full, and it is the reader, not the source, that wakes this process next.
     async fn drain(&self, pipe: Pipe) -> Result<Turn, Ended> {
+        let mut source = Ok(());
+        let mut held = 0;
         let mut rounds = 0_u32;
         loop {
-            let taken = self
-                .from
-                .try_io(Interest::READABLE, || Ok(self.take(&pipe, PIPE_SIZE)?));
-            let held = match taken {
-                Ok(0) => {
-                    self.state.pipes.give_back(pipe);
-                    return Ok(Turn::End);
+            if held > 0 {
+                // A pipe with no place left says the same as a source with no bytes, so the source stays readable as far
+                // as anybody knows. That it has ended is told again; that it broke is told once.
+                match source.and_then(|()| self.top_up(&pipe, held)) {
+                    Ok(more) => held += more,
+                    Err(broke) => source = Err(broke),
                 }
-                Ok(taken) => taken,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.state.pipes.give_back(pipe);
-                    return Ok(Turn::Empty);
+            } else {
+                // What it said before it broke is delivered.
+                source?;
+                let taken = self
+                    .from
+                    .try_io(Interest::READABLE, || Ok(self.take(&pipe, PIPE_SIZE)?));
+                match taken {
+                    Ok(0) => {
+                        self.state.pipes.give_back(pipe);
+                        return Ok(Turn::End);
+                    }
+                    Ok(taken) => held = taken,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        self.state.pipes.give_back(pipe);
+                        return Ok(Turn::Empty);
+                    }
+                    Err(_) => return Err(Ended::Closed),
                 }
-                Err(_) => return Err(Ended::Closed),
-            };
-            self.empty(&pipe, held).await?;
-            rounds += 1;
+            }
+            held -= self.give(&pipe, held).await?;
+            rounds = rounds.wrapping_add(1);
             if rounds.is_multiple_of(16) {
                 // One fast tunnel must not keep a worker from all others.
                 tokio::task::yield_now().await;
@@ -201,41 +215,36 @@ impl Lane<'_> {
         retry(|| splice(self.from, None, &pipe.inn, None, most, flags()))
     }
 
-    /// Gives the other side what the pipe holds. While that side is full the pipe is filled again: the source can go on,
-    /// and it is the reader, not the source, that wakes this process next.
-    async fn empty(&self, pipe: &Pipe, mut held: usize) -> Result<(), Ended> {
-        let mut source = Ok(());
-        let mut uncounted = 0;
-        while held > 0 {
-            let given = self.to.try_io(Interest::WRITABLE, || {
-                Ok(retry(|| splice(&pipe.out, None, self.to, None, held, flags()))?)
-            });
-            match given {
-                Ok(given) if given > 0 => {
-                    held = held.saturating_sub(given);
-                    uncounted += given as u64;
-                }
-                // Nothing taken from a pipe that holds bytes: it must not be used again.
-                Ok(_) => return Err(Ended::Closed),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.count(std::mem::take(&mut uncounted)).await?;
-                    if source.is_ok() {
-                        // A pipe with no place left says the same as a source with no bytes, so the source counts as
-                        // readable as before. Its end is told again; that it broke is told once.
-                        match self.take(pipe, PIPE_SIZE.saturating_sub(held)) {
-                            Ok(more) => held += more,
-                            Err(Errno::AGAIN) => {}
-                            Err(_) => source = Err(Ended::Closed),
-                        }
-                    }
-                    self.to.writable().await.map_err(|_| Ended::Closed)?;
-                }
-                Err(_) => return Err(Ended::Closed),
-            }
+    /// Takes what is there and fits beside what the pipe holds.
+    fn top_up(&self, pipe: &Pipe, held: usize) -> Result<usize, Ended> {
+        match PIPE_SIZE.saturating_sub(held) {
+            0 => Ok(0),
+            room => match self.take(pipe, room) {
+                Ok(more) => Ok(more),
+                Err(Errno::AGAIN) => Ok(0),
+                Err(_) => Err(Ended::Closed),
+            },
         }
-        self.count(uncounted).await?;
-        // What it said before is delivered.
-        source
+    }
+
+    /// Gives the other side of what the pipe holds what it takes. Waits when that is nothing.
+    async fn give(&self, pipe: &Pipe, held: usize) -> Result<usize, Ended> {
+        let given = self.to.try_io(Interest::WRITABLE, || {
+            Ok(retry(|| splice(&pipe.out, None, self.to, None, held, flags()))?)
+        });
+        match given {
+            Ok(given) if (1..=held).contains(&given) => {
+                self.count(given as u64).await?;
+                Ok(given)
+            }
+            // Nothing taken from a pipe that holds bytes: it must not be used again.
+            Ok(_) => Err(Ended::Closed),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.to.writable().await.map_err(|_| Ended::Closed)?;
+                Ok(0)
+            }
+            Err(_) => Err(Ended::Closed),
+        }
     }
 
     /// Moves at most one buffer.
