@@ -46,6 +46,18 @@ fn program_text(line: &str) -> Option<(usize, usize)> {
     Some((start, end.checked_sub(start)?))
 }
 
+/// Makes all threads of this process take their memory from one place, so that what one has freed another can use. To be
+/// called before there are threads; for a process with many of them that mostly wait.
+#[cfg(target_env = "gnu")]
+pub fn share_heap() {
+    // SAFETY: takes two numbers. Refused, every thread has a place of its own as before, which only takes more.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+}
+
+/// Makes all threads of this process take their memory from one place; with this library they do.
+#[cfg(not(target_env = "gnu"))]
+pub fn share_heap() {}
+
 #[cfg(target_env = "gnu")]
 fn give_back_heap() {
     // SAFETY: takes a number and touches only memory that the allocator holds as free.

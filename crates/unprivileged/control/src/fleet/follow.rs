@@ -124,6 +124,7 @@ impl Follower {
             if Instant::now() >= self.next_housekeeping {
                 self.next_housekeeping = Instant::now() + HOUSEKEEPING;
                 super::housekeeping::tidy_up(&self.inner);
+                bastle_sys::memory::give_back();
                 // What could not be done before is tried again.
                 self.inner.errand();
                 if Instant::now() >= self.next_pruning {

@@ -108,6 +108,8 @@ impl Drop for Threads {
 impl Fleet {
     /// Takes the state directory for itself and does nothing yet.
     pub fn claim(options: FleetOptions) -> Result<Claim, Fault> {
+        // Its threads come and go; what one of them planned with, the next one uses.
+        bastle_sys::memory::share_heap();
         let lock = inner::take(&options.state)?;
         Ok(Claim { options, lock })
     }

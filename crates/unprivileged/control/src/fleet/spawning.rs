@@ -16,6 +16,8 @@ use std::collections::BTreeSet;
 const MAX_KEY: usize = 128;
 /// Longest first part of names: with the batch and the index it fits a name.
 const MAX_PREFIX: usize = 40;
+/// So many runs that what planning them took together is worth giving back.
+const MANY: usize = 8;
 
 /// A run of the request: what it becomes, or why not.
 type Checked = Result<Planned, Vec<Fault>>;
@@ -78,6 +80,10 @@ pub(super) fn spawn(
     super::hooks::point("spawn-committed");
     inner.told();
     inner.wake_queue();
+    if checked.len() >= MANY {
+        drop((checked, planner));
+        bastle_sys::memory::give_back();
+    }
     Ok(report)
 }
 
