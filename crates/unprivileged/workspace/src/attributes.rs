@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 
 /// Longest name: the kernel's limit.
@@ -158,7 +159,8 @@ impl Attributes {
 ///
 /// # Errors
 /// The kernel's. A file system without attributes has none.
-pub(crate) fn of(file: &File) -> io::Result<Has> {
+pub(crate) fn of(file: &impl AsFd) -> io::Result<Has> {
+    let file = file.as_fd();
     match rustix::fs::flistxattr_query(file) {
         Ok(0) | Err(Errno::NOTSUP) => return Ok(Has::Nothing),
         Ok(_) => {}
@@ -193,6 +195,12 @@ pub(crate) fn of(file: &File) -> io::Result<Has> {
         all.insert(name.to_vec(), value[..length].to_vec());
     }
     Ok(Attributes::new(all).map_or(Has::Nothing, Has::These))
+}
+
+/// Whether an open directory has any that would travel with a file. A directory's do not, which is to be told.
+pub(crate) fn stay_behind(directory: &impl AsFd) -> bool {
+    // What cannot be read has been told, or will be, by who lists it.
+    matches!(of(directory), Ok(Has::These(_) | Has::TooMuch))
 }
 
 /// What a file gets where both sides may have changed its attributes, name by name: the agent's where only the agent

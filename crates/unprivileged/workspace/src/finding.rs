@@ -40,7 +40,7 @@ pub enum About {
     Moving,
     /// The content before the agent's change is not kept any more: the source was changed as well.
     BeforeLost,
-    /// Its attributes are not kept: too many, too large, or the file system cannot hold them.
+    /// Its attributes are not kept: those of a directory, or too many, too large, or the file system cannot hold them.
     Attributes,
     /// Changed in the source since the run began; the agent sees it through the overlay as it is now.
     SourceChanged,
@@ -80,7 +80,7 @@ impl fmt::Display for Finding {
             About::Moving => "changed while it was read",
             About::BeforeLost => "its earlier content is not kept: the source changed as well",
             About::Attributes => {
-                "its extended attributes are not kept: too many, too large, or no room for them"
+                "its extended attributes are not kept: a directory's, too many, too large, or no room for them"
             }
             About::SourceChanged => "changed in the source since the run began",
             About::Note(note) => note,

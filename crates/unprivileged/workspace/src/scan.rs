@@ -60,6 +60,19 @@ struct Share {
     buffer: Vec<u8>,
 }
 
+impl Share {
+    fn note_attributes(&mut self, path: Option<&TreePath>, directory: &Dir) {
+        if let Some(path) = path
+            && attributes::stay_behind(directory)
+        {
+            self.findings.push(Finding {
+                path: path.clone(),
+                about: About::Attributes,
+            });
+        }
+    }
+}
+
 struct Scanner<'a> {
     root: &'a Dir,
     shown: &'a Path,
@@ -160,7 +173,10 @@ impl Scanner<'_> {
         let mut names = match names {
             Some(names) => names,
             None => match dir.list() {
-                Ok(names) => names,
+                Ok(names) => {
+                    share.note_attributes(path.as_ref(), &dir);
+                    names
+                }
                 Err(error) => return self.lost_directory(path, error, share),
             },
         };

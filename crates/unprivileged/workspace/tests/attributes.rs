@@ -9,6 +9,7 @@ use bastle_workspace::apply::{Plan, Resolve, Target, apply, plan, select, undo};
 use bastle_workspace::audit_delta::{Scope, delta};
 use bastle_workspace::durable::Durable;
 use bastle_workspace::export::export;
+use bastle_workspace::finding::{About, Finding};
 use bastle_workspace::gate::{Approvals, Rules, assess_all};
 use bastle_workspace::manifest::{Kind, Manifest};
 use bastle_workspace::meta::{Reason, Which, WorkMode};
@@ -305,4 +306,36 @@ fn an_archive_gives_its_attributes_to_tar() {
     tar.args(["--xattrs", "-xf"]).arg(&file).arg("-C").arg(&out);
     assert!(tar.status().unwrap().success());
     assert_eq!(attributes(&out.join("README")), these(&[("user.a=b%", "odd\n=")]));
+}
+
+#[test]
+fn attributes_of_directories_are_never_left_behind_without_a_word() {
+    for mode in [WorkMode::Copy, WorkMode::Overlay] {
+        let ground = modes::ground();
+        set(&ground.source().join("src"), "user.note", b"of a directory");
+        fs::create_dir(ground.source().join("steered")).unwrap();
+        // Steers a file system: it would not travel with a file either.
+        set(&ground.source().join("steered"), "user.overlay.redirect", b"x");
+        let space = modes::make(&ground.place, &ground.source(), mode, "one").unwrap();
+        let told = |findings: &[Finding]| -> Vec<String> {
+            findings
+                .iter()
+                .filter(|finding| finding.about == About::Attributes)
+                .map(|finding| finding.path.to_string())
+                .collect()
+        };
+        assert_eq!(told(&space.meta().unwrap().findings), ["src"], "{mode:?}");
+    }
+    let ground = Ground::new();
+    let space = ground.create("one");
+    set(&space.tree().join("src"), "user.agent", b"x");
+    let taken = space.snapshot(None, Reason::Asked).unwrap();
+    assert!(
+        taken
+            .findings
+            .iter()
+            .any(|finding| finding.about == About::Attributes),
+        "{:?}",
+        taken.findings
+    );
 }

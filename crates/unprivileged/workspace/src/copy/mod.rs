@@ -4,6 +4,7 @@
 //! would be a file the user did not hand over. Nothing is ever hard-linked: the agent could write through it.
 mod file;
 
+use crate::attributes;
 use crate::beneath::{Dir, Listed};
 use crate::crew::{self, Heap};
 use crate::faults::{damaged, io_fault};
@@ -146,6 +147,7 @@ impl Copier<'_> {
             path.as_ref()
                 .map_or(self.shown.to_path_buf(), |p| self.shown.join(p.as_path()))
         };
+        let fresh = names.is_none();
         let opened = self.source.beneath(path.as_ref()).and_then(|dir| match names {
             Some(names) => Ok((dir, names)),
             None => dir.list().map(|names| (dir, names)),
@@ -158,6 +160,11 @@ impl Copier<'_> {
                 return Ok(());
             }
         };
+        if let Some(path) = path.as_ref().filter(|_| fresh)
+            && attributes::stay_behind(&from)
+        {
+            share.note(path, About::Attributes);
+        }
         let to = self
             .tree
             .beneath(path.as_ref())

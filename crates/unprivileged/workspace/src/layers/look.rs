@@ -145,6 +145,7 @@ impl Looker<'_> {
             Task::Directory(path) => (path, None),
             Task::Names(path, names) => (path, Some(names)),
         };
+        let fresh = names.is_none();
         let opened = self.root.beneath(path.as_ref()).and_then(|dir| match names {
             Some(names) => Ok((dir, names)),
             None => dir.list().map(|names| (dir, names)),
@@ -160,6 +161,9 @@ impl Looker<'_> {
         if let Some(path) = &path {
             let stat = rustix::fs::fstat(dir.as_fd()).map_err(|e| io_fault("look at", path.as_path(), e))?;
             self.check(path, &stat)?;
+            if fresh && attributes::stay_behind(&dir) {
+                share.note(path, About::Attributes);
+            }
         }
         if names.len() > PIECE {
             let rest = names.split_off(PIECE);
