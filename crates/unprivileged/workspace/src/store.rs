@@ -211,7 +211,8 @@ impl<'a> Batch<'a> {
     }
 
     /// Takes in what the file holds now and tells its digest and length: the digest is of the bytes that are kept,
-    /// whatever happens to the file meanwhile.
+    /// whatever happens to the file meanwhile. No more than `size`, which it had: one that somebody makes longer while it is
+    /// read would else be read for as long as they like.
     ///
     /// # Errors
     /// The kernel's; `FileTooLarge` beyond [`MAX_FILE`].
@@ -220,15 +221,10 @@ impl<'a> Batch<'a> {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         if size > SMALL {
-            return self.take_large(file, buffer);
+            return self.take_large(file, size, buffer);
         }
         buffer.clear();
-        file.take(SMALL + 1).read_to_end(buffer)?;
-        if buffer.len() as u64 > SMALL {
-            let mut again = file;
-            again.seek(SeekFrom::Start(0))?;
-            return self.take_large(file, buffer);
-        }
+        file.take(size).read_to_end(buffer)?;
         Ok((self.take_bytes(buffer)?, buffer.len() as u64))
     }
 
@@ -245,7 +241,7 @@ impl<'a> Batch<'a> {
         buffer: &mut Vec<u8>,
     ) -> io::Result<(Content, u64)> {
         if self.keep == Keep::Small && path.as_bytes().starts_with(b".git/objects/") {
-            return copy_hashing(file, None, buffer);
+            return copy_hashing(file.take(size), None, buffer);
         }
         self.take(file, size, buffer)
     }
@@ -279,9 +275,9 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    fn take_large(&self, file: &File, buffer: &mut Vec<u8>) -> io::Result<(Content, u64)> {
+    fn take_large(&self, file: &File, size: u64, buffer: &mut Vec<u8>) -> io::Result<(Content, u64)> {
         if self.keep == Keep::Small {
-            return copy_hashing(file, None, buffer);
+            return copy_hashing(file.take(size), None, buffer);
         }
         let path = self.fresh();
         self.store.durable.show(Step::Write(&path));
@@ -290,7 +286,7 @@ impl<'a> Batch<'a> {
             // The clone cannot change any more; the file can.
             copy_hashing(&mut kept, None, buffer)?
         } else {
-            copy_hashing(file, Some(&mut kept), buffer)?
+            copy_hashing(file.take(size), Some(&mut kept), buffer)?
         };
         if self.store.has(&content) {
             fs::remove_file(&path)?;
@@ -381,4 +377,41 @@ pub(crate) fn copy_hashing(
         to.set_len(size)?;
     }
     Ok((Content::from_bytes(*hasher.finalize().as_bytes()), size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file that somebody makes longer after it was looked at, and before it is read.
+    fn grown(path: &Path, size: u64) -> File {
+        let mut file = File::create_new(path).unwrap();
+        file.write_all(&vec![b'a'; usize::try_from(size).unwrap()])
+            .unwrap();
+        file.write_all(&[b'b'; 3_000_000]).unwrap();
+        File::open(path).unwrap()
+    }
+
+    #[test]
+    fn a_file_that_grows_is_read_no_further_than_it_reached() {
+        let stage = tempfile::tempdir().unwrap();
+        let store = Store::open(stage.path().join("store"), Durable::default()).unwrap();
+        let inner = TreePath::new(".git/objects/00/0").unwrap();
+        let outer = TreePath::new("log").unwrap();
+        let mut buffer = Vec::new();
+        for (at, keep) in [Keep::All, Keep::Small].into_iter().enumerate() {
+            let own = stage.path().join(format!("tmp-{at}"));
+            fs::create_dir(&own).unwrap();
+            let batch = Batch::new(&store, own, keep);
+            for size in [0, 10, SMALL, SMALL + 1, 2 * SMALL + 7] {
+                let expected = Content::of(&vec![b'a'; usize::try_from(size).unwrap()]);
+                for path in [&inner, &outer] {
+                    let name = format!("{at}-{size}-{}", path.depth());
+                    let file = grown(&stage.path().join(name), size);
+                    let taken = batch.take_of(path, &file, size, &mut buffer).unwrap();
+                    assert_eq!(taken, (expected, size), "{path} {size}");
+                }
+            }
+        }
+    }
 }

@@ -270,7 +270,8 @@ fn digest(root: &Dir, path: &TreePath, look: &Look, left: &mut u64) -> Option<St
         let dir = root.beneath(path.parent().as_ref())?;
         let (file, _) = dir.open_regular(path.name())?;
         let mut hasher = blake3::Hasher::new();
-        io::copy(&mut file.take(MOST_READ), &mut hasher)?;
+        // One that grows while it is read is read no further than it was listed.
+        io::copy(&mut file.take(look.size), &mut hasher)?;
         Ok(hasher.finalize().to_hex().to_string())
     };
     read().ok()

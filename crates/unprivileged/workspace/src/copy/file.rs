@@ -97,7 +97,7 @@ impl Copier<'_> {
             self.can_clone.store(false, Ordering::Relaxed);
         }
         if size > MAX_BUFFER {
-            return copy_hashing(input, Some(output), buffer);
+            return copy_hashing(input.take(size), Some(output), buffer);
         }
         let length = usize::try_from(size).unwrap_or(0);
         if buffer.len() < length {

@@ -16,6 +16,7 @@ use crate::store::copy_hashing;
 use bastle_contract::{Code, Fault};
 use rustix::fs::{FileType, Stat};
 use std::fs::File;
+use std::io::Read;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -283,7 +284,7 @@ impl Looker<'_> {
         }
         let began = now();
         let read = dir.open_regular(path.name()).and_then(|(file, before)| {
-            let (digest, size) = copy_hashing(&file, None, &mut share.buffer)?;
+            let (digest, size) = copy_hashing((&file).take(length(&before)), None, &mut share.buffer)?;
             let attributes = share.attributes(path, &file)?;
             let after = rustix::fs::fstat(&file)?;
             let same = Seen::exactly(&before, Alive::No).still(&after, Alive::No);

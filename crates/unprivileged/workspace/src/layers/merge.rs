@@ -14,6 +14,7 @@ use crate::seen::{Alive, Seen, SeenList};
 use crate::store::copy_hashing;
 use bastle_contract::Fault;
 use std::collections::{BTreeSet, HashSet};
+use std::io::Read;
 use std::path::Path;
 
 /// Files per piece of work.
@@ -188,6 +189,7 @@ fn same_bytes(dir: &Dir, entry: &Entry, digest: &Content, buffer: &mut Vec<u8>) 
         return false;
     };
     dir.open_regular(entry.path.name()).is_ok_and(|(file, stat)| {
-        length(&stat) == *size && copy_hashing(&file, None, buffer).is_ok_and(|(found, _)| found == *digest)
+        length(&stat) == *size
+            && copy_hashing((&file).take(*size), None, buffer).is_ok_and(|(found, _)| found == *digest)
     })
 }
