@@ -178,6 +178,18 @@ impl Storm {
         self.kills.values().sum()
     }
 
+    /// What the daemon answers when it does not find that too much is asked of it: there are many runs to ask about.
+    fn asked_again(&self, path: &str) -> Value {
+        loop {
+            let answer = self.daemon().own("GET", path, None);
+            if answer.status != 429 {
+                assert_eq!(answer.status, 200, "{path}");
+                return answer.json();
+            }
+            std::thread::park_timeout(Duration::from_millis(50));
+        }
+    }
+
     /// Every run has ended, and what is on record is what was told and what the files say.
     fn check(&mut self) {
         for run in &self.asked {
@@ -202,7 +214,7 @@ impl Storm {
         let mut stored = BTreeMap::new();
         for run in &self.asked {
             let path = format!("/api/v1/runs/{run}/events?limit=1000");
-            let events = self.daemon().own("GET", &path, None).json()["items"].clone();
+            let events = self.asked_again(&path)["items"].clone();
             let events = events.as_array().unwrap().clone();
             let own: Vec<u64> = events
                 .iter()
