@@ -344,18 +344,22 @@ mod tests {
         (client, listener.accept().await.unwrap().0)
     }
 
+    fn lane<'a>(state: &'a State, from: &'a TcpStream, to: &'a TcpStream, moved: &'a AtomicU64) -> Lane<'a> {
+        Lane {
+            state,
+            from,
+            to,
+            moved,
+            kind: BudgetKind::BytesOut,
+        }
+    }
+
     #[tokio::test]
     async fn without_descriptors_for_a_pipe_bytes_still_arrive_whole() {
         let egress = egress(table("{}", &[])).await;
         let ((mut source, from), (to, mut sink)) = (pair().await, pair().await);
         let moved = AtomicU64::new(0);
-        let lane = Lane {
-            state: &egress.state,
-            from: &from,
-            to: &to,
-            moved: &moved,
-            kind: BudgetKind::BytesOut,
-        };
+        let lane = lane(&egress.state, &from, &to, &moved);
         let payload: Vec<u8> = (0..3_000_000_u32).map(|n| n.to_le_bytes()[0]).collect();
         let expected = payload.clone();
         let sending = tokio::spawn(async move {
@@ -436,13 +440,7 @@ mod tests {
         rustix::net::sockopt::set_socket_send_buffer_size(&to, 16 * 1024).unwrap();
         rustix::net::sockopt::set_socket_recv_buffer_size(&sink, 16 * 1024).unwrap();
         let moved = AtomicU64::new(0);
-        let lane = Lane {
-            state: &egress.state,
-            from: &from,
-            to: &to,
-            moved: &moved,
-            kind: BudgetKind::BytesOut,
-        };
+        let lane = lane(&egress.state, &from, &to, &moved);
         let payload: Vec<u8> = (0..2_000_000_u32).flat_map(u32::to_le_bytes).collect();
         let expected = payload.clone();
         let sending = tokio::spawn(async move {

@@ -241,7 +241,7 @@ fn reach(inner: &Inner, name: &RunId, how: StopHow) -> Result<Reached, Fault> {
         Ok(Kept::Yes) => {
             crate::keeper::interrupt(&dir)?;
             match (how, keeper) {
-                // It looks before it starts anything.
+                // It looks for the word before it hands its plan over, and from then on its signal ends it.
                 (StopHow::Stop { .. }, _) => Ok(Reached::Yes),
                 (StopHow::Kill, None) => Ok(Reached::Asked),
                 (StopHow::Kill, Some(keeper)) => {

@@ -40,6 +40,16 @@ fn holder() {
     }
 }
 
+/// A fleet that starts nothing yet.
+fn held_back(stage: &Stage) -> Fleet {
+    let fleet = stage.fleet();
+    fleet
+        .inner
+        .max_parallel
+        .store(0, std::sync::atomic::Ordering::Relaxed);
+    fleet
+}
+
 fn hold(stage: &Stage, key: &str, point: Option<&str>) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
@@ -260,11 +270,7 @@ fn a_run_that_was_started_beside_the_daemon_is_taken_in() {
 #[test]
 fn a_run_whose_keeper_came_late_is_followed_to_its_end_and_not_refused_as_another_one() {
     let stage = Stage::new();
-    let fleet = stage.fleet();
-    fleet
-        .inner
-        .max_parallel
-        .store(0, std::sync::atomic::Ordering::Relaxed);
+    let fleet = held_back(&stage);
     let asked = names(&fleet.spawn(&owner(), stage.request(1)).unwrap());
     // What a daemon leaves that is killed right after it started a keeper: the next one finds the lock free, puts the
     // run back into the queue, and only then the keeper begins.
@@ -309,11 +315,7 @@ fn a_run_that_ends_because_it_was_told_to_is_not_refused_as_one_that_had_ended()
         StopHow::Kill,
     ] {
         let stage = Stage::new();
-        let fleet = stage.fleet();
-        fleet
-            .inner
-            .max_parallel
-            .store(0, std::sync::atomic::Ordering::Relaxed);
+        let fleet = held_back(&stage);
         let asked = names(&fleet.spawn(&owner(), stage.request(1)).unwrap()).remove(0);
         let phase = |word: &str| {
             let sql = format!("UPDATE runs SET phase = '{word}'");
