@@ -41,6 +41,7 @@ fn main() -> ExitCode {
     // Before anything of the command line's: the privileged zone has its own small parser.
     if verb.as_ref().is_some_and(|verb| verb == "spawner") {
         let words: Vec<_> = std::env::args_os().skip(2).collect();
+        bastle_init::get_ready();
         return ExitCode::from(bastle_spawner::daemon::main(&words, bastle_init::enter));
     }
     // Nearly every run needs one, and now it is cheapest. Where it cannot be had, one is started when it is needed.

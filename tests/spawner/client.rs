@@ -118,6 +118,11 @@ pub(crate) fn showing(source: &Path, access: Access) -> LaunchPlan {
 
 /// Hands a document over as a plan: `Ok` when a sandbox was made.
 pub(crate) fn launched(connection: &OwnedFd, plan: &impl Serialize) -> Result<(), Fault> {
+    launched_as(connection, plan).map(|_| ())
+}
+
+/// The same; the process that the sandbox is.
+pub(crate) fn launched_as(connection: &OwnedFd, plan: &impl Serialize) -> Result<u32, Fault> {
     let document = seal("plan", &serde_json::to_vec(plan).unwrap()).unwrap();
     let (events, _ours) = socket::pair().unwrap();
     let null = std::fs::File::options()
@@ -137,7 +142,7 @@ pub(crate) fn launched(connection: &OwnedFd, plan: &impl Serialize) -> Result<()
     };
     socket::send(connection, &launch, &parts).unwrap();
     match hear::<FromSpawner>(connection) {
-        Ok(FromSpawner::Launched { .. }) => Ok(()),
+        Ok(FromSpawner::Launched { pid, .. }) => Ok(pid),
         Ok(FromSpawner::Refused(fault)) => Err(fault),
         other => panic!("no answer: {other:?}"),
     }

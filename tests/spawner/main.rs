@@ -14,4 +14,5 @@ mod daemon;
 mod frames;
 mod life;
 mod own_fence;
+mod standing;
 mod users;

@@ -1,9 +1,9 @@
 //! A daemon of an ordinary user, grants to a run of a daemon, and a daemon that cannot record.
 use crate::admission::ordinary;
-use crate::client::{refusal, wish};
+use crate::client::{launched, refusal, showing, wish};
 use crate::daemon::{Place, usual};
 use crate::support::{Background, Lab, Limit, bastle, run};
-use bastle_contract::Code;
+use bastle_contract::{Access, Code};
 use std::path::Path;
 use std::process::Command;
 
@@ -125,7 +125,12 @@ fn nothing_is_started_when_it_cannot_be_recorded() {
     }
     let _tiny = Tiny(&state);
     let daemon = place.start(0);
-    assert_eq!(refusal(&place.socket(), lab.identity.uid()), None, "control");
+    let plan = showing(&lab.workspace(), Access::ReadOnly);
+    let start = || {
+        let connection = crate::client::connect_as(&place.socket(), lab.identity.uid()).unwrap();
+        wish(&connection).and_then(|_| launched(&connection, &plan))
+    };
+    assert_eq!(start(), Ok(()), "control");
     assert!(daemon.has(0));
     // Full to the last byte.
     let mut full = std::fs::File::create(state.join("full")).unwrap();
@@ -133,8 +138,7 @@ fn nothing_is_started_when_it_cannot_be_recorded() {
     let (mut refused, mut served) = (None, 1);
     // What fits into the page that is open already still fits.
     for _ in 0..50 {
-        let connection = crate::client::connect_as(&place.socket(), lab.identity.uid()).unwrap();
-        refused = wish(&connection).err().map(|fault| fault.code);
+        refused = start().err().map(|fault| fault.code);
         match refused {
             Some(Code::AuditWrite) => break,
             Some(_) => {}
@@ -166,13 +170,14 @@ fn nothing_is_started_when_the_disk_says_that_a_record_is_not_on_it() {
     let mut command = place.command(0);
     command.env("BASTLE_TEST_SYNC_FAILS", "3");
     let daemon = place.start_by(with_program(&command, crate::support::with_hooks()));
+    let plan = showing(&lab.workspace(), Access::ReadOnly);
     let mut served = 0;
     let mut refused = None;
     for _ in 0..10 {
         let connection = crate::client::connect_as(&place.socket(), lab.identity.uid()).unwrap();
-        match wish(&connection) {
-            Ok(_) if refused.is_none() => served += 1,
-            Ok(_) => panic!("served after the log was lost"),
+        match wish(&connection).and_then(|_| launched(&connection, &plan)) {
+            Ok(()) if refused.is_none() => served += 1,
+            Ok(()) => panic!("started after the log was lost"),
             Err(fault) => refused = Some(fault.code),
         }
     }
@@ -185,7 +190,7 @@ fn nothing_is_started_when_the_disk_says_that_a_record_is_not_on_it() {
 }
 
 /// The same command of another program.
-fn with_program(command: &Command, program: &Path) -> Command {
+pub(crate) fn with_program(command: &Command, program: &Path) -> Command {
     let mut other = Command::new(program);
     other.env_clear().args(command.get_args());
     for (name, value) in command.get_envs() {

@@ -17,6 +17,9 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failed> {
     Ok(())
 }
 
+/// Static; and with its own addresses, which it has to correct at every start, as a short list instead of one of a megabyte.
+const FLAGS: &str = "-Ctarget-feature=+crt-static -Clink-arg=-Wl,-z,pack-relative-relocs";
+
 /// Builds it and checks that it is what it is said to be.
 pub(crate) fn build() -> Result<PathBuf, Failed> {
     let target = host()?;
@@ -26,7 +29,7 @@ pub(crate) fn build() -> Result<PathBuf, Failed> {
     command
         .args(["build", "--profile", "dist", "--quiet", "--package", "bastle"])
         .args(["--target", &target])
-        .env("RUSTFLAGS", "-Ctarget-feature=+crt-static");
+        .env("RUSTFLAGS", FLAGS);
     sh::stdout_of(&mut command)?;
     let binary = tools::target_directory()?.join(&target).join("dist/bastle");
     let bytes = std::fs::read(&binary).map_err(Failed::io(binary.display()))?;

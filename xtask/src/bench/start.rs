@@ -9,6 +9,7 @@ use super::sample::{Contender, interleave, measured, ratios, table};
 use super::{compile_limit, try_once, version_of};
 use crate::sh::{self, Failed};
 use crate::test::stage::Stage;
+use parallel::Load;
 use pool::{Pool, Served};
 use serde::Deserialize;
 use std::cell::RefCell;
@@ -110,9 +111,14 @@ pub(super) fn run(bastle: &Path, samples: usize, who: Who) -> Result<GroupResult
         drop(pool);
         let pool = Pool::start(&place, bastle, Served::ByThemselves)?;
         let peer = || place.who.start(bwrap(&place.workspace));
-        let together = parallel::run(&pool, &peer, samples)?;
-        ratios.insert("parallel8_over_bwrap".to_owned(), together.over_bwrap());
-        figures.insert("parallel8_launches_s".to_owned(), together.figures());
+        for (load, name) in [
+            (Load::Burst, "parallel8"),
+            (Load::Sustained, "parallel8_sustained"),
+        ] {
+            let together = parallel::run(&pool, &peer, (samples, load))?;
+            ratios.insert(format!("{name}_over_bwrap"), together.over_bwrap());
+            figures.insert(format!("{name}_launches_s"), together.figures());
+        }
     }
     print!("{}", table(&times, &ratios));
     let steps = all_steps(&place, &limit, bastle, steps, samples);

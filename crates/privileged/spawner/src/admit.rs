@@ -12,13 +12,18 @@ const MOST_ENVIRONMENT: usize = 256 * 1024;
 
 /// A plan that may be executed. Made only here.
 pub(crate) struct Admitted {
-    plan: LaunchPlan,
+    parts: LaunchParts,
 }
 
 impl Admitted {
     /// The plan, for the one function that executes it.
     pub(crate) fn into_plan(self) -> LaunchPlan {
-        self.plan
+        self.parts.plan
+    }
+
+    /// The same with what came along, for a sandbox that stands already.
+    pub(crate) fn into_parts(self) -> LaunchParts {
+        self.parts
     }
 }
 
@@ -37,7 +42,8 @@ pub(crate) fn admit(
             "frame version {version}, this spawner speaks {WIRE_VERSION}"
         )));
     }
-    let plan = LaunchParts::read(descriptors).map_err(refused)?.plan;
+    let parts = LaunchParts::read(descriptors).map_err(refused)?;
+    let plan = &parts.plan;
     plan.check()
         .map_err(|error| Fault::new(Code::FenceStep, "the plan was refused", error.to_string()))?;
     if plan.backend != BackendKind::Native {
@@ -48,9 +54,9 @@ pub(crate) fn admit(
         ));
     }
     if let Some(bounds) = bounds {
-        within(&plan, bounds)?;
+        within(plan, bounds)?;
     }
-    Ok(Admitted { plan })
+    Ok(Admitted { parts })
 }
 
 /// Holds the plan against the ceiling. The plan is carried out as it is: what is missing is refused, not added.
@@ -174,4 +180,4 @@ fn refused(why: impl Into<String>) -> Fault {
 
 #[cfg(test)]
 #[path = "admit_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -5,7 +5,7 @@ use bastle_contract::{
     AbsPath, Access, Argv, Digest, EnvName, Guard, Mount, MountKind, Network, RunId, Stdio, Waiver,
 };
 
-fn plan() -> LaunchPlan {
+pub(crate) fn plan() -> LaunchPlan {
     LaunchPlan {
         run: RunId::try_from("calm-otter".to_owned()).unwrap(),
         policy: Digest::try_from("0".repeat(64)).unwrap(),

@@ -3,7 +3,7 @@
 //! **Trust:** who the caller is comes from the kernel, what it may from the ceiling file. A caller's paths are opened
 //! with the caller's own rights, never with root's: whatever a plan names, nobody gets more than they have.
 use bastle_contract::{AbsPath, Access, BackendKind, Code, Fault, LimitKind};
-use rustix::fs::{FileType, Stat};
+use rustix::fs::{AtFlags, FileType, Stat, StatxFlags};
 use rustix::process::{Gid, Uid};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -140,16 +140,22 @@ impl Bounds {
     /// Opens a path without following any link, with the rights of the caller, who must have those that the access
     /// gives.
     pub(crate) fn open(&self, path: &AbsPath, access: Access) -> io::Result<OwnedFd> {
-        let open = || {
-            let opened = bastle_sys::tree::open_exactly(path.as_path())?;
-            let stat = rustix::fs::fstat(&opened)?;
-            bastle_sys::fd::may(opened.as_fd(), rights(&stat, access))?;
-            Ok(opened)
-        };
+        let open = || open_with(path, access).map(|(opened, _)| opened);
         if self.is_other() {
             self.caller.lend(open)
         } else {
             open()
+        }
+    }
+
+    /// Which file each of many paths is that [`Self::open`] would open; of one that it would not nothing.
+    pub(crate) fn look(&self, paths: &[(AbsPath, Access)]) -> io::Result<Vec<Option<Which>>> {
+        let of = |(path, access): &(AbsPath, Access)| open_with(path, *access).ok().map(|(_, which)| which);
+        let look = || -> io::Result<Vec<Option<Which>>> { Ok(paths.iter().map(of).collect()) };
+        if self.is_other() {
+            self.caller.lend(look)
+        } else {
+            look()
         }
     }
 
@@ -206,9 +212,33 @@ impl Bounds {
     }
 }
 
-fn rights(stat: &Stat, access: Access) -> rustix::fs::Access {
+/// Which file it is, whose, and through which mount it was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Which {
+    device: (u32, u32),
+    inode: u64,
+    mount: u64,
+    owner: (u32, u32),
+}
+
+/// Opens a path with the rights that this process has at the moment, which must be those that the access gives.
+fn open_with(path: &AbsPath, access: Access) -> io::Result<(OwnedFd, Which)> {
+    let opened = bastle_sys::tree::open_exactly(path.as_path())?;
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
+    let stat = rustix::fs::statx(&opened, "", AtFlags::EMPTY_PATH, wanted)?;
+    bastle_sys::fd::may(opened.as_fd(), rights(u32::from(stat.stx_mode), access))?;
+    let which = Which {
+        device: (stat.stx_dev_major, stat.stx_dev_minor),
+        inode: stat.stx_ino,
+        mount: stat.stx_mnt_id,
+        owner: (stat.stx_uid, stat.stx_gid),
+    };
+    Ok((opened, which))
+}
+
+fn rights(mode: u32, access: Access) -> rustix::fs::Access {
     let mut rights = rustix::fs::Access::READ_OK;
-    if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+    if FileType::from_raw_mode(mode) == FileType::Directory {
         rights |= rustix::fs::Access::EXEC_OK;
     }
     match access {

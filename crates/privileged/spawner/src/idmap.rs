@@ -2,10 +2,9 @@
 //! the invoker owns.
 use crate::bounds::Bounds;
 use bastle_contract::{AbsPath, Access, Code, Fault, IdMapping, LaunchPlan};
-use bastle_sys::clone::{Cloned, Namespaces, clone_into};
+use bastle_sys::clone::{Cloned, Namespaces};
 use bastle_sys::mount::Attributes;
 use bastle_sys::{mount, tree};
-use rustix::process::DumpableBehavior;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -102,15 +101,7 @@ impl Blank {
     pub(crate) fn make() -> Result<Self, Fault> {
         let (ours, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
             .map_err(|e| fault("pipe", e.to_string()))?;
-        // Its copy must not hide from this process, which may not look into everything. There is nothing to see in it.
-        let show =
-            |how| rustix::process::set_dumpable_behavior(how).map_err(|e| fault("own state", e.to_string()));
-        let shown = rustix::process::dumpable_behavior() == Ok(DumpableBehavior::Dumpable);
-        show(DumpableBehavior::Dumpable)?;
-        let cloned = clone_into(Namespaces::USER, None);
-        if !shown && !matches!(cloned, Ok(Cloned::Child)) {
-            show(DumpableBehavior::NotDumpable)?;
-        }
+        let cloned = crate::launch::clone_shown(Namespaces::USER);
         match cloned.map_err(|e| fault("clone", e.to_string()))? {
             Cloned::Child => {
                 drop(theirs);

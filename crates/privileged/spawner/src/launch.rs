@@ -11,7 +11,7 @@ use bastle_contract::{
     Birth, Code, Fault, HostFacts, IdMapping, LaunchPlan, LimitKind, RunId, ToChild, ToSpawner,
 };
 use bastle_sys::clone::{Cloned, Namespaces, clone_into};
-use rustix::process::{Signal, WaitId, WaitIdOptions};
+use rustix::process::{DumpableBehavior, Signal, WaitId, WaitIdOptions};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::time::Instant;
@@ -51,11 +51,20 @@ pub(crate) struct Running {
 
 /// Makes the child, while whoever wants a sandbox is still thinking about what it shall be.
 pub(crate) fn prepare(init: crate::Init, claims: Claims) -> Result<Prepared, Fault> {
+    prepare_for(init, claims, None)
+}
+
+/// The same; with a plan it needs no other.
+pub(crate) fn prepare_for(
+    init: crate::Init,
+    claims: Claims,
+    plan: Option<LaunchPlan>,
+) -> Result<Prepared, Fault> {
     let Identity { mapping, claim } = identity::choose(claims)?;
     let (line, theirs) = socket::pair().map_err(|error| fault("line", &error))?;
     let host_namespaces = own_namespaces();
     let by_root = rustix::process::geteuid().is_root();
-    let (pid, pidfd) = match clone_into(namespaces(), None).map_err(|error| userns_fault(&error))? {
+    let (pid, pidfd) = match clone_shown(namespaces()).map_err(|error| userns_fault(&error))? {
         Cloned::Child => {
             drop(line);
             init(Birth {
@@ -63,6 +72,7 @@ pub(crate) fn prepare(init: crate::Init, claims: Claims) -> Result<Prepared, Fau
                 by_root,
                 line: theirs,
                 host_namespaces,
+                plan,
             })
         }
         Cloned::Parent { pid, pidfd } => (pid, pidfd),
@@ -102,14 +112,58 @@ pub(crate) fn prepare(init: crate::Init, claims: Claims) -> Result<Prepared, Fau
     }
 }
 
+impl Prepared {
+    /// The line to the child.
+    pub(crate) fn line(&self) -> BorrowedFd<'_> {
+        self.line.as_fd()
+    }
+
+    /// The run that it became.
+    pub(crate) fn into_running(
+        self,
+        plan: &LaunchPlan,
+        group: Group,
+        reads: Result<OwnedFd, String>,
+        bounds: Option<Bounds>,
+    ) -> Running {
+        let Self {
+            pid,
+            pidfd,
+            line: _,
+            mounts,
+            user,
+            mapping,
+            claim,
+            owners: _,
+        } = self;
+        Running {
+            run: plan.run.clone(),
+            pid,
+            pidfd,
+            group,
+            wall_ms: plan.limit(LimitKind::WallTime).map(|rule| rule.value),
+            started: Instant::now(),
+            mounts,
+            reads,
+            rooms: user.map(|user| Rooms {
+                user,
+                identity: mapping,
+            }),
+            bounds,
+            _claim: claim,
+        }
+    }
+}
+
 /// Has the child carry the plan out. On any failure nothing is left: the child is dead, the group goes with its value.
+/// Gives back the plan as well: it may come again.
 pub(crate) fn launch(
     frame: &ToSpawner,
     descriptors: Vec<OwnedFd>,
     facts: &HostFacts,
     prepared: Result<Prepared, Fault>,
     bounds: Option<Bounds>,
-) -> Result<Running, Fault> {
+) -> Result<(Running, LaunchPlan), Fault> {
     let started = Instant::now();
     let mut prepared = prepared?;
     // Whatever the frame is: the child reads and does nothing before it is released.
@@ -130,36 +184,13 @@ pub(crate) fn launch(
         // Before the group goes: its member must be dead, or its directories stay.
         Err(cause) => return Err(abandon(prepared).err().unwrap_or(cause)),
     };
-    let Prepared {
-        pid,
-        pidfd,
-        line: _,
-        mounts,
-        user,
-        mapping,
-        claim,
-        owners: _,
-    } = prepared;
-    Ok(Running {
-        run: plan.run.clone(),
-        pid,
-        pidfd,
-        group,
-        wall_ms: plan.limit(LimitKind::WallTime).map(|rule| rule.value),
-        started,
-        mounts,
-        reads,
-        rooms: user.map(|user| Rooms {
-            user,
-            identity: mapping,
-        }),
-        bounds,
-        _claim: claim,
-    })
+    let mut running = prepared.into_running(&plan, group, reads, bounds);
+    running.started = started;
+    Ok((running, plan))
 }
 
 /// Binds and limits, then the word.
-fn release(
+pub(crate) fn release(
     plan: &LaunchPlan,
     group: &Group,
     facts: &HostFacts,
@@ -191,13 +222,27 @@ fn tell(line: &OwnedFd, frame: &ToChild, descriptors: &[BorrowedFd<'_>]) -> Resu
 }
 
 /// Ends a child that will not be used.
-fn abandon(prepared: Prepared) -> Result<(), Fault> {
+pub(crate) fn abandon(prepared: Prepared) -> Result<(), Fault> {
     let pidfd = &prepared.pidfd;
     rustix::process::pidfd_send_signal(pidfd, Signal::KILL)
         .map_err(|error| fault("abandon", &error.into()))?;
     rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED)
         .map_err(|error| fault("abandon", &error.into()))?;
     Ok(())
+}
+
+/// Makes a child that does not hide from this process, which may not look into everything: it is given its maps, and its
+/// namespaces are held. A process that acted for its caller hides, and so would its copy.
+pub(crate) fn clone_shown(namespaces: Namespaces) -> std::io::Result<Cloned> {
+    let shown = rustix::process::dumpable_behavior()? == DumpableBehavior::Dumpable;
+    if !shown {
+        rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)?;
+    }
+    let cloned = clone_into(namespaces, None);
+    if !shown && !matches!(cloned, Ok(Cloned::Child)) {
+        rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    }
+    cloned
 }
 
 fn namespaces() -> Namespaces {
@@ -246,7 +291,7 @@ fn userns_fault(cause: &std::io::Error) -> Fault {
     .help("bastle doctor prints the exact cause and fix")
 }
 
-fn fault(step: &str, cause: &std::io::Error) -> Fault {
+pub(crate) fn fault(step: &str, cause: &std::io::Error) -> Fault {
     Fault::new(
         Code::FenceStep,
         format!("cannot launch the sandbox ({step})"),

@@ -1,4 +1,5 @@
 //! The life of a run outside: the clock, the kill, the freezer, and the clean-up at the end.
+use crate::Outcome;
 use crate::errand::{Errand, Task};
 use crate::launch::Running;
 use bastle_contract::socket;
@@ -7,13 +8,20 @@ use bastle_contract::{
 };
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::process::{Signal, WaitId, WaitIdOptions};
+use rustix::process::Signal;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Serves the run until everything of it is gone; returns the process's exit code.
-pub(crate) fn supervise(control: &OwnedFd, mut running: Running) -> u8 {
+/// A run that lives longer is worth giving memory back for.
+const YOUNG: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 200_000_000,
+};
+
+/// Serves the run until everything of it is gone; returns the process's exit code. `tell` hears that the run exists after
+/// control did, who waits for it.
+pub(crate) fn supervise(control: &OwnedFd, mut running: Running, tell: &mut dyn FnMut(Outcome<'_>)) -> u8 {
     let launched = FromSpawner::Launched {
         pid: running.pid,
         cgroups: running.group.directories(),
@@ -23,10 +31,9 @@ pub(crate) fn supervise(control: &OwnedFd, mut running: Running) -> u8 {
         (Ok(reads), Some(mounts)) => socket::send(control, &launched, &[reads.as_fd(), mounts.as_fd()]),
         (Ok(_) | Err(_), _) => socket::send(control, &launched, &[]),
     };
+    tell(Outcome::Launched(&running.run));
     // It is control's now, and its end costs time: this process must not be the last that has it.
     running.reads = Err(String::new());
-    // The plan was read, checked and carried out, and this process may wait for days from now on.
-    bastle_sys::memory::give_back();
     let outcome = told.and_then(|()| watch(control, &running));
     // Control is gone or the kernel failed us: end everything all the same, with nobody to tell.
     let listener = outcome.is_ok().then_some(control);
@@ -47,6 +54,7 @@ fn sight(running: &Running) -> ReadSight {
 /// What one round of waiting found.
 #[derive(Default)]
 struct Ready {
+    nothing: bool,
     over: bool,
     spoke: bool,
     timeout: bool,
@@ -66,9 +74,14 @@ struct Watch {
 fn watch(control: &OwnedFd, running: &Running) -> io::Result<Option<String>> {
     let clock = clock(running.wall_ms)?;
     let mut watch = Watch::default();
+    let mut young = Some(&YOUNG);
     loop {
         let armed = clock.as_ref().filter(|_| watch.killed.is_none());
-        let ready = wait(control, running, armed, watch.errand.as_ref())?;
+        let ready = wait(control, running, (armed, young), watch.errand.as_ref())?;
+        if ready.nothing && young.take().is_some() {
+            // The plan was read, checked and carried out, and this process may wait for days from now on.
+            bastle_sys::memory::give_back();
+        }
         if ready.over {
             return Ok(watch.killed);
         }
@@ -97,7 +110,7 @@ fn watch(control: &OwnedFd, running: &Running) -> io::Result<Option<String>> {
 fn wait(
     control: &OwnedFd,
     running: &Running,
-    clock: Option<&OwnedFd>,
+    (clock, most): (Option<&OwnedFd>, Option<&Timespec>),
     errand: Option<&Errand>,
 ) -> io::Result<Ready> {
     let mut waiting = vec![
@@ -112,12 +125,14 @@ fn wait(
         waiting.push(PollFd::from_borrowed_fd(errand.line(), PollFlags::IN));
         waiting.len() - 1
     });
-    match rustix::event::poll(&mut waiting, None) {
-        Ok(_) | Err(Errno::INTR) => {}
+    let nothing = match rustix::event::poll(&mut waiting, most) {
+        Ok(count) => count == 0,
+        Err(Errno::INTR) => false,
         Err(error) => return Err(error.into()),
-    }
+    };
     let is = |index: usize| waiting.get(index).is_some_and(|fd| !fd.revents().is_empty());
     Ok(Ready {
+        nothing,
         over: is(0),
         spoke: is(1),
         timeout: timer.is_some_and(is),
@@ -201,8 +216,7 @@ fn kill(running: &Running) -> io::Result<()> {
 /// Makes sure that nothing is left, and reports to whoever still listens.
 fn end(listener: Option<&OwnedFd>, running: Running, killed: Option<String>) -> io::Result<()> {
     kill(&running)?;
-    rustix::process::waitid(WaitId::PidFd(running.pidfd.as_fd()), WaitIdOptions::EXITED)?;
-    let (cpu_ms, peak_memory) = bastle_sys::usage::of_children()?;
+    let (cpu_ms, peak_memory) = bastle_sys::usage::at_the_end_of(running.pid)?;
     let wall_ms = u64::try_from(running.started.elapsed().as_millis()).unwrap_or(u64::MAX);
     let (hits, group_peak) = running.group.readings();
     let usage = Usage {

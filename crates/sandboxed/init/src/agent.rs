@@ -8,7 +8,7 @@ use crate::probes::{self, Baseline};
 use crate::step::Step;
 use crate::steps::Steps;
 use bastle_contract::socket;
-use bastle_contract::{Argv, Code, Fault, Handover, LaunchPlan, ProbeResult, Stdio};
+use bastle_contract::{Argv, Claim, Code, EnvName, Fault, Handover, LaunchPlan, ProbeResult, Stdio};
 use serde::{Deserialize, Serialize};
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -34,31 +34,59 @@ pub(crate) enum FromAgent {
 /// From init to the agent's process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToAgent {
+    /// What it will be. Descriptors: stdin, stdout, stderr.
+    Claim(Claim),
     /// Execute.
     Go,
+}
+
+/// When the process learns what it will execute.
+pub(crate) enum Start {
+    /// It is in the plan; with the slave of a terminal, where it has one.
+    AtOnce(Option<OwnedFd>),
+    /// Later, from a claim.
+    WhenClaimed,
 }
 
 /// Never returns: executes the agent or exits.
 pub(crate) fn become_agent(
     handover: &Handover,
-    terminal: Option<OwnedFd>,
+    start: Start,
     (baseline, filters): (&Baseline, &Filters),
     init: &OwnedFd,
 ) -> ! {
-    let told = match prepare(handover, terminal, (baseline, filters), init) {
-        Ok((probes, steps)) => socket::send(init, &FromAgent::Probed(probes, steps), &[]),
-        Err(fault) => socket::send(init, &FromAgent::Failed(fault), &[]),
+    let claimed = match start {
+        Start::AtOnce(terminal) => {
+            let told = tell(init, prepare(handover, terminal, (baseline, filters), init));
+            told.then(|| Claim::of(&handover.plan))
+        }
+        Start::WhenClaimed => {
+            let told = tell(init, stand(handover, (baseline, filters), init));
+            told.then(|| claimed(handover, init)).flatten()
+        }
     };
     // Without a word from init, whatever the reason, nothing is executed.
-    let word = told.and_then(|()| socket::receive::<ToAgent>(init));
-    if let Ok(Some((ToAgent::Go, _))) = word {
-        let plan = &handover.plan;
-        let (code, fault) = execute(&plan.argv, environment(plan));
+    if let Some(claim) = claimed
+        && let Ok(Some((ToAgent::Go, _))) = socket::receive::<ToAgent>(init)
+    {
+        let (code, fault) = execute(&claim.argv, environment(&claim.env));
         if socket::send(init, &FromAgent::NotExecuted(code, fault), &[]).is_ok() {
             bastle_sys::exec::exit(code);
         }
     }
     bastle_sys::exec::exit(125)
+}
+
+/// Whether there was something good to tell, and it was told.
+fn tell(init: &OwnedFd, report: Result<Report, Fault>) -> bool {
+    match report {
+        Ok((probes, steps)) => socket::send(init, &FromAgent::Probed(probes, steps), &[]).is_ok(),
+        Err(fault) => {
+            // init that cannot be told sees the end.
+            drop(socket::send(init, &FromAgent::Failed(fault), &[]));
+            false
+        }
+    }
 }
 
 fn prepare(
@@ -69,16 +97,78 @@ fn prepare(
 ) -> Result<Report, Fault> {
     let mut steps = Steps::start();
     let plan = &handover.plan;
+    own_session()?;
+    streams(plan.stdio, &handover.stdio, terminal)?;
+    close_others(init)?;
+    bastle_sys::signal::unblock_all().step("signal mask", "sigprocmask")?;
+    enter(plan)?;
+    steps.done("session");
+    put_filter_on(plan, filters, init)?;
+    steps.done("filter");
+    // First what init is not needed for: it is busy with the others.
+    let mut probes = probes::of_inheritance(&plan.env, init.as_raw_fd());
+    probes.extend(probes::of_agent(handover, baseline));
+    // Last: egress starts beside the fence and has had the longest time by now.
+    probes.extend(probes::of_network(&plan.network));
+    steps.done("probes");
+    Ok((probes, steps.taken()))
+}
+
+/// The same as far as it can be done without a run.
+fn stand(
+    handover: &Handover,
+    (baseline, filters): (&Baseline, &Filters),
+    init: &OwnedFd,
+) -> Result<Report, Fault> {
+    own_session()?;
+    close_others(init)?;
+    bastle_sys::signal::unblock_all().step("signal mask", "sigprocmask")?;
+    put_filter_on(&handover.plan, filters, init)?;
+    Ok((probes::of_agent(handover, baseline), Vec::new()))
+}
+
+/// And the rest, once there is one. `None`: there will be none, or it failed, which was told.
+fn claimed(handover: &Handover, init: &OwnedFd) -> Option<Claim> {
+    let (claim, pipes) = match socket::receive::<ToAgent>(init) {
+        Ok(Some((ToAgent::Claim(claim), pipes))) => (claim, pipes),
+        Ok(Some((ToAgent::Go, _)) | None) | Err(_) => return None,
+    };
+    let take = || {
+        let mut steps = Steps::start();
+        let plan = &handover.plan;
+        streams(plan.stdio, &pipes, None)?;
+        drop(pipes);
+        close_others(init)?;
+        enter(plan)?;
+        steps.done("session");
+        let mut probes = probes::of_inheritance(&claim.env, init.as_raw_fd());
+        probes.extend(probes::of_network(&plan.network));
+        steps.done("probes");
+        Ok((probes, steps.taken()))
+    };
+    let taken = take();
+    tell(init, taken).then_some(claim)
+}
+
+fn own_session() -> Result<(), Fault> {
     if hooks::enforces("session") {
         rustix::process::setsid().step("own session", "setsid")?;
     }
-    streams(plan.stdio, &handover.stdio, terminal)?;
+    Ok(())
+}
+
+fn close_others(init: &OwnedFd) -> Result<(), Fault> {
     if hooks::enforces("descriptors") {
         bastle_sys::fd::close_all_except(&[init.as_raw_fd()]).step("closing descriptors", "close_range")?;
     }
-    bastle_sys::signal::unblock_all().step("signal mask", "sigprocmask")?;
-    rustix::process::chdir(plan.cwd.as_path()).step("working directory", &plan.cwd)?;
-    steps.done("session");
+    Ok(())
+}
+
+fn enter(plan: &LaunchPlan) -> Result<(), Fault> {
+    rustix::process::chdir(plan.cwd.as_path()).step("working directory", &plan.cwd)
+}
+
+fn put_filter_on(plan: &LaunchPlan, filters: &Filters, init: &OwnedFd) -> Result<(), Fault> {
     if hooks::enforces("seccomp") {
         let program = filters.agent(FilterSpec::of(plan));
         let listener =
@@ -86,10 +176,7 @@ fn prepare(
         socket::send(init, &FromAgent::Filtered, &[listener.as_fd()])
             .step("system-call filter", "listener")?;
     }
-    steps.done("filter");
-    let probes = probes::of_agent(handover, baseline, init.as_raw_fd());
-    steps.done("probes");
-    Ok((probes, steps.taken()))
+    Ok(())
 }
 
 fn streams(stdio: Stdio, pipes: &[OwnedFd], terminal: Option<OwnedFd>) -> Result<(), Fault> {
@@ -110,10 +197,9 @@ pub(crate) fn connect([stdin, stdout, stderr]: [&OwnedFd; 3]) -> Result<(), Faul
     rustix::stdio::dup2_stderr(stderr).step(STREAMS, "stderr")
 }
 
-/// The environment that will be executed with: the plan's and nothing else.
-pub(crate) fn environment(plan: &LaunchPlan) -> Vec<(String, String)> {
-    let mut environment: Vec<(String, String)> = plan
-        .env
+/// The environment that will be executed with: what was planned and nothing else.
+pub(crate) fn environment(planned: &[(EnvName, String)]) -> Vec<(String, String)> {
+    let mut environment: Vec<(String, String)> = planned
         .iter()
         .map(|(name, value)| (name.as_str().to_owned(), value.clone()))
         .collect();

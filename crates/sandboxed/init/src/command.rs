@@ -75,7 +75,7 @@ fn prepare(common: &Common<'_>, wish: &ExecWish, streams: &Streams, init: &Owned
 /// The plan's variables, and those of the wish in place of or beside them.
 fn environment(plan: &LaunchPlan, wish: &ExecWish) -> Vec<(String, String)> {
     let named = |name: &str| wish.env.iter().any(|(other, _)| other.as_str() == name);
-    let mut environment = agent::environment(plan);
+    let mut environment = agent::environment(&plan.env);
     environment.retain(|(name, _)| !named(name));
     let own = wish.env.iter();
     environment.extend(own.map(|(name, value)| (name.as_str().to_owned(), value.clone())));

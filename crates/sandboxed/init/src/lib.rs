@@ -19,6 +19,7 @@ mod network;
 mod probes;
 mod root;
 mod server;
+mod stand;
 mod step;
 mod steps;
 mod supervise;
@@ -29,8 +30,8 @@ pub use server::fence_server;
 use agent::{FromAgent, ToAgent};
 use bastle_contract::socket;
 use bastle_contract::{
-    Birth, CapabilityStatement, Code, Event, Fault, FromInit, Handover, LaunchParts, ProbeResult, Stdio,
-    ToChild, ToInit,
+    Birth, CapabilityStatement, Code, Fault, FromInit, Handover, LaunchParts, ProbeResult, Stdio, ToChild,
+    ToInit,
 };
 use bastle_sys::clone::{Cloned, Namespaces, clone_into};
 use filter::Filters;
@@ -49,27 +50,44 @@ use steps::Steps;
 const HOST_NAME: &str = "bastle";
 
 /// The agent's process before it executes.
-struct Prepared {
+struct Agent {
     pid: u32,
     line: OwnedFd,
     listener: Option<OwnedFd>,
-    probes: Vec<ProbeResult>,
-    steps: Vec<(String, u64)>,
+}
+
+/// What was found out about a fence, and how long each step took.
+type Report = (Vec<ProbeResult>, Vec<(String, u64)>);
+
+/// Does once what every copy of this process would do: for one that will become init many times by copies.
+pub fn get_ready() {
+    Filters::ahead();
 }
 
 /// Becomes init. Never returns; everything in the sandbox ends with it.
 pub fn enter(birth: Birth) -> ! {
-    let mut steps = Steps::start();
+    let mut birth = birth;
+    let plan = birth.plan.take();
     // Whatever went wrong is told once there is somebody to tell: control's line comes with the plan.
-    let mut ahead = ahead(&birth);
-    let code = match receive_plan(&birth.line) {
+    let ahead = ahead(&birth);
+    let code = match plan {
+        Some(plan) => stand::stand(birth, plan, ahead),
+        None => by_order(birth, ahead),
+    };
+    bastle_sys::exec::exit(code)
+}
+
+/// Waits for a plan and carries it out.
+fn by_order(birth: Birth, mut ahead: Ahead) -> u8 {
+    let mut steps = Steps::start();
+    match receive_plan(&birth.line) {
         Ok(None) => 0,
         Ok(Some(parts)) => {
             steps.restart();
             let outcome = match release(birth, parts, &mut ahead) {
                 Ok(Some((handover, sources))) => {
                     let carried =
-                        ahead.and_then(|(root, filters)| run(&handover, root, &filters, sources, steps));
+                        ahead.and_then(|(root, filters)| run(&handover, root, filters, sources, steps));
                     carried.or_else(|fault| {
                         // The spawner sees the exit and control the closed socket even when this cannot be told.
                         socket::send(&handover.events, &FromInit::Failed(fault), &[]).map(|()| 125)
@@ -81,12 +99,11 @@ pub fn enter(birth: Birth) -> ! {
             outcome.unwrap_or(124)
         }
         Err(_) => 125,
-    };
-    bastle_sys::exec::exit(code)
+    }
 }
 
 /// What is there before a sandbox is released; or what went wrong with it.
-type Ahead = Result<(root::Unfilled, Filters), Fault>;
+type Ahead = Result<(root::Unfilled, &'static Filters), Fault>;
 
 /// Everything that no plan changes: done while the policy is still being read elsewhere.
 fn ahead(birth: &Birth) -> Ahead {
@@ -157,6 +174,7 @@ fn release(
                     by_root: _,
                     line: _,
                     host_namespaces,
+                    plan: _,
                 } = birth;
                 let handover = Handover {
                     plan,
@@ -170,12 +188,16 @@ fn release(
                 };
                 return Ok(Some((handover, sources)));
             }
-            Some((ToChild::Mapped | ToChild::Plan, _)) => {
-                return Err(std::io::Error::other("the spawner's frames are out of order"));
+            Some((ToChild::Mapped | ToChild::Plan | ToChild::Claim(_) | ToChild::Confirmed, _)) => {
+                return Err(out_of_order());
             }
             None => return Ok(None),
         }
     }
+}
+
+fn out_of_order() -> std::io::Error {
+    std::io::Error::other("the spawner's frames are out of order")
 }
 
 fn run(
@@ -186,35 +208,54 @@ fn run(
     mut steps: Steps,
 ) -> Result<u8, Fault> {
     steps.done("release");
-    let (baseline, terminal) = build(handover, root, sources, &mut steps)?;
-    let (master, slave) = match terminal {
-        Some((master, slave)) => (Some(master), Some(slave)),
-        None => (None, None),
+    let (baseline, _) = build(handover, root, sources, Some(&handover.events), &mut steps)?;
+    let (master, slave) = terminal(handover.plan.stdio)?.unzip();
+    confine(handover)?;
+    steps.done("confinement");
+    let mask = own_mask();
+    let mut guard = Guard::new(&handover.plan);
+    let start = agent::Start::AtOnce(slave);
+    // What the probes provoke is no denial of the agent's.
+    let (agent, probes, parts) = prepare(handover, start, (&baseline, filters), &mut guard)?;
+    steps.add("fork", &parts);
+    let common = command::Common {
+        plan: &handover.plan,
+        baseline: &baseline,
+        filters,
+        mask,
     };
+    start_agent(handover, agent, (probes, steps.taken()), master, (guard, common))
+}
+
+/// The mask of permissions that the agent starts with.
+fn own_mask() -> Mode {
     let mask = rustix::process::umask(Mode::empty());
     rustix::process::umask(mask);
-    let mut guard = Guard::new(&handover.plan);
-    let mut events = Vec::new();
-    let prepared = prepare(handover, slave, (&baseline, filters), &mut guard, &mut |event| {
-        events.push(event)
-    })?;
-    steps.add("fork", &prepared.steps);
+    mask
+}
+
+/// Tells what was proven, and executes the agent when control says so.
+fn start_agent(
+    handover: &Handover,
+    agent: Agent,
+    (probes, steps): Report,
+    master: Option<OwnedFd>,
+    (guard, common): (Guard, command::Common<'_>),
+) -> Result<u8, Fault> {
     let statement = CapabilityStatement {
         fence: handover.fence.clone(),
         identity: handover.identity,
-        probes: prepared.probes.clone(),
+        probes,
     };
     let proven = statement.proves(&handover.plan.guarantees);
+    let ready = FromInit::Ready { statement, steps };
     socket::send(
         &handover.events,
-        &FromInit::Ready {
-            statement,
-            steps: steps.taken(),
-        },
+        &ready,
         master.as_ref().map(AsFd::as_fd).as_slice(),
     )
     .step("reporting", "ready")?;
-    drop(master);
+    drop((ready, master));
     // Control judges too, but a fence that is not proven is not started even if it says so.
     if !proven {
         return Ok(125);
@@ -223,43 +264,55 @@ fn run(
         Some((ToInit::Go, _)) => {}
         Some(_) | None => return Ok(125),
     }
-    // What the probes provoked is no denial of the agent's.
-    events.clear();
-    socket::send(&prepared.line, &ToAgent::Go, &[]).step("starting the agent", "go")?;
-    let common = command::Common {
-        plan: &handover.plan,
-        baseline: &baseline,
-        filters,
-        mask,
-    };
-    supervise::supervise(handover, prepared.into(), guard, common)
+    socket::send(&agent.line, &ToAgent::Go, &[]).step("starting the agent", "go")?;
+    supervise::supervise(handover, agent.into(), guard, common)
 }
 
 type Terminal = Option<(OwnedFd, OwnedFd)>;
 
-/// Everything up to the point where this process is as confined as the agent will be, but for the filter.
+/// Sockets that others will serve, made inside because a socket belongs to where it was made.
+struct Outlets {
+    broker: Option<OwnedFd>,
+    faces: Vec<OwnedFd>,
+}
+
+impl Outlets {
+    /// Hands everything to control; no copy stays.
+    fn hand_over(&mut self, control: &OwnedFd) -> Result<(), Fault> {
+        broker::hand_over(self.broker.take(), control)?;
+        network::hand_over(std::mem::take(&mut self.faces), control)
+    }
+}
+
+/// Everything up to the point where this process confines itself. Outlets go to `control` as soon as they are there, or
+/// stay until somebody is.
 fn build(
     handover: &Handover,
     root: root::Unfilled,
     sources: Vec<OwnedFd>,
+    control: Option<&OwnedFd>,
     steps: &mut Steps,
-) -> Result<(Baseline, Terminal), Fault> {
+) -> Result<(Baseline, Outlets), Fault> {
     let baseline = Baseline::before_root();
     if hooks::enforces("cgroup-namespace") {
         bastle_sys::clone::unshare_cgroup().step("cgroup namespace", "unshare")?;
     }
     let broker = root::finish(root, &handover.plan, sources, handover.attachments.as_ref())?;
-    broker::hand_over(broker, &handover.events)?;
+    let faces = Vec::new();
+    let mut outlets = Outlets { broker, faces };
+    if let Some(control) = control {
+        outlets.hand_over(control)?;
+    }
     steps.done("root");
-    network::faces(&handover.plan.network, &handover.events)?;
+    outlets.faces = network::faces(&handover.plan.network)?;
+    if let Some(control) = control {
+        outlets.hand_over(control)?;
+    }
     steps.done("network");
-    let terminal = terminal(handover.plan.stdio)?;
-    let baseline = baseline.before_confinement();
-    confine(handover)?;
-    steps.done("confinement");
-    Ok((baseline, terminal))
+    Ok((baseline.before_confinement(), outlets))
 }
 
+/// After this, this process is as confined as the agent will be, but for the filter.
 fn confine(handover: &Handover) -> Result<(), Fault> {
     let plan = &handover.plan;
     if hooks::enforces("rlimits") {
@@ -314,14 +367,13 @@ pub(crate) fn open_terminal(rows: u16, cols: u16) -> Result<(OwnedFd, OwnedFd), 
     Ok((master, slave))
 }
 
-/// Forks the agent's process and serves its guarded calls until it has reported its probes.
+/// Forks the agent's process, proves what the two have in common, and hears what the other one found.
 fn prepare(
     handover: &Handover,
-    slave: Option<OwnedFd>,
+    start: agent::Start,
     (baseline, filters): (&Baseline, &Filters),
     guard: &mut Guard,
-    tell: &mut dyn FnMut(Event),
-) -> Result<Prepared, Fault> {
+) -> Result<(Agent, Vec<ProbeResult>, Vec<(String, u64)>), Fault> {
     let what = "the agent's process";
     let (ours, theirs) = rustix::net::socketpair(
         AddressFamily::UNIX,
@@ -331,18 +383,31 @@ fn prepare(
     )
     .step(what, "socketpair")?;
     let pid = match clone_into(Namespaces::NONE, None).step(what, "clone")? {
-        Cloned::Child => agent::become_agent(handover, slave, (baseline, filters), &theirs),
+        Cloned::Child => agent::become_agent(handover, start, (baseline, filters), &theirs),
         Cloned::Parent { pid, pidfd: _ } => pid,
     };
-    drop(theirs);
+    drop((theirs, start));
     // While the other one puts its own filter on. From here on no other process of the sandbox can look into this one.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).step("hiding init", "prctl")?;
     let mut place = probes::of_place(handover, baseline);
     bastle_sys::seccomp::install(filters.init()).step("filter of init", "seccomp")?;
-    let mut listener: Option<OwnedFd> = None;
+    let mut agent = Agent {
+        pid,
+        line: ours,
+        listener: None,
+    };
+    let (probes, steps) = attend(&mut agent, guard)?;
+    place.extend(probes);
+    Ok((agent, place, steps))
+}
+
+/// Serves the guarded calls of the agent's process until it has told what its probes found. What these provoke is no
+/// denial of the agent's.
+fn attend(agent: &mut Agent, guard: &mut Guard) -> Result<Report, Fault> {
+    let what = "the agent's process";
     loop {
-        let mut waiting = vec![PollFd::new(&ours, PollFlags::IN)];
-        if let Some(listener) = &listener {
+        let mut waiting = vec![PollFd::new(&agent.line, PollFlags::IN)];
+        if let Some(listener) = &agent.listener {
             waiting.push(PollFd::new(listener, PollFlags::IN));
         }
         rustix::event::poll(&mut waiting, None).step(what, "poll")?;
@@ -352,29 +417,20 @@ fn prepare(
                 .get(1)
                 .is_some_and(|fd| fd.revents().contains(PollFlags::IN)),
         );
-        if called && let Some(listener) = &listener {
-            guard.serve(listener.as_fd(), tell).step(what, "guard")?;
+        if called && let Some(listener) = &agent.listener {
+            guard.serve(listener.as_fd(), &mut |_| ()).step(what, "guard")?;
         }
         if !spoke {
             continue;
         }
-        match socket::receive::<FromAgent>(&ours).step(what, "report")? {
+        match socket::receive::<FromAgent>(&agent.line).step(what, "report")? {
             Some((FromAgent::Filtered, mut fds)) => {
-                listener = fds.pop();
-                if let Some(listener) = &listener {
+                agent.listener = fds.pop();
+                if let Some(listener) = &agent.listener {
                     bastle_sys::seccomp::prefer_same_processor(listener.as_fd());
                 }
             }
-            Some((FromAgent::Probed(probes, steps), _)) => {
-                place.extend(probes);
-                return Ok(Prepared {
-                    pid,
-                    line: ours,
-                    listener,
-                    probes: place,
-                    steps,
-                });
-            }
+            Some((FromAgent::Probed(probes, steps), _)) => return Ok((probes, steps)),
             Some((FromAgent::Failed(fault), _)) => return Err(fault),
             Some((FromAgent::NotExecuted(..), _)) | None => {
                 return Err(Fault::new(
@@ -387,15 +443,9 @@ fn prepare(
     }
 }
 
-impl From<Prepared> for supervise::Agent {
-    fn from(prepared: Prepared) -> Self {
-        let Prepared {
-            pid,
-            line,
-            listener,
-            probes: _,
-            steps: _,
-        } = prepared;
+impl From<Agent> for supervise::Agent {
+    fn from(agent: Agent) -> Self {
+        let Agent { pid, line, listener } = agent;
         Self { pid, line, listener }
     }
 }

@@ -25,16 +25,23 @@ pub(crate) fn loopback() -> Result<(), Fault> {
     bastle_sys::net::loopback_up(socket.as_fd()).step(what, "lo")
 }
 
-/// Makes the faces of egress, where the plan has them, and hands them to control.
-pub(crate) fn faces(network: &Network, control: &OwnedFd) -> Result<(), Fault> {
+/// Makes the faces of egress, where the plan has them.
+pub(crate) fn faces(network: &Network) -> Result<Vec<OwnedFd>, Fault> {
     let Network::Egress(faces) = network else {
-        return Ok(());
+        return Ok(Vec::new());
     };
     if !hooks::enforces("egress-faces") {
-        return Ok(());
+        return Ok(Vec::new());
     }
     synthetic_addresses().step("synthetic addresses", "lo")?;
-    let listeners = listen(faces)?;
+    listen(faces)
+}
+
+/// Hands them to control, if there are any.
+pub(crate) fn hand_over(listeners: Vec<OwnedFd>, control: &OwnedFd) -> Result<(), Fault> {
+    if listeners.is_empty() {
+        return Ok(());
+    }
     let descriptors: Vec<_> = listeners.iter().map(AsFd::as_fd).collect();
     socket::send(control, &FromInit::Faces, &descriptors).step("egress faces", "hand over")
 }

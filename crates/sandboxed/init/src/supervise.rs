@@ -13,7 +13,10 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long a run is a short one: what it took to build it is not worth giving back before.
+const YOUNG: Duration = Duration::from_millis(200);
 
 /// The agent's process and the lines to it.
 pub(crate) struct Agent {
@@ -37,6 +40,7 @@ pub(crate) fn supervise(
         dials: Dials::of(&handover.plan.network),
         line: true,
         refused: false,
+        young: None,
         agent,
     };
     let mut watchdog = Watchdog::of(handover);
@@ -56,9 +60,12 @@ pub(crate) fn supervise(
                         return Ok(125);
                     }
                 }
+                // Whoever waited for it once more would not wait at all, and take the processor from those who end.
+                Source::AgentGone => life.agent.listener = None,
                 Source::AgentCall | Source::Call(_) | Source::Gone(_) | Source::Child => {}
             }
         }
+        life.grow_old();
         let late = life.dials.expire();
         life.dialed(late)?;
         if let Some(watchdog) = &mut watchdog {
@@ -83,6 +90,8 @@ struct Life<'a> {
     line: bool,
     /// Whether it said why it cannot.
     refused: bool,
+    /// Until when the run counts as a short one.
+    young: Option<Instant>,
     guard: Guard,
     execs: Execs<'a>,
     dials: Dials,
@@ -94,6 +103,8 @@ enum Source {
     Child,
     Control,
     AgentCall,
+    /// No process is left that the agent's filter is on; its end is told apart from this, and a little later.
+    AgentGone,
     AgentWord,
     /// A call of a further command, by the place of its listener.
     Call(usize),
@@ -133,7 +144,15 @@ impl Life<'_> {
             .dials
             .deadline()
             .map(|until| until.saturating_duration_since(Instant::now()));
-        let timeout = watchdog.map(Watchdog::left).into_iter().chain(until).min();
+        let young = self
+            .young
+            .map(|until| until.saturating_duration_since(Instant::now()));
+        let timeout = watchdog
+            .map(Watchdog::left)
+            .into_iter()
+            .chain(until)
+            .chain(young)
+            .min();
         let timeout = timeout.map(|left| Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(left.subsec_nanos()),
@@ -149,11 +168,21 @@ impl Life<'_> {
                 Source::Call(at) if !flags.is_empty() && !flags.contains(PollFlags::IN) => {
                     Some(Source::Gone(at))
                 }
-                Source::AgentCall => flags.contains(PollFlags::IN).then_some(source),
+                Source::AgentCall if !flags.is_empty() && !flags.contains(PollFlags::IN) => {
+                    Some(Source::AgentGone)
+                }
                 _ => (!flags.is_empty()).then_some(source),
             }
         });
         Ok(ready.collect())
+    }
+
+    /// The plan was read and carried out. A run that is not over soon may wait for days: what that took is given back.
+    fn grow_old(&mut self) {
+        if self.young.is_some_and(|until| Instant::now() >= until) {
+            self.young = None;
+            bastle_sys::memory::give_back();
+        }
     }
 
     /// One call of each listener that has some, so that none of them waits for another's flood.
@@ -169,7 +198,12 @@ impl Life<'_> {
                     gone.push(*at);
                     continue;
                 }
-                Source::Child | Source::Control | Source::AgentWord | Source::Word(_) | Source::Dial(_) => {
+                Source::Child
+                | Source::Control
+                | Source::AgentGone
+                | Source::AgentWord
+                | Source::Word(_)
+                | Source::Dial(_) => {
                     continue;
                 }
             };
@@ -257,8 +291,7 @@ impl Life<'_> {
             };
         socket::send(&self.handover.events, &told, &[]).step("reporting", "control")?;
         if !self.line {
-            // The plan was read and carried out; from now on it waits.
-            bastle_sys::memory::give_back();
+            self.young = Some(Instant::now() + YOUNG);
         }
         Ok(())
     }
@@ -303,5 +336,6 @@ fn finish(handover: &Handover, status: WaitStatus, guard: &Guard) -> Result<u8, 
     };
     socket::send(&handover.events, &ended, &[]).step("reporting", "exit")?;
     bastle_sys::signal::kill_everything_else(libc::SIGKILL).step("ending", "SIGKILL")?;
-    Ok(0)
+    // At once: giving memory and descriptors back one by one would only be waited for.
+    bastle_sys::exec::exit(0)
 }

@@ -2,7 +2,8 @@
 //!
 //! The child is made before a plan is there, so that its namespaces and the parts of its root that no plan changes
 //! are ready when one comes. What it has at birth it has as a copy of the spawner; the rest comes over its line.
-use crate::{IdMapping, LaunchPlan, LimitKind};
+//! Where the same plan came before, the child is born with it, builds to the end, proves, and waits to be claimed.
+use crate::{Argv, EnvName, IdMapping, LaunchPlan, LimitKind, RunId};
 use serde::{Deserialize, Serialize};
 use std::os::fd::OwnedFd;
 
@@ -17,9 +18,12 @@ pub struct Birth {
     pub line: OwnedFd,
     /// The spawner's own namespaces, `("net", inode)`: init must be in others.
     pub host_namespaces: Vec<(&'static str, u64)>,
+    /// An admitted plan that is likely to come again; `None`: one comes over the line.
+    pub plan: Option<LaunchPlan>,
 }
 
-/// From the spawner to its child, in this order.
+/// From the spawner to its child, in this order. A child that was born with its plan gets no `Plan` and no `Admitted`, and
+/// a `Claim` and its confirmation at last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "type", deny_unknown_fields)]
 pub enum ToChild {
@@ -38,6 +42,51 @@ pub enum ToChild {
         /// Limits the spawner set in cgroups.
         cgroups: Vec<CgroupEvidence>,
     },
+    /// Whose run a sandbox that stands becomes. Descriptors: the socket to control, then stdin, stdout, stderr. Nothing is
+    /// said to control before it is confirmed.
+    Claim(Claim),
+    /// What the sandbox shows is what the host has now, and the run is on record.
+    Confirmed,
+}
+
+/// What of a plan may be another each time although the fence is the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// Which run.
+    pub run: RunId,
+    /// What to run.
+    pub argv: Argv,
+    /// The whole environment.
+    pub env: Vec<(EnvName, String)>,
+}
+
+impl Claim {
+    /// Takes it out of a plan.
+    #[must_use]
+    pub fn of(plan: &LaunchPlan) -> Self {
+        Self {
+            run: plan.run.clone(),
+            argv: plan.argv.clone(),
+            env: plan.env.clone(),
+        }
+    }
+
+    /// Puts it into a plan: everything else stays.
+    pub fn put_into(self, plan: &mut LaunchPlan) {
+        let Self { run, argv, env } = self;
+        plan.run = run;
+        plan.argv = argv;
+        plan.env = env;
+    }
+}
+
+/// From a child that was born with its plan to the spawner.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "type", deny_unknown_fields)]
+pub enum FromChild {
+    /// The fence stands, and what can be proven before the run is known was proven.
+    Stands,
 }
 
 /// Everything init works with once it is released.

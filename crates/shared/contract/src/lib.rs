@@ -34,7 +34,7 @@ pub use facts::{CgroupFacts, CgroupFlavour, Controller, HostFacts, IdMapping};
 pub use fault::Fault;
 pub use files::{ChangeSight, ChangeSort, FileChange, FileSeen, FileState, FileUse, FilesTold, ReadSight};
 pub use guarantee::{Enforcement, Guarantee, Mechanism};
-pub use handover::{Birth, CgroupEvidence, Handover, ToChild};
+pub use handover::{Birth, CgroupEvidence, Claim, FromChild, Handover, ToChild};
 pub use id::{Digest, DigestError, RunId, RunIdError};
 pub use launch::{LaunchParts, check_sealed, read_sealed, seal};
 pub use limits::{LimitKind, LimitMechanism, LimitRule};

@@ -91,7 +91,9 @@ fn launch(plan: &LaunchPlan, spawner: Spawner) -> Result<Launched, Fault> {
     }
     steps.push(("exec and teardown".to_owned(), since(proven)));
     let total = since(started);
-    drop((streams, watched));
+    drop(streams);
+    // As by a run, too.
+    crate::fileops::leave(watched);
     spawner.close().map_err(|error| lost(error.to_string()))?;
     Ok(Launched { total, steps })
 }

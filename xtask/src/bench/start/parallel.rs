@@ -1,4 +1,5 @@
-//! Launches per second by eight at once: clients of one daemon, each with its plan, beside eight that start bwrap.
+//! Launches per second by eight at once: clients of one daemon, each with its plan, beside eight that start bwrap. A burst,
+//! which a pool of sandboxes that stand is for; and more than the pool has, so that most have to be built meanwhile.
 use super::pool::Pool;
 use crate::bench::sample::{measured, rounded};
 use crate::sh::{self, Failed};
@@ -6,11 +7,28 @@ use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// How many at once, and how many launches of each in one sample.
+/// How many at once.
 const AT_ONCE: usize = 8;
-const LAUNCHES: usize = 5;
-/// Rounds whose figures are thrown away.
-const WARM_UP: usize = 1;
+/// Rounds whose figures are thrown away: the pool learns in them what is asked for.
+const WARM_UP: usize = 4;
+
+/// How many launches of each in one sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Load {
+    /// Forty in all: fewer than stand.
+    Burst,
+    /// Two hundred: three times as many.
+    Sustained,
+}
+
+impl Load {
+    fn each(self) -> usize {
+        match self {
+            Self::Burst => 5,
+            Self::Sustained => 25,
+        }
+    }
+}
 
 /// Median launches per second.
 pub(super) struct Together {
@@ -35,11 +53,15 @@ impl Together {
 pub(super) fn run(
     pool: &Pool<'_>,
     bwrap: &(dyn Fn() -> Command + Sync),
-    samples: usize,
+    (samples, load): (usize, Load),
 ) -> Result<Together, Failed> {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let each = load.each();
     for round in 0..samples / 3 + WARM_UP {
-        let figures = (by_pool(pool)?, by_bwrap(bwrap)?);
+        let ours_now = by_pool(pool, each)?;
+        // Nobody's time is taken by what is built for the next round.
+        pool.stand_again();
+        let figures = (ours_now, by_bwrap(bwrap, each)?);
         if round >= WARM_UP {
             ours.push(figures.0);
             theirs.push(figures.1);
@@ -56,13 +78,13 @@ pub(super) fn run(
     })
 }
 
-fn per_second(since: Instant) -> f64 {
-    (AT_ONCE * LAUNCHES) as f64 / since.elapsed().as_secs_f64()
+fn per_second(each: usize, since: Instant) -> f64 {
+    (AT_ONCE * each) as f64 / since.elapsed().as_secs_f64()
 }
 
-fn by_pool(pool: &Pool<'_>) -> Result<f64, Failed> {
+fn by_pool(pool: &Pool<'_>, each: usize) -> Result<f64, Failed> {
     let mut clients = (0..AT_ONCE)
-        .map(|_| pool.client(LAUNCHES))
+        .map(|_| pool.client(each))
         .collect::<Result<Vec<_>, _>>()?;
     pool.settle();
     let started = Instant::now();
@@ -72,24 +94,26 @@ fn by_pool(pool: &Pool<'_>) -> Result<f64, Failed> {
     for client in clients {
         client.finish()?;
     }
-    Ok(per_second(started))
+    Ok(per_second(each, started))
 }
 
-fn by_bwrap(bwrap: &(dyn Fn() -> Command + Sync)) -> Result<f64, Failed> {
+fn by_bwrap(bwrap: &(dyn Fn() -> Command + Sync), each: usize) -> Result<f64, Failed> {
     let started = Instant::now();
     std::thread::scope(|scope| {
-        let starters: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(|| several(bwrap))).collect();
+        let starters: Vec<_> = (0..AT_ONCE)
+            .map(|_| scope.spawn(|| several(bwrap, each)))
+            .collect();
         starters.into_iter().try_for_each(|starter| {
             starter
                 .join()
                 .map_err(|_| Failed::new("bwrap", "a starter died"))?
         })
     })?;
-    Ok(per_second(started))
+    Ok(per_second(each, started))
 }
 
-fn several(bwrap: &(dyn Fn() -> Command + Sync)) -> Result<(), Failed> {
-    for _ in 0..LAUNCHES {
+fn several(bwrap: &(dyn Fn() -> Command + Sync), each: usize) -> Result<(), Failed> {
+    for _ in 0..each {
         let mut command = bwrap();
         command
             .stdin(Stdio::null())

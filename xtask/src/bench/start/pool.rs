@@ -14,8 +14,8 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Longer than the daemon waits before it makes up for workers that were used: nobody else's time is taken by that.
 const REFILLED: Duration = Duration::from_millis(40);
-/// How many wait.
-const WARM: &str = "8";
+/// Longer than it takes to build as many sandboxes as one round of launches at once takes.
+const STAND_AGAIN: Duration = Duration::from_millis(600);
 
 /// Whose daemon it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +24,16 @@ pub(super) enum Served {
     BySystem,
     /// The caller's own.
     ByThemselves,
+}
+
+impl Served {
+    /// How many sandboxes wait: some, and for many launches at once as many as there can be.
+    fn warm(self) -> &'static str {
+        match self {
+            Self::BySystem => "8",
+            Self::ByThemselves => "64",
+        }
+    }
 }
 
 /// The daemon; ends with this value.
@@ -70,7 +80,7 @@ impl<'a> Pool<'a> {
             .map_err(Failed::io(told.display()))?;
         let mut daemon = Command::new(bastle);
         daemon
-            .args(["spawner", "--warm", WARM, "--socket"])
+            .args(["spawner", "--warm", served.warm(), "--socket"])
             .arg(&socket)
             .arg("--ceiling")
             .arg(&ceiling)
@@ -150,6 +160,11 @@ impl<'a> Pool<'a> {
     /// Waits until those who were used are made up for.
     pub(super) fn settle(&self) {
         std::thread::park_timeout(REFILLED);
+    }
+
+    /// Waits until as many stand as before, after many were used.
+    pub(super) fn stand_again(&self) {
+        std::thread::park_timeout(STAND_AGAIN);
     }
 
     /// One launch, from the first word to the daemon to the end of everything, in milliseconds.

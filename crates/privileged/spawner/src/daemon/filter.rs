@@ -7,7 +7,7 @@ use libc::*;
 const ALLOWED: &[c_long] = &[
     SYS_accept4, SYS_brk, SYS_clock_gettime, SYS_close, SYS_exit, SYS_exit_group, SYS_fcntl, SYS_fdatasync, SYS_fstat,
     SYS_fsync, SYS_futex, SYS_getpid, SYS_getrandom, SYS_getsockopt, SYS_gettid, SYS_lseek, SYS_madvise, SYS_mmap,
-    SYS_mprotect, SYS_mremap, SYS_munmap, SYS_ppoll, SYS_pread64, SYS_read, SYS_recvfrom, SYS_recvmsg, SYS_restart_syscall,
+    SYS_mprotect, SYS_mremap, SYS_munmap, SYS_pipe2, SYS_ppoll, SYS_pread64, SYS_read, SYS_recvfrom, SYS_recvmsg, SYS_restart_syscall,
     SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_sendmsg, SYS_sigaltstack, SYS_write, SYS_writev,
 ];
 

@@ -197,7 +197,8 @@ impl Front {
         }
     }
 
-    /// Records everything of this round, makes it durable once, and only then lets it have its effect.
+    /// Records everything of this round and makes it durable once. Nothing has an effect before: answers wait for it, and
+    /// whoever serves a run waits for the word; what leads up to that goes on meanwhile.
     fn settle(&mut self, judged: Vec<Judged>, now: Instant) -> io::Result<()> {
         if judged.is_empty() {
             if self.journal.is_pending() {
@@ -206,12 +207,14 @@ impl Front {
             return Ok(());
         }
         let mut recorded = Ok(());
+        let mut served = Vec::new();
         for one in &judged {
             let next = match one {
                 Judged::Refuse(half, fault) => self.journal.refusal(half.who(), fault, now),
                 Judged::Serve(half, ticket) => {
                     let (uid, pid) = half.who();
                     let what = json!({ "verdict": "accepted", "worker": ticket, "uid": uid, "pid": pid });
+                    served.push((*ticket, self.pass_on(half, *ticket)?));
                     self.journal.record(&what)
                 }
                 Judged::Answer(..) => Ok(()),
@@ -219,23 +222,45 @@ impl Front {
             recorded = recorded.and(next);
         }
         let recorded = recorded.and_then(|()| self.journal.commit());
+        for word in served.iter().filter_map(|(_, word)| word.as_ref()) {
+            if recorded.is_ok() {
+                // A worker that is gone needs none.
+                rustix::io::write(word, &[1]).unwrap_or_default();
+            }
+        }
         for one in judged {
-            match (one, &recorded) {
-                (Judged::Refuse(half, fault), _) => answer(&half, &FromDaemon::Refused(fault)),
-                (Judged::Answer(half, word), _) => answer(&half, &word),
-                (Judged::Serve(half, ticket), Ok(())) => {
-                    let since_ms = self.books.since(ticket);
-                    let word = ToMother::Serve { ticket, since_ms };
-                    socket::send(&self.line, &word, &[half.connection.as_fd()])?;
-                }
-                (Judged::Serve(half, ticket), Err(fault)) => {
-                    self.books.ended(ticket);
-                    answer(&half, &FromDaemon::Refused(fault.clone()));
+            match one {
+                Judged::Refuse(half, fault) => answer(&half, &FromDaemon::Refused(fault)),
+                Judged::Answer(half, word) => answer(&half, &word),
+                Judged::Serve(half, ticket) => {
+                    if served
+                        .iter()
+                        .any(|(other, word)| *other == ticket && word.is_none())
+                    {
+                        self.books.ended(ticket);
+                        answer(&half, &FromDaemon::Refused(too_many_open()));
+                    }
                 }
             }
         }
         Ok(())
     }
+
+    /// Hands a connection to the mother; gives what the word is said through. Closed without one, it means no. `None`: it
+    /// was not handed on, because nothing more can be opened.
+    fn pass_on(&self, half: &Half, ticket: u64) -> io::Result<Option<OwnedFd>> {
+        let Ok((theirs, ours)) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC) else {
+            return Ok(None);
+        };
+        let since_ms = self.books.since(ticket);
+        let word = ToMother::Serve { ticket, since_ms };
+        socket::send(&self.line, &word, &[half.connection.as_fd(), theirs.as_fd()])?;
+        Ok(Some(ours))
+    }
+}
+
+fn too_many_open() -> Fault {
+    Fault::new(Code::SpawnRate, "too many connections to the spawner at once", "")
 }
 
 /// Answers and lets the connection go. A caller that is gone, or takes nothing, has itself to blame.

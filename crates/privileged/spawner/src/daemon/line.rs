@@ -15,7 +15,8 @@ pub(super) enum ToMother {
     Ready,
     /// It cannot go on.
     Failed(Fault),
-    /// A run is wanted, and there is room. Descriptor: the connection.
+    /// A run is wanted, and there is room. Descriptors: the connection, and a pipe: a byte comes when the acceptance is on
+    /// disk, and none if it cannot be.
     Serve {
         /// Names it in every answer.
         ticket: u64,
@@ -42,14 +43,36 @@ pub(super) enum ToFront {
     Stop,
 }
 
-/// From the mother to a worker: its one task. Descriptor: the connection.
+/// What a worker does when its run is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Then {
+    /// It ends.
+    End,
+    /// It gets ready for another run of the same caller.
+    Wait,
+}
+
+/// From the mother to a worker.
 #[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "type", deny_unknown_fields)]
+pub(super) enum ToWorker {
+    /// Serve a run.
+    Serve(Task),
+    /// Get ready for the next one: nobody is in a hurry now.
+    Renew,
+}
+
+/// One task. Descriptors: the connection, and the pipe that says when it is on record.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Task {
     /// For whom.
     pub(super) bounds: Bounds,
     /// Since when.
     pub(super) since_ms: u64,
+    /// What follows.
+    pub(super) then: Then,
 }
 
 /// From a worker to the mother.
@@ -60,4 +83,8 @@ pub(super) enum FromWorker {
     Launched { run: RunId },
     /// It was refused.
     Refused(Fault),
+    /// The run is over, and everything of it gone: another one of the same caller is welcome.
+    Free,
+    /// The sandbox for the next one stands already.
+    Stands,
 }

@@ -2,7 +2,7 @@
 //! front, its workers and signals; never a caller.
 use super::ceiling::Ceiling;
 use super::judge::FIRST_TICKET;
-use super::line::{FromWorker, Task, ToFront, ToMother};
+use super::line::{FromWorker, Task, Then, ToFront, ToMother, ToWorker};
 use super::registry::{Adopted, Registry};
 use super::worker;
 use crate::Init;
@@ -15,6 +15,7 @@ use rustix::process::{Pid, WaitOptions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// How long nothing may happen before those who wait are made up to their number: making one takes the processor from
 /// the run that was just asked for.
@@ -40,12 +41,47 @@ pub(super) struct Mother {
     pub(super) workers: Vec<Worker>,
 }
 
+/// How long a worker that served a run waits for another of the same caller: it holds what that run was shown.
+const KEPT_FOR: Duration = Duration::from_secs(30);
+
 /// A process that serves a run, or will.
 pub(super) struct Worker {
     pid: u32,
     line: OwnedFd,
     /// `None`: it waits.
     ticket: Option<u64>,
+    /// Whose it is; `None`: nobody's yet.
+    whose: Option<Bounds>,
+    /// What it does after its run.
+    then: Then,
+    /// Since when it waits, and what for.
+    since: Instant,
+    ready: Kept,
+}
+
+/// How far a worker is that waits for another run of its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kept {
+    /// Its sandbox was used, and it has no other.
+    Spent,
+    /// It was told to get ready.
+    Renewing,
+    /// A whole sandbox stands.
+    Standing,
+}
+
+impl Worker {
+    fn waits_for_anybody(&self) -> bool {
+        self.ticket.is_none() && self.whose.is_none()
+    }
+
+    fn is_kept(&self) -> bool {
+        self.ticket.is_none() && self.whose.is_some()
+    }
+
+    fn is_spent(&self) -> bool {
+        self.is_kept() && self.ready == Kept::Spent
+    }
 }
 
 /// Why the mother ended.
@@ -91,23 +127,76 @@ impl Mother {
             if ready.front && !self.hear_front()? {
                 return Ok(End::FrontLost);
             }
+            self.let_go();
             // Off the path of whoever was just served, unless soon nobody would be left to serve.
-            pause = if ready.calm || self.waiting() * 2 < self.warm {
+            pause = if ready.calm || (self.waiting() + self.kept()) * 2 < self.warm {
                 // Where that failed, it is tried again when something happens and not before.
                 self.refill();
+                self.renew();
                 None
             } else {
-                (self.waiting() < self.warm).then_some(&CALM)
+                (self.waiting() < self.warm || self.is_any_spent()).then_some(&CALM)
             };
         }
     }
 
-    /// How many workers wait.
+    /// How many workers wait for anybody.
     fn waiting(&self) -> usize {
         self.workers
             .iter()
-            .filter(|worker| worker.ticket.is_none())
+            .filter(|worker| worker.waits_for_anybody())
             .count()
+    }
+
+    /// How many wait for their callers, and are ready.
+    fn kept(&self) -> usize {
+        let ready = |worker: &&Worker| worker.is_kept() && worker.ready != Kept::Spent;
+        self.workers.iter().filter(ready).count()
+    }
+
+    fn is_any_spent(&self) -> bool {
+        self.workers.iter().any(Worker::is_spent)
+    }
+
+    /// Has those get ready that have nothing to begin with. One that is gone is noticed by its line.
+    fn renew(&mut self) {
+        for worker in self.workers.iter_mut().filter(|worker| worker.is_spent()) {
+            if socket::send(&worker.line, &ToWorker::Renew, &[]).is_ok() {
+                worker.ready = Kept::Renewing;
+            }
+        }
+    }
+
+    /// Ends those that waited for their caller long enough.
+    fn let_go(&mut self) {
+        let now = Instant::now();
+        self.workers
+            .retain(|worker| !worker.is_kept() || now.saturating_duration_since(worker.since) < KEPT_FOR);
+    }
+
+    /// When the first of those that are kept has waited long enough.
+    fn next_farewell(&self) -> Option<Duration> {
+        let kept = self.workers.iter().filter(|worker| worker.is_kept());
+        let first = kept.map(|worker| worker.since).min()?;
+        Some((first + KEPT_FOR).saturating_duration_since(Instant::now()))
+    }
+
+    /// Who serves a run of this caller: somebody who did before and is ready, best with a sandbox that stands; else
+    /// whoever waits; else somebody who has to begin anew.
+    fn whoever_waits(&self, bounds: &Bounds) -> Option<usize> {
+        let kept = self
+            .workers
+            .iter()
+            .enumerate()
+            .filter(|(_, worker)| worker.is_kept());
+        let own = kept.filter(|(_, worker)| worker.whose.as_ref() == Some(bounds));
+        let best = own.max_by_key(|(_, worker)| worker.ready);
+        let anybody = || self.workers.iter().position(Worker::waits_for_anybody);
+        match best {
+            Some((place, worker)) if worker.ready != Kept::Spent => Some(place),
+            Some((place, _)) => anybody().or(Some(place)),
+            None => anybody(),
+        }
     }
 
     /// Waits until something happens, or for the pause.
@@ -126,7 +215,11 @@ impl Mother {
                 .iter()
                 .map(|(_, adopted)| PollFd::new(&adopted.pidfd, PollFlags::IN)),
         );
-        let calm = match rustix::event::poll(&mut waiting, pause) {
+        let farewell = self.next_farewell().map(|left| Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        });
+        let calm = match rustix::event::poll(&mut waiting, pause.or(farewell.as_ref())) {
             Ok(count) => count == 0,
             Err(Errno::INTR) => false,
             Err(error) => return Err(error.into()),
@@ -145,20 +238,21 @@ impl Mother {
 
     /// A word of the front; `false` when it is gone.
     fn hear_front(&mut self) -> io::Result<bool> {
-        let (word, mut descriptors) = match socket::receive::<ToMother>(&self.front) {
+        let (word, descriptors) = match socket::receive::<ToMother>(&self.front) {
             Ok(Some(received)) => received,
             Ok(None) => return Ok(false),
             Err(error) => return Err(error),
         };
-        let (ToMother::Serve { ticket, since_ms }, Some(connection)) = (word, descriptors.pop()) else {
+        let (ToMother::Serve { ticket, since_ms }, [connection, recorded]) = (word, descriptors.as_slice())
+        else {
             return Err(io::Error::other("the front says what it cannot mean"));
         };
-        match self.hand_on((ticket, since_ms), &connection) {
+        match self.hand_on((ticket, since_ms), (connection, recorded)) {
             Ok(pid) => self.tell(&ToFront::Started { ticket, pid })?,
             Err(fault) => {
                 // The connection does not block; a caller that takes nothing is let go.
                 drop(socket::send(
-                    &connection,
+                    connection,
                     &FromSpawner::Refused(fault.clone()),
                     &[],
                 ));
@@ -170,7 +264,11 @@ impl Mother {
     }
 
     /// Gives a connection to a worker, for whom the kernel says it is.
-    fn hand_on(&mut self, (ticket, since_ms): (u64, u64), connection: &OwnedFd) -> Result<u32, Fault> {
+    fn hand_on(
+        &mut self,
+        (ticket, since_ms): (u64, u64),
+        (connection, recorded): (&OwnedFd, &OwnedFd),
+    ) -> Result<u32, Fault> {
         let failed = |error: io::Error| {
             Fault::new(
                 Code::FenceLost,
@@ -192,17 +290,33 @@ impl Mother {
                 allowance: named.allowance.clone(),
             },
             since_ms,
+            then: Then::End,
         };
         loop {
-            let waiting = self.workers.iter().position(|worker| worker.ticket.is_none());
-            let (place, fresh) = match waiting {
+            let (place, fresh) = match self.whoever_waits(&task.bounds) {
                 Some(place) => (place, false),
                 None => (self.make().map_err(failed)?, true),
             };
+            let belonging = self
+                .workers
+                .iter()
+                .filter(|worker| worker.then == Then::Wait)
+                .count();
             let worker = &mut self.workers[place];
-            match socket::send(&worker.line, &task, &[connection.as_fd()]) {
+            // As many wait for their callers as for anybody; one that does goes on doing so.
+            let task = Task {
+                then: if worker.then == Then::Wait || belonging < self.warm {
+                    Then::Wait
+                } else {
+                    Then::End
+                },
+                ..task.clone()
+            };
+            let (then, whose) = (task.then, task.bounds.clone());
+            let word = ToWorker::Serve(task);
+            match socket::send(&worker.line, &word, &[connection.as_fd(), recorded.as_fd()]) {
                 Ok(()) => {
-                    worker.ticket = Some(ticket);
+                    (worker.ticket, worker.then, worker.whose) = (Some(ticket), then, Some(whose));
                     return Ok(worker.pid);
                 }
                 Err(error) if fresh => return Err(failed(error)),
@@ -222,6 +336,10 @@ impl Mother {
                     pid,
                     line: ours,
                     ticket: None,
+                    whose: None,
+                    then: Then::End,
+                    since: Instant::now(),
+                    ready: Kept::Spent,
                 });
                 Ok(self.workers.len() - 1)
             }
@@ -252,6 +370,19 @@ impl Mother {
         let word = match (word, worker.ticket) {
             (Ok(Some((FromWorker::Launched { run }, _))), Some(ticket)) => ToFront::Launched { ticket, run },
             (Ok(Some((FromWorker::Refused(fault), _))), Some(ticket)) => ToFront::Refused { ticket, fault },
+            (Ok(Some((FromWorker::Free, _))), Some(ticket)) => {
+                let free = &mut self.workers[place];
+                (free.ticket, free.since, free.ready) = (None, Instant::now(), Kept::Spent);
+                let pid = free.pid;
+                // Before it is asked again: it notes the next run under the same name.
+                self.forget(pid);
+                ToFront::Ended { ticket }
+            }
+            // It may have been given a run while it said so.
+            (Ok(Some((FromWorker::Stands, _))), _) => {
+                self.workers[place].ready = Kept::Standing;
+                return Ok(());
+            }
             // It ended, or speaks before it was asked.
             (Ok(Some(_)), None) | (Ok(None) | Err(_), _) => {
                 let gone = self.workers.swap_remove(place);
@@ -291,6 +422,8 @@ impl Mother {
             Ok(ceiling) => {
                 let document = seal("bastle-ceiling", &serde_json::to_vec(&ceiling)?)?;
                 self.ceiling = ceiling;
+                // What waits was made within the old one.
+                self.workers.retain(|worker| !worker.is_kept());
                 socket::send(&self.front, &ToFront::Ceiling, &[document.as_fd()])?;
                 eprintln!("bastle: the ceiling was read again");
             }

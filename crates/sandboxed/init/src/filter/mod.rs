@@ -10,6 +10,7 @@ mod table;
 use bastle_contract::{LaunchPlan, LimitKind, LimitMechanism};
 use bastle_sys::seccomp::Instruction;
 use std::borrow::Cow;
+use std::sync::OnceLock;
 
 pub(crate) use rules::{Guarded, guarded, told};
 
@@ -42,6 +43,9 @@ impl FilterSpec {
     }
 }
 
+/// Assembled once: whoever makes many sandboxes by copying itself does it before.
+static AHEAD: OnceLock<Filters> = OnceLock::new();
+
 /// The filters of one run, assembled before its plan is there.
 pub(crate) struct Filters {
     usual: (FilterSpec, Vec<Instruction>),
@@ -50,7 +54,11 @@ pub(crate) struct Filters {
 
 impl Filters {
     /// For the plan that most runs have: debuggers, no counting, no watchdog.
-    pub(crate) fn ahead() -> Self {
+    pub(crate) fn ahead() -> &'static Self {
+        AHEAD.get_or_init(Self::assemble)
+    }
+
+    fn assemble() -> Self {
         let spec = FilterSpec {
             debuggers: true,
             counting: false,

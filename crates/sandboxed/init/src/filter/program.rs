@@ -54,20 +54,16 @@ const ARGS: u32 = 16;
 
 /// Compiles the rules. Architecture and the x32 bit are checked first: a number means nothing without them.
 pub(super) fn assemble(rules: &Rules) -> Vec<Instruction> {
-    let mut program = vec![
-        load(ARCH),
-        jump(JUMP_EQUAL, ARCHITECTURE, 1, 0),
-        ret(Action::Fail(libc::ENOSYS)),
-        load(NUMBER),
-    ];
+    let mut layout = Layout::default();
+    let mut next = layout.search(&intervals(rules));
+    let foreign = layout.end(Action::Fail(libc::ENOSYS));
     if cfg!(target_arch = "x86_64") {
-        program.extend([
-            jump(JUMP_GREATER_EQUAL, 0x4000_0000, 0, 1),
-            ret(Action::Fail(libc::ENOSYS)),
-        ]);
+        next = layout.branch(JUMP_GREATER_EQUAL, 0x4000_0000, foreign, next);
     }
-    program.extend(search(&intervals(rules)));
-    program
+    next = layout.load(NUMBER, next);
+    next = layout.branch(JUMP_EQUAL, ARCHITECTURE, next, foreign);
+    layout.load(ARCH, next);
+    layout.program()
 }
 
 /// Neighbouring numbers with the same fate, each interval by its first number; the last one is open.
@@ -94,64 +90,116 @@ fn intervals(rules: &Rules) -> Vec<(u32, Rule)> {
     found
 }
 
-/// A binary search over the intervals. Shallow, because the kernel walks the program once for every call number when
-/// it is installed, and once per call that is not simply allowed.
-fn search(intervals: &[(u32, Rule)]) -> Vec<Instruction> {
-    match intervals {
-        [] => vec![ret(Action::Fail(libc::EPERM))],
-        [(_, rule)] => body(rule),
-        _ => {
-            let (lower, upper) = intervals.split_at(intervals.len() / 2);
-            let below = search(lower);
-            let mut program = vec![
-                jump(JUMP_GREATER_EQUAL, upper[0].0, 0, 1),
-                jump(JUMP, below.len() as u32, 0, 0),
-            ];
-            program.extend(below);
-            program.extend(search(upper));
-            program
+/// A program that is laid down from its end: jumps lead forward only, so that wherever one leads to is there already.
+/// What is the same is there once. Short, because the kernel translates every instruction whenever it is installed.
+#[derive(Default)]
+struct Layout {
+    /// The last one first.
+    reversed: Vec<Instruction>,
+    ends: BTreeMap<u32, Place>,
+    bodies: Vec<(Rule, Place)>,
+}
+
+/// An instruction, by how many there were when it was added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place(usize);
+
+impl Layout {
+    fn push(&mut self, code: u16, k: u32, (jt, jf): (u8, u8)) -> Place {
+        self.reversed.push(Instruction { code, jt, jf, k });
+        Place(self.reversed.len() - 1)
+    }
+
+    /// How many instructions the next one to be added would skip on the way to `place`.
+    fn skipped(&self, place: Place) -> usize {
+        self.reversed.len() - 1 - place.0
+    }
+
+    /// Where a call ends in this way.
+    fn end(&mut self, action: Action) -> Place {
+        let value = answer(action);
+        if let Some(place) = self.ends.get(&value) {
+            return *place;
+        }
+        let place = self.push(RETURN, value, (0, 0));
+        self.ends.insert(value, place);
+        place
+    }
+
+    /// To `yes` or to `no`. A condition can skip 255 instructions; what is farther away is led to by a step between.
+    fn branch(&mut self, code: u16, k: u32, yes: Place, no: Place) -> Place {
+        let (mut yes, mut no) = (yes, no);
+        loop {
+            match (u8::try_from(self.skipped(yes)), u8::try_from(self.skipped(no))) {
+                (Ok(jt), Ok(jf)) => return self.push(code, k, (jt, jf)),
+                (Err(_), _) => yes = self.step(yes),
+                (_, Err(_)) => no = self.step(no),
+            }
         }
     }
-}
 
-fn body(rule: &Rule) -> Vec<Instruction> {
-    let mut body = Vec::new();
-    for case in &rule.cases {
-        body.push(load(ARGS + 8 * u32::from(case.register)));
-        body.push(match case.test {
-            Test::Equals(value) => jump(JUMP_EQUAL, value, 0, 1),
-            Test::AnyOf(mask) => jump(JUMP_SET, mask, 0, 1),
-        });
-        body.push(ret(case.action));
+    fn step(&mut self, to: Place) -> Place {
+        let skipped = self.skipped(to) as u32;
+        self.push(JUMP, skipped, (0, 0))
     }
-    body.push(ret(rule.otherwise));
-    body
-}
 
-fn load(offset: u32) -> Instruction {
-    Instruction {
-        code: LOAD,
-        jt: 0,
-        jf: 0,
-        k: offset,
+    /// Loads a word of what is judged, then goes on at `next`.
+    fn load(&mut self, offset: u32, next: Place) -> Place {
+        if self.skipped(next) > 0 {
+            self.step(next);
+        }
+        self.push(LOAD, offset, (0, 0))
+    }
+
+    /// What becomes of a call once its number is known.
+    fn body(&mut self, rule: &Rule) -> Place {
+        if let Some((_, place)) = self.bodies.iter().find(|(known, _)| known == rule) {
+            return *place;
+        }
+        let mut next = self.end(rule.otherwise);
+        for Case {
+            register,
+            test,
+            action,
+        } in rule.cases.iter().rev()
+        {
+            let applies = self.end(*action);
+            let (code, value) = match *test {
+                Test::Equals(value) => (JUMP_EQUAL, value),
+                Test::AnyOf(mask) => (JUMP_SET, mask),
+            };
+            next = self.branch(code, value, applies, next);
+            next = self.load(ARGS + 8 * u32::from(*register), next);
+        }
+        self.bodies.push((rule.clone(), next));
+        next
+    }
+
+    /// A binary search over the intervals. Shallow, because the kernel walks the program once for every call number when
+    /// it is installed, and once per call that is not simply allowed.
+    fn search(&mut self, intervals: &[(u32, Rule)]) -> Place {
+        match intervals {
+            [] => self.end(Action::Fail(libc::EPERM)),
+            [(_, rule)] => self.body(rule),
+            _ => {
+                let (lower, upper) = intervals.split_at(intervals.len() / 2);
+                let (above, below) = (self.search(upper), self.search(lower));
+                self.branch(JUMP_GREATER_EQUAL, upper[0].0, above, below)
+            }
+        }
+    }
+
+    fn program(mut self) -> Vec<Instruction> {
+        self.reversed.reverse();
+        self.reversed
     }
 }
 
-fn jump(code: u16, k: u32, jt: u8, jf: u8) -> Instruction {
-    Instruction { code, jt, jf, k }
-}
-
-fn ret(action: Action) -> Instruction {
-    let k = match action {
+fn answer(action: Action) -> u32 {
+    match action {
         Action::Allow => libc::SECCOMP_RET_ALLOW,
         Action::Fail(errno) => libc::SECCOMP_RET_ERRNO | (errno as u32 & 0xffff),
         Action::HandOver => libc::SECCOMP_RET_USER_NOTIF,
-    };
-    Instruction {
-        code: RETURN,
-        jt: 0,
-        jf: 0,
-        k,
     }
 }
 
@@ -240,7 +288,8 @@ mod tests {
         };
         let rules = super::super::rules::for_agent(spec);
         let program = assemble(&rules);
-        assert!(program.len() <= 4096);
+        // The kernel translates it at every start: what is the same must stand there once.
+        assert!(program.len() <= 256, "{} instructions", program.len());
         for number in 0..2000_u32 {
             let expected = match rules.get(&i64::from(number)) {
                 None => errno(libc::EPERM),
@@ -255,5 +304,56 @@ mod tests {
                 "call {number}"
             );
         }
+    }
+
+    #[test]
+    fn a_program_whose_ends_are_farther_away_than_a_condition_reaches_says_the_same() {
+        // No two neighbours alike, each with a body of its own: hundreds of instructions between a test and its end.
+        let rules: Rules = (0..300_u32)
+            .map(|number| {
+                let case = Case {
+                    register: (number % 6) as u8,
+                    test: Test::Equals(number),
+                    action: Action::Fail(libc::EACCES),
+                };
+                let otherwise = if number.is_multiple_of(2) {
+                    Action::Allow
+                } else {
+                    Action::HandOver
+                };
+                (
+                    i64::from(number),
+                    Rule {
+                        cases: vec![case],
+                        otherwise,
+                    },
+                )
+            })
+            .collect();
+        let program = assemble(&rules);
+        assert!(program.len() > 600, "{} instructions", program.len());
+        for number in 0..301_u32 {
+            let otherwise = match rules.get(&i64::from(number)) {
+                Some(rule) => answer(rule.otherwise),
+                None => errno(libc::EPERM),
+            };
+            assert_eq!(
+                run(&program, ARCHITECTURE, number, [u64::MAX; 6]),
+                otherwise,
+                "call {number}"
+            );
+            let applies = if number < 300 {
+                errno(libc::EACCES)
+            } else {
+                otherwise
+            };
+            let args = [u64::from(number); 6];
+            assert_eq!(
+                run(&program, ARCHITECTURE, number, args),
+                applies,
+                "call {number}"
+            );
+        }
+        assert_eq!(run(&program, 0, 5, [0; 6]), errno(libc::ENOSYS));
     }
 }

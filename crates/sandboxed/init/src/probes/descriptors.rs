@@ -1,11 +1,11 @@
 //! Probes of what the agent inherits: descriptors and environment.
 use super::{Control, Probe};
-use bastle_contract::{Guarantee, LaunchPlan, ProbeResult};
+use bastle_contract::{EnvName, Guarantee, ProbeResult};
 use std::os::fd::RawFd;
 
-pub(super) fn probe(plan: &LaunchPlan, own: RawFd, results: &mut Vec<ProbeResult>) {
+pub(super) fn probe(env: &[(EnvName, String)], own: RawFd, results: &mut Vec<ProbeResult>) {
     stray(own, results);
-    environment(plan, results);
+    environment(env, results);
 }
 
 /// Looks for descriptors besides the standard streams and `own`.
@@ -39,12 +39,12 @@ pub(super) fn stray(own: RawFd, results: &mut Vec<ProbeResult>) {
     );
 }
 
-fn environment(plan: &LaunchPlan, results: &mut Vec<ProbeResult>) {
-    let environment = crate::agent::environment(plan);
+fn environment(env: &[(EnvName, String)], results: &mut Vec<ProbeResult>) {
+    let environment = crate::agent::environment(env);
     let stray: Vec<&String> = environment
         .iter()
         .map(|(name, _)| name)
-        .filter(|name| !plan.env.iter().any(|(planned, _)| planned.as_str() == *name))
+        .filter(|name| !env.iter().any(|(planned, _)| planned.as_str() == *name))
         .collect();
     let control = Control::new("PATH is set", environment.iter().any(|(name, _)| name == "PATH"));
     let observed = if stray.is_empty() {

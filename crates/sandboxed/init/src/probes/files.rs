@@ -1,6 +1,6 @@
 //! Probes of the constructed root, its masks, Landlock and the name guard.
 use super::{Baseline, Control, Probe, outcome};
-use bastle_contract::{Access, Guarantee, GuardedTree, LaunchPlan, MountKind, ProbeResult};
+use bastle_contract::{Access, Guarantee, GuardedTree, LaunchPlan, Mount, MountKind, ProbeResult};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatVfsMountFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
@@ -165,13 +165,21 @@ fn touch(directory: &str) -> Result<(), Errno> {
     rustix::fs::utimensat(CWD, directory, &times, AtFlags::empty())
 }
 
-fn masks(plan: &LaunchPlan, results: &mut Vec<ProbeResult>) {
+pub(super) fn masks(plan: &LaunchPlan, results: &mut Vec<ProbeResult>) {
+    let masked: Vec<&Mount> = plan
+        .mounts
+        .iter()
+        .filter(|mount| mount.kind == MountKind::Mask)
+        .take(MASKS_TRIED)
+        .collect();
+    if masked.is_empty() {
+        return;
+    }
     let control = Control::new(
         "reading /etc/passwd",
         std::fs::read("/etc/passwd").is_ok_and(|bytes| !bytes.is_empty()),
     );
-    let masked = plan.mounts.iter().filter(|mount| mount.kind == MountKind::Mask);
-    for mount in masked.take(MASKS_TRIED) {
+    for mount in masked {
         let observed = match rustix::fs::open(
             mount.at.as_path(),
             OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK,

@@ -10,7 +10,7 @@ mod kernel;
 mod limits;
 mod spaces;
 
-use bastle_contract::{Guarantee, Handover, ProbeResult, Verdict};
+use bastle_contract::{EnvName, Guarantee, Handover, Network, ProbeResult, Verdict};
 use rustix::io::Errno;
 use std::io::Read;
 use std::os::fd::RawFd;
@@ -27,18 +27,35 @@ pub(crate) fn of_place(handover: &Handover, baseline: &Baseline) -> Vec<ProbeRes
     results
 }
 
-/// Probes of the process that becomes the agent. `own` is the one descriptor above 2 it still has.
-pub(crate) fn of_agent(handover: &Handover, baseline: &Baseline, own: RawFd) -> Vec<ProbeResult> {
+/// Probes of the process that becomes the agent: what holds for it whatever it will execute.
+pub(crate) fn of_agent(handover: &Handover, baseline: &Baseline) -> Vec<ProbeResult> {
     let plan = &handover.plan;
     let mut results = Vec::with_capacity(40);
-    // First what init is not needed for: it is busy with the others.
-    descriptors::probe(plan, own, &mut results);
     limits::probe(handover, baseline, &mut results);
     spaces::identity(handover, &mut results);
     kernel::probe(plan, baseline, &mut results);
     files::of_agent(plan, baseline, &mut results);
-    // Last: egress starts beside the fence and has had the longest time by now.
-    egress::probe(&plan.network, &mut results);
+    results
+}
+
+/// Probes of what it will execute with. `own` is the one descriptor above 2 it still has.
+pub(crate) fn of_inheritance(env: &[(EnvName, String)], own: RawFd) -> Vec<ProbeResult> {
+    let mut results = Vec::with_capacity(2);
+    descriptors::probe(env, own, &mut results);
+    results
+}
+
+/// Probes of the way out, where there is one.
+pub(crate) fn of_network(network: &Network) -> Vec<ProbeResult> {
+    let mut results = Vec::new();
+    egress::probe(network, &mut results);
+    results
+}
+
+/// Probes of the covers once more, for a fence that has stood for a while.
+pub(crate) fn of_covers(handover: &Handover) -> Vec<ProbeResult> {
+    let mut results = Vec::new();
+    files::masks(&handover.plan, &mut results);
     results
 }
 

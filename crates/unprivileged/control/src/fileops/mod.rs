@@ -7,7 +7,7 @@ mod reads;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use reads::Reads;
+pub(crate) use reads::{Reads, leave};
 
 use listing::Listing;
 

@@ -89,9 +89,8 @@ impl Reads {
     /// Everything that is still waiting, and then no more.
     pub(crate) fn finish(mut self) -> Seen {
         while self.take() {}
-        if let Some(group) = self.group {
-            leave(group);
-        }
+        // With the group goes the last hold on the run's mounts, and taking those down takes a while too.
+        leave(self.group.into_iter().chain(self.mounts));
         Seen {
             sight: self.sight,
             files: self.files,
@@ -188,17 +187,23 @@ fn path_of(file: &OwnedFd) -> Option<Vec<u8>> {
     Some(path.to_vec())
 }
 
-/// Leaves a descriptor to the kernel's collector, which closes it while nobody waits: taking marks down waits for every
+/// Leaves descriptors to the kernel's collector, which closes them while nobody waits: taking marks down waits for every
 /// processor, ten milliseconds at the end of each run. A socket that lies in its own queue can be reached by nobody, so
-/// the collector takes it, and what lies there beside it. Older kernels collect in the caller's time; then it is closed
+/// the collector takes it, and what lies there beside it. Older kernels collect in the caller's time; then they are closed
 /// here, and slower.
-fn leave(descriptor: OwnedFd) {
+pub(crate) fn leave(descriptors: impl IntoIterator<Item = OwnedFd>) {
+    let descriptors: Vec<OwnedFd> = descriptors.into_iter().collect();
+    if descriptors.is_empty() {
+        return;
+    }
     let Ok((own, other)) = socket::pair() else {
         return;
     };
+    let mut sent = vec![own.as_fd()];
+    sent.extend(descriptors.iter().map(AsFd::as_fd));
     // What cannot be sent is closed here.
-    drop(socket::send(&other, &(), &[own.as_fd(), descriptor.as_fd()]));
-    drop((descriptor, own));
+    drop(socket::send(&other, &(), &sent));
+    drop((descriptors, own));
     // The last: the end of a socket is what wakes the collector.
     drop(other);
 }
@@ -221,7 +226,7 @@ mod tests {
             rustix::event::poll(&mut waiting, Some(most)).unwrap() == 1
         };
         assert!(!ended(&none), "control: somebody has it");
-        leave(writing);
+        leave([writing]);
         assert!(ended(&most), "nobody has it any more");
     }
 }

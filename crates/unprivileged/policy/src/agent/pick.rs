@@ -58,9 +58,15 @@ pub fn pick(agent: &Agent, argv: &[String]) -> Option<Pick> {
 }
 
 /// Whether the text of a preset could be that of the agent in a command line: programs and packages stand in it as whole
-/// strings. What fits besides is sorted out by [`pick`], once the preset is read.
+/// strings of a list, not behind a colon as values do. What fits besides is sorted out by [`pick`], once the preset is read.
 pub(crate) fn may_name(text: &str, argv: &[String]) -> bool {
-    let stands = |name: &str| !name.is_empty() && text.contains(&format!("\"{name}\""));
+    let stands = |name: &str| {
+        let listed = |at: usize| text[..at].trim_end().ends_with(['[', ',']);
+        !name.is_empty()
+            && text
+                .match_indices(&format!("\"{name}\""))
+                .any(|(at, _)| listed(at))
+    };
     argv.iter().any(|word| {
         let mut installed = word.split("/node_modules/").skip(1);
         stands(base(word))

@@ -153,6 +153,9 @@ fn below(effective: &Effective, root: &AbsPath, rule: &PathRule, slash: &AbsPath
 }
 
 fn reopened(effective: &Effective, root: &AbsPath, rule: &PathRule) -> bool {
+    if effective.unprotect.is_empty() {
+        return false;
+    }
     let slash = AbsPath::root();
     let names = below(effective, root, rule, &slash);
     effective.unprotect.iter().any(|open| {
