@@ -22,13 +22,34 @@ pub fn detach(path: &OwnedFd, extra: Attributes) -> io::Result<OwnedFd> {
     Ok(tree)
 }
 
-/// Clones the mount tree at an open path as it is: for the device nodes of `/dev`.
-pub fn clone_tree(path: &OwnedFd) -> io::Result<OwnedFd> {
+/// The same for a name in an open directory, which must be no link: for what this process made there itself.
+pub fn detach_at(directory: impl AsFd, name: &str, extra: Attributes) -> io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_SYMLINK_NOFOLLOW
+        | OpenTreeFlags::AT_RECURSIVE;
+    let tree = rustix::mount::open_tree(directory, name, flags)?;
+    set_attributes(
+        tree.as_fd(),
+        Attributes::NO_SUID.and(Attributes::NO_DEV).and(extra),
+        Depth::Tree,
+    )?;
+    Ok(tree)
+}
+
+/// Clones the mount tree at an open path as it is.
+fn clone_tree(path: &OwnedFd) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH
         | OpenTreeFlags::AT_RECURSIVE;
     Ok(rustix::mount::open_tree(path, "", flags)?)
+}
+
+/// Clones the mount at a path of the host as it is: for the device nodes of `/dev`.
+pub fn clone_host(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    Ok(rustix::mount::open_tree(rustix::fs::CWD, path, flags)?)
 }
 
 /// Clones one mount without what is mounted on it, as it is.

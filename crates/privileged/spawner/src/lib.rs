@@ -65,7 +65,7 @@ enum Made {
     /// A child that waits for any plan, or why there is none.
     Blank(Result<Prepared, Fault>),
     /// A sandbox for one plan.
-    Standing(Standing),
+    Standing(Box<Standing>),
 }
 
 /// How often a fence was asked for in a row.
@@ -156,7 +156,7 @@ impl Readied {
     ) -> Result<(Running, LaunchPlan), Fault> {
         let prepared = match (self.made.take(), &bounds) {
             (Some(Made::Standing(standing)), Some(bounds)) => {
-                if let Some(claimed) = claim(standing, frame, &descriptors, (bounds, last))? {
+                if let Some(claimed) = claim(*standing, frame, &descriptors, (bounds, last))? {
                     return Ok(claimed);
                 }
                 launch::prepare(self.init, self.claims)
@@ -192,7 +192,7 @@ impl Readied {
             Some(_) | None => None,
         };
         self.made = Some(match standing {
-            Some(standing) => Made::Standing(standing),
+            Some(standing) => Made::Standing(Box::new(standing)),
             None => Made::Blank(launch::prepare(self.init, self.claims)),
         });
         Ok(())

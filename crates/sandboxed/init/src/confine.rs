@@ -5,6 +5,7 @@ use landlock::{
     ABI, Access as _, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
+use rustix::fs::FileType;
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::CpuSet;
 
@@ -44,7 +45,8 @@ pub(crate) fn landlock(plan: &LaunchPlan) -> Result<(), Fault> {
             Access::ReadOnly => AccessFs::from_read(LANDLOCK),
             Access::ReadWrite => AccessFs::from_all(LANDLOCK),
         };
-        let granted = if path.as_path().is_dir() {
+        let stat = rustix::fs::fstat(&fd).step(what, path)?;
+        let granted = if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
             granted
         } else {
             granted & AccessFs::from_file(LANDLOCK)

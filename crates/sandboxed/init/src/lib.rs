@@ -216,7 +216,7 @@ fn run(
     let mut guard = Guard::new(&handover.plan);
     let start = agent::Start::AtOnce(slave);
     // What the probes provoke is no denial of the agent's.
-    let (agent, probes, parts) = prepare(handover, start, (&baseline, filters), &mut guard)?;
+    let (agent, (probes, parts)) = prepare(handover, start, (&baseline, filters), &mut guard)?;
     steps.add("fork", &parts);
     let common = command::Common {
         plan: &handover.plan,
@@ -373,7 +373,7 @@ fn prepare(
     start: agent::Start,
     (baseline, filters): (&Baseline, &Filters),
     guard: &mut Guard,
-) -> Result<(Agent, Vec<ProbeResult>, Vec<(String, u64)>), Fault> {
+) -> Result<(Agent, Report), Fault> {
     let what = "the agent's process";
     let (ours, theirs) = rustix::net::socketpair(
         AddressFamily::UNIX,
@@ -398,7 +398,7 @@ fn prepare(
     };
     let (probes, steps) = attend(&mut agent, guard)?;
     place.extend(probes);
-    Ok((agent, place, steps))
+    Ok((agent, (place, steps)))
 }
 
 /// Serves the guarded calls of the agent's process until it has told what its probes found. What these provoke is no

@@ -77,7 +77,7 @@ fn carry_out(
     confine(handover)?;
     let mask = own_mask();
     let mut guard = Guard::new(&handover.plan);
-    let (mut agent, mut probes, _) = prepare(
+    let (mut agent, (mut probes, _)) = prepare(
         handover,
         agent::Start::WhenClaimed,
         (&baseline, filters),

@@ -1,5 +1,5 @@
 //! A minimal `/dev`: seven nodes of the host, an own pseudo-terminal file system, private shared memory.
-use super::place::{Root, open_host, restrict};
+use super::place::{Root, restrict};
 use super::scratch::Scratch;
 use crate::step::Step;
 use bastle_contract::{AbsPath, Fault};
@@ -7,6 +7,7 @@ use bastle_sys::mount::Attributes;
 use bastle_sys::tree;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 /// The nodes that exist inside, besides `ptmx` and `pts`.
 pub(crate) const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
@@ -16,8 +17,7 @@ pub(crate) fn open_nodes() -> Result<Vec<OwnedFd>, Fault> {
     let mut nodes = Vec::new();
     for name in DEVICES {
         let path = format!("/dev/{name}");
-        let node = open_host(&path).step("device node", &path)?;
-        let tree = tree::clone_tree(&node).step("device node", &path)?;
+        let tree = tree::clone_host(Path::new(&path)).step("device node", &path)?;
         restrict(&tree, Attributes::NO_SUID.and(Attributes::NO_EXEC)).step("device node", &path)?;
         nodes.push(tree);
     }

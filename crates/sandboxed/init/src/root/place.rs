@@ -78,10 +78,8 @@ impl Root {
     }
 
     fn cover(&self, name: &str) -> Result<OwnedFd, Fault> {
-        let path = rustix::fs::openat(&self.dir, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-            .step("mask", name)?;
         let attributes = Attributes::READ_ONLY.and(Attributes::NO_EXEC);
-        tree::detach(&path, attributes).step("mask", name)
+        tree::detach_at(&self.dir, name, attributes).step("mask", name)
     }
 
     /// What is at `at`, if anything. Symlinks are not followed: one in the way is an error.
@@ -109,20 +107,17 @@ impl Root {
 
     /// Attaches a detached directory mount.
     pub(crate) fn attach_dir(&self, at: &AbsPath, tree: OwnedFd) -> Result<(), Fault> {
-        let made = match self.open_parent(at) {
-            Some(parent) => match rustix::fs::mkdirat(&*parent, at.name(), Mode::from_raw_mode(0o755)) {
-                Ok(()) => Some(open_below(&parent, at.name()).step("mount point", at)?),
-                Err(Errno::EXIST) => None,
+        if let Some(parent) = self.open_parent(at) {
+            match rustix::fs::mkdirat(&*parent, at.name(), Mode::from_raw_mode(0o755)) {
+                // By its name: it was made here a moment ago, on a file system that nobody else reaches.
+                Ok(()) => return attach_at(&tree, &parent, at.name()).step("mount", at),
+                Err(Errno::EXIST) => {}
                 Err(cause) => return Err(cause).step("mount point", at),
-            },
-            None => None,
-        };
-        let target = match made {
+            }
+        }
+        let target = match self.existing(at)? {
             Some(target) => Rc::new(target),
-            None => match self.existing(at)? {
-                Some(target) => Rc::new(target),
-                None => self.make_directory(at)?,
-            },
+            None => self.make_directory(at)?,
         };
         attach(&tree, &target).step("mount", at)?;
         self.open.borrow_mut().retain(|path, _| !path.is_within(at));
@@ -236,6 +231,11 @@ impl Root {
 pub(crate) fn attach(tree: &OwnedFd, target: &OwnedFd) -> Result<(), Errno> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     rustix::mount::move_mount(tree, "", target, "", flags)
+}
+
+/// Attaches a detached mount at a name of an open directory; a link there is not followed.
+fn attach_at(tree: &OwnedFd, directory: &OwnedFd, name: &str) -> Result<(), Errno> {
+    rustix::mount::move_mount(tree, "", directory, name, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
 /// Sets attributes on what is now mounted at `at`.

@@ -4,7 +4,7 @@ use crate::step::Step;
 use bastle_contract::Fault;
 use bastle_sys::mount::Attributes;
 use bastle_sys::tree;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
@@ -67,16 +67,10 @@ impl Scratch {
         let number = self.next.replace(self.next.get() + 1);
         let name = number.to_string();
         rustix::fs::mkdirat(&self.dir, &name, Mode::from_raw_mode(0o700)).step("scratch directory", &name)?;
-        let dir = rustix::fs::openat(
-            &self.dir,
-            &name,
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .step("scratch directory", &name)?;
         // After mkdir, because the umask would take bits such as the sticky one's neighbours away.
-        rustix::fs::fchmod(&dir, Mode::from_raw_mode(mode)).step("scratch directory", &name)?;
-        tree::detach(&dir, Attributes::default()).step("scratch directory", &name)
+        rustix::fs::chmodat(&self.dir, &name, Mode::from_raw_mode(mode), AtFlags::empty())
+            .step("scratch directory", &name)?;
+        tree::detach_at(&self.dir, &name, Attributes::default()).step("scratch directory", &name)
     }
 
     /// An empty directory at its top to mount something on.
