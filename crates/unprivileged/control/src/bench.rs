@@ -3,7 +3,7 @@ use crate::pipeline::Ready;
 use crate::spawner::Spawner;
 use crate::streams::Streams;
 use bastle_contract::{Code, Fault, FromInit, FromSpawner, LaunchPlan, ToInit, socket};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 /// What one launch took, in microseconds.
@@ -18,17 +18,22 @@ pub struct Launched {
 /// Launches a prepared plan and waits for its end.
 pub fn launch_once(ready: Ready) -> Result<Launched, Fault> {
     let (plan, spawner) = ready.into_parts();
-    launch(&plan, spawner)
+    launch((&plan, None), spawner)
 }
 
 /// A prepared plan that is launched again and again, each time by a spawner that was not asked for anything yet.
-pub struct Repeated(LaunchPlan);
+pub struct Repeated {
+    plan: LaunchPlan,
+    /// As it is handed over.
+    document: OwnedFd,
+}
 
 impl Repeated {
     /// Keeps the plan, and lets go of the spawner that waits for it.
-    #[must_use]
-    pub fn new(ready: Ready) -> Self {
-        Self(ready.into_parts().0)
+    pub fn new(ready: Ready) -> Result<Self, Fault> {
+        let plan = ready.into_parts().0;
+        let document = crate::spawner::document(&plan)?;
+        Ok(Self { plan, document })
     }
 
     /// From the first word to a spawner to the end of everything.
@@ -37,7 +42,7 @@ impl Repeated {
         let spawner = Spawner::start()?;
         spawner.facts()?;
         let connected = since(asked);
-        let mut launched = launch(&self.0, spawner)?;
+        let mut launched = launch((&self.plan, Some(&self.document)), spawner)?;
         launched.total += connected;
         launched.steps.push(("connect".to_owned(), connected));
         Ok(launched)
@@ -48,12 +53,15 @@ fn since(instant: Instant) -> u64 {
     u64::try_from(instant.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
-fn launch(plan: &LaunchPlan, spawner: Spawner) -> Result<Launched, Fault> {
+fn launch((plan, document): (&LaunchPlan, Option<&OwnedFd>), spawner: Spawner) -> Result<Launched, Fault> {
     let lost = |why: String| Fault::new(Code::FenceLost, "the launch did not come to its end", why);
     let (events, theirs) = socket::pair().map_err(|error| lost(error.to_string()))?;
     let (streams, ends) = Streams::open(plan.stdio)?;
     let started = Instant::now();
-    spawner.launch(plan, theirs.as_fd(), &[], &ends)?;
+    match document {
+        Some(document) => spawner.launch_document(document, plan, theirs.as_fd(), &[], &ends)?,
+        None => spawner.launch(plan, theirs.as_fd(), &[], &ends)?,
+    }
     drop((theirs, ends));
     // What tells of files is kept to the end, as by a run.
     let watched = match spawner.receive_with()? {

@@ -152,7 +152,18 @@ impl Spawner {
         attachments: &[u8],
         streams: &[OwnedFd],
     ) -> Result<(), Fault> {
-        let document = document(plan)?;
+        self.launch_document(&document(plan)?, plan, events, attachments, streams)
+    }
+
+    /// The same for a plan that is a document already.
+    pub(crate) fn launch_document(
+        &self,
+        document: &OwnedFd,
+        plan: &LaunchPlan,
+        events: BorrowedFd<'_>,
+        attachments: &[u8],
+        streams: &[OwnedFd],
+    ) -> Result<(), Fault> {
         let attached = match plan.attachments {
             Some(_) => Some(seal("bastle-attachments", attachments).map_err(|error| {
                 Fault::new(
@@ -342,7 +353,7 @@ fn is_roots(socket: &OwnedFd) -> bool {
 }
 
 /// The plan in memory that nobody can change any more.
-fn document(plan: &LaunchPlan) -> Result<OwnedFd, Fault> {
+pub(crate) fn document(plan: &LaunchPlan) -> Result<OwnedFd, Fault> {
     let fault = |why: String| Fault::new(Code::FenceStep, "cannot hand the plan over", why);
     let bytes = serde_json::to_vec(plan).map_err(|error| fault(error.to_string()))?;
     if bytes.len() > MAX_PLAN {

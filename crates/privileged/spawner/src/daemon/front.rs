@@ -30,6 +30,8 @@ pub(super) struct Front {
     journal: Journal,
     books: Books,
     half: Vec<Half>,
+    /// Where first words are received.
+    buffer: Vec<u8>,
 }
 
 /// Whether to go on.
@@ -52,6 +54,7 @@ impl Front {
             journal,
             books: Books::new(ceiling, facts, adopted),
             half: Vec::new(),
+            buffer: Vec::new(),
         }
     }
 
@@ -64,10 +67,12 @@ impl Front {
             }
             let now = Instant::now();
             let mut judged = Vec::new();
-            if knock {
-                self.accept(now, &mut judged)?;
-            }
             self.first_words(&words, now, &mut judged);
+            if knock {
+                // Whoever knocks mostly has said already what it wants.
+                let new = self.accept(now, &mut judged)?;
+                self.first_words(&new, now, &mut judged);
+            }
             self.expire(now, &mut judged);
             self.settle(judged, now)?;
         }
@@ -143,7 +148,9 @@ impl Front {
         drop(self.journal.record(what));
     }
 
-    fn accept(&mut self, now: Instant, judged: &mut Vec<Judged>) -> io::Result<()> {
+    /// Accepts whoever knocks; the places of those that may speak.
+    fn accept(&mut self, now: Instant, judged: &mut Vec<Judged>) -> io::Result<Vec<usize>> {
+        let first = self.half.len();
         for _ in 0..PER_ROUND {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let connection = match rustix::net::accept_with(&self.listener, flags) {
@@ -158,7 +165,7 @@ impl Front {
                 Err(refused) => judged.push(*refused),
             }
         }
-        Ok(())
+        Ok((first..self.half.len()).collect())
     }
 
     /// Reads the first frame of every connection that sent one. From behind, so that places stay as they are.
@@ -167,7 +174,7 @@ impl Front {
             if self.books.under_way() >= MOST_UNDER_WAY || *place >= self.half.len() {
                 continue;
             }
-            let word = judge::first_word(&self.half[*place]);
+            let word = judge::first_word(&self.half[*place], &mut self.buffer);
             let Some(word) = word else { continue };
             let half = self.half.swap_remove(*place);
             match word {

@@ -242,9 +242,9 @@ impl Books {
 }
 
 /// The first frame of a connection. `None`: there is nothing yet. `Ok(None)`: the caller is gone.
-pub(super) fn first_word(half: &Half) -> Option<Result<Option<ToDaemon>, Fault>> {
+pub(super) fn first_word(half: &Half, bytes: &mut Vec<u8>) -> Option<Result<Option<ToDaemon>, Fault>> {
     // One more than a frame may have: a longer one is noticed.
-    let mut bytes = vec![0; MAX_FRAME + 1];
+    bytes.resize(MAX_FRAME + 1, 0);
     // Descriptors that come along are closed by the kernel: a first word has none.
     let length = match rustix::net::recv(&half.connection, bytes.as_mut_slice(), RecvFlags::DONTWAIT) {
         Ok((_, 0)) => return Some(Ok(None)),

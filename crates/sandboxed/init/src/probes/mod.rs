@@ -1,6 +1,6 @@
 //! Prove, then run: attempts that must fail, each beside a control that must succeed, made by the very process
-//! that becomes the agent, or for what mounts and namespaces alone hold by init, which has the same ones and the same
-//! Landlock domain. What was not proven is not claimed.
+//! that becomes the agent, or for what mounts alone hold by init, which has the same ones and the same Landlock
+//! domain. What was not proven is not claimed.
 mod baseline;
 mod command;
 mod descriptors;
@@ -18,12 +18,11 @@ use std::os::fd::RawFd;
 pub(crate) use baseline::Baseline;
 pub(crate) use command::of_command;
 
-/// Probes of what init and the agent's process have in common: mounts, namespaces and Landlock. Init runs them while the other
-/// one puts its filter on.
+/// Probes of what init and the agent's process have in common: mounts and Landlock. Init runs them while the other one puts
+/// its filter on.
 pub(crate) fn of_place(handover: &Handover, baseline: &Baseline) -> Vec<ProbeResult> {
-    let mut results = Vec::with_capacity(48);
+    let mut results = Vec::with_capacity(64);
     files::of_place(&handover.plan, baseline, &mut results);
-    spaces::of_place(handover, &mut results);
     results
 }
 
@@ -33,6 +32,7 @@ pub(crate) fn of_agent(handover: &Handover, baseline: &Baseline) -> Vec<ProbeRes
     let mut results = Vec::with_capacity(40);
     limits::probe(handover, baseline, &mut results);
     spaces::identity(handover, &mut results);
+    spaces::of_place(handover, &mut results);
     kernel::probe(plan, baseline, &mut results);
     files::of_agent(plan, baseline, &mut results);
     results

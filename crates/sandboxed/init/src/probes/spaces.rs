@@ -101,8 +101,8 @@ fn processes(results: &mut Vec<ProbeResult>) {
         })
         .unwrap_or_default();
     let control = Control::new("this process is listed", pids.contains(&own));
-    // The only other one so far is the child that will be the agent.
-    let stray: Vec<&i32> = pids.iter().filter(|pid| **pid != own && **pid != 2).collect();
+    // The only other one so far is init.
+    let stray: Vec<&i32> = pids.iter().filter(|pid| **pid != own && **pid != 1).collect();
     let observed = if stray.is_empty() {
         "none".to_owned()
     } else {

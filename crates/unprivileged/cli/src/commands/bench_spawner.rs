@@ -45,7 +45,7 @@ pub(crate) fn run(args: BenchSpawnerArgs, cx: &Context) -> Ended {
         let rules = Rules::new(&place, &sources, &mut loaded)?;
         let ready = bastle_control::prepare(&place, &loaded, rules, helpers, launch)?;
         if args.same_plan {
-            return repeat(&Repeated::new(ready), args.count, cx);
+            return repeat(&Repeated::new(ready)?, args.count, cx);
         }
         tell(bastle_control::launch_once(ready)?, cx)?;
     }
