@@ -2,7 +2,8 @@
 //!
 //! **Trust:** nothing is assumed of what comes. The plan is admitted again, must be the same to the last rule but for the
 //! run, the command and its environment, and everything of the host that the sandbox shows is opened once more with the
-//! caller's rights: what is not the very same file any more, or not the caller's to open, is built anew.
+//! caller's rights: what is not the very same file any more, or not the caller's to open, is built anew. So it is when
+//! anything was mounted or unmounted on the host since.
 use crate::Init;
 use crate::bounds::{Bounds, Which};
 use crate::cgroup::Group;
@@ -12,6 +13,8 @@ use bastle_contract::{
     AbsPath, Access, Claim, Fault, FromChild, HostFacts, LaunchPlan, LimitMechanism, MountKind, Network,
     Stdio, ToChild, socket,
 };
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{Mode, OFlags};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// The sandbox.
@@ -21,7 +24,32 @@ pub(crate) struct Standing {
     group: Group,
     reads: Result<OwnedFd, String>,
     shown: Vec<Shown>,
+    table: MountTable,
     stands: bool,
+}
+
+/// The host's mounts as they were: whether any came or went since. What lies below a path that is shown may be another's.
+struct MountTable(OwnedFd);
+
+impl MountTable {
+    fn now() -> std::io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        Ok(Self(rustix::fs::open(
+            "/proc/self/mountinfo",
+            flags,
+            Mode::empty(),
+        )?))
+    }
+
+    /// The kernel says so once of every open table.
+    fn is_the_same(&self) -> bool {
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let changed = &mut [PollFd::new(&self.0, PollFlags::PRI)];
+        rustix::event::poll(changed, Some(&at_once)) == Ok(0)
+    }
 }
 
 /// Something of the host that is shown or covered, and which file it was; `None`: none.
@@ -92,6 +120,7 @@ impl Standing {
         bounds: &Bounds,
     ) -> Result<Self, Fault> {
         // Before anything is opened to be shown: what changes after this look is noticed when it is claimed.
+        let table = MountTable::now().map_err(|error| launch::fault("mount table", &error))?;
         let shown = look(&plan, bounds).map_err(|error| launch::fault("look", &error))?;
         let mut prepared = launch::prepare_for(init, claims, Some(plan.clone()))?;
         let begun = Group::create(&plan, &facts.cgroup).and_then(|group| {
@@ -105,6 +134,7 @@ impl Standing {
                 group,
                 reads,
                 shown,
+                table,
                 stands: false,
             }),
             Err(cause) => Err(launch::abandon(prepared).err().unwrap_or(cause)),
@@ -141,7 +171,8 @@ impl Standing {
         let usable = is_same_fence(&self.plan, plan)
             && (self.stands || self.hear())
             && self.say(&ToChild::Claim(Claim::of(plan)), descriptors)
-            && look(plan, bounds).is_ok_and(|shown| shown == self.shown);
+            && look(plan, bounds).is_ok_and(|shown| shown == self.shown)
+            && self.table.is_the_same();
         let allowed = if usable { last() } else { Ok(()) };
         if !usable || allowed.is_err() || !self.say(&ToChild::Confirmed, &[]) {
             launch::abandon(self.prepared)?;

@@ -36,11 +36,11 @@ impl Repeated {
         Ok(Self { plan, document })
     }
 
-    /// From the first word to a spawner to the end of everything.
+    /// From the first word to a spawner to the end of everything. Whoever has its plan knows the host already: it says what
+    /// it wants and hands the plan over at once, and hears both answers.
     pub fn launch(&self) -> Result<Launched, Fault> {
         let asked = Instant::now();
         let spawner = Spawner::start()?;
-        spawner.facts()?;
         let connected = since(asked);
         let mut launched = launch((&self.plan, Some(&self.document)), spawner)?;
         launched.total += connected;
@@ -59,7 +59,14 @@ fn launch((plan, document): (&LaunchPlan, Option<&OwnedFd>), spawner: Spawner) -
     let (streams, ends) = Streams::open(plan.stdio)?;
     let started = Instant::now();
     match document {
-        Some(document) => spawner.launch_document(document, plan, theirs.as_fd(), &[], &ends)?,
+        Some(document) => {
+            spawner.launch_document(document, plan, theirs.as_fd(), &[], &ends)?;
+            match spawner.receive()? {
+                FromSpawner::Hello { .. } => {}
+                FromSpawner::Refused(fault) => return Err(fault),
+                other => return Err(lost(format!("unexpected {other:?}"))),
+            }
+        }
         None => spawner.launch(plan, theirs.as_fd(), &[], &ends)?,
     }
     drop((theirs, ends));

@@ -30,12 +30,13 @@ impl Place {
         let Base { home, state, config } = Base::find()?;
         let here = std::env::current_dir()
             .map_err(|error| invalid("the current directory cannot be used", &error.to_string()))?;
+        let here = resolve(&here);
         let workspace = match directory {
             Some(directory) => resolve(directory)?,
-            None => project(&resolve(&here)?, &home),
+            None => project(here.as_ref().map_err(Clone::clone)?, &home),
         };
         check(&workspace, &home)?;
-        let here = resolve(&here).unwrap_or_else(|_| workspace.clone());
+        let here = here.unwrap_or_else(|_| workspace.clone());
         let cwd = if here.starts_with(&workspace) {
             here
         } else {
