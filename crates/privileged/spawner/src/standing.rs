@@ -16,6 +16,7 @@ use bastle_contract::{
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 /// The sandbox.
 pub(crate) struct Standing {
@@ -25,8 +26,12 @@ pub(crate) struct Standing {
     reads: Result<OwnedFd, String>,
     shown: Vec<Shown>,
     table: MountTable,
+    begun: Instant,
     stands: bool,
 }
+
+/// How old one may be that is given out: its caller may come, change its mind and come again.
+const OLDEST: Duration = Duration::from_secs(30);
 
 /// The host's mounts as they were: whether any came or went since. What lies below a path that is shown may be another's.
 struct MountTable(OwnedFd);
@@ -135,6 +140,7 @@ impl Standing {
                 reads,
                 shown,
                 table,
+                begun: Instant::now(),
                 stands: false,
             }),
             Err(cause) => Err(launch::abandon(prepared).err().unwrap_or(cause)),
@@ -169,6 +175,7 @@ impl Standing {
     ) -> Result<Option<Running>, Fault> {
         // The sandbox gets ready for the run while this process looks whether it may.
         let usable = is_same_fence(&self.plan, plan)
+            && self.begun.elapsed() < OLDEST
             && (self.stands || self.hear())
             && self.say(&ToChild::Claim(Claim::of(plan)), descriptors)
             && look(plan, bounds).is_ok_and(|shown| shown == self.shown)
