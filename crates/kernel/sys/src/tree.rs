@@ -13,13 +13,7 @@ pub fn open_exactly(path: &Path) -> io::Result<OwnedFd> {
 
 /// Clones the mount tree at an open path: detached, without set-uid and device nodes, with `extra` on top.
 pub fn detach(path: &OwnedFd, extra: Attributes) -> io::Result<OwnedFd> {
-    let tree = clone_tree(path)?;
-    set_attributes(
-        tree.as_fd(),
-        Attributes::NO_SUID.and(Attributes::NO_DEV).and(extra),
-        Depth::Tree,
-    )?;
-    Ok(tree)
+    restricted(clone_tree(path)?, extra)
 }
 
 /// The same for a name in an open directory, which must be no link: for what this process made there itself.
@@ -28,12 +22,12 @@ pub fn detach_at(directory: impl AsFd, name: &str, extra: Attributes) -> io::Res
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_SYMLINK_NOFOLLOW
         | OpenTreeFlags::AT_RECURSIVE;
-    let tree = rustix::mount::open_tree(directory, name, flags)?;
-    set_attributes(
-        tree.as_fd(),
-        Attributes::NO_SUID.and(Attributes::NO_DEV).and(extra),
-        Depth::Tree,
-    )?;
+    restricted(rustix::mount::open_tree(directory, name, flags)?, extra)
+}
+
+fn restricted(tree: OwnedFd, extra: Attributes) -> io::Result<OwnedFd> {
+    let attributes = Attributes::NO_SUID.and(Attributes::NO_DEV).and(extra);
+    set_attributes(tree.as_fd(), attributes, Depth::Tree)?;
     Ok(tree)
 }
 

@@ -258,8 +258,8 @@ fn claim(
     Ok(running.map(|running| (running, plan)))
 }
 
-/// Takes the ends of helpers that nobody waited for, when no other child is there.
-fn reap() -> std::io::Result<()> {
+/// Takes the status of every child that ended: of helpers that nobody waited for, or where lines have told the rest.
+pub(crate) fn reap() -> std::io::Result<()> {
     loop {
         match rustix::process::wait(WaitOptions::NOHANG) {
             Ok(Some(_)) => {}

@@ -404,7 +404,7 @@ impl Mother {
         while let Ok(128) = rustix::io::read(&self.signals, &mut bytes) {
             let number = bytes.first_chunk::<4>().map(|number| i32::from_ne_bytes(*number));
             match number {
-                Some(libc::SIGCHLD) => reap()?,
+                Some(libc::SIGCHLD) => crate::reap()?,
                 Some(libc::SIGHUP) => self.reload()?,
                 Some(_) | None => stop = true,
             }
@@ -440,18 +440,6 @@ impl Mother {
 /// Numbers those that an earlier daemon made.
 pub(super) fn numbered(adopted: Vec<Adopted>) -> Vec<(u64, Adopted)> {
     (0..FIRST_TICKET).zip(adopted).collect()
-}
-
-/// Takes the status of every child that ended: their lines have told the rest.
-fn reap() -> io::Result<()> {
-    loop {
-        match rustix::process::wait(WaitOptions::NOHANG) {
-            Ok(Some(_)) => {}
-            Ok(None) | Err(Errno::CHILD) => return Ok(()),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
 }
 
 /// Waits for the front's end after it was told.
