@@ -65,7 +65,7 @@ Options:
   --socket PATH    Where it listens [root: /run/bastle/spawner.sock, else $XDG_RUNTIME_DIR/bastle/spawner.sock]
   --ceiling FILE   Who may ask, and for what [root: /etc/bastle/ceiling.json, else only the own user]
   --group NAME     A group that may connect (mode 0660 instead of 0600)
-  --warm N         Sandboxes that are made ahead [root: 2, else 0]
+  --warm N         Sandboxes begun ahead for anybody, and as many kept for callers served before [root: 2, else 0]
   --state DIR      Where its audit log is kept [root: /var/lib/bastle/spawner]
 
 A socket handed over by the system (LISTEN_FDS) is used instead of --socket. SIGHUP reads the ceiling again.

@@ -25,7 +25,7 @@ pub(crate) struct SpawnerArgs {
     /// A group that may connect (mode 0660 instead of 0600)
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
-    /// Sandboxes that are made ahead [root: 2, else 0]
+    /// Sandboxes begun ahead for anybody, and as many kept for callers served before [root: 2, else 0]
     #[arg(long, value_name = "N")]
     warm: Option<usize>,
     /// Where its audit log is kept [root: /var/lib/bastle/spawner]
