@@ -93,6 +93,9 @@ fn egress() -> ExitCode {
     if std::env::set_current_dir("/").is_err() {
         return ExitCode::FAILURE;
     }
+    if bastle_egress::bound_memory().is_err() {
+        return ExitCode::FAILURE;
+    }
     // The roots of trust are read while there is a file system; from then on there is none.
     bastle_egress::preload_roots();
     match bastle_init::fence_server(&[]) {

@@ -525,6 +525,71 @@ fn a_token_is_told_once_alone_and_does_only_what_its_role_allows() {
 }
 
 #[test]
+fn the_ceiling_of_a_token_is_set_by_flags_shown_and_told_to_whoever_has_it() {
+    let home = Home::new();
+    home.start();
+    let root = home.place.path().canonicalize().unwrap();
+    let flags = format!(
+        "token create --role operator --root {} --allow-net *.example.com --net none --limit timeout=1h --limit turns=9 \
+         --max-runs 2",
+        root.display()
+    );
+    let said = home.say(&flags).exits(0);
+    assert!(
+        said.err.contains("*.example.com") && said.err.contains("turns=9"),
+        "{said:?}"
+    );
+    assert!(!said.err.contains(said.out.trim()), "{said:?}");
+    let file = home.place.write("operator.token", said.out.trim());
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let operator = |line: &str| {
+        let mut command = home.command();
+        command.env("BASTLE_TOKEN_FILE", &file).args(line.split(' '));
+        run(&mut command)
+    };
+    let known = operator("whoami --json").exits(0);
+    follows_schema(&known.out);
+    let ceiling = &known.json()["ceiling"];
+    assert_eq!(ceiling["hosts"][0], "*.example.com", "{ceiling}");
+    assert_eq!(
+        (&ceiling["net"], &ceiling["max_runs"]),
+        (&"none".into(), &2.into()),
+        "{ceiling}"
+    );
+    assert_eq!(ceiling["limits"]["timeout"], "1h", "{ceiling}");
+    assert_eq!(ceiling["roots"][0].as_str(), root.to_str(), "{ceiling}");
+    assert!(operator("whoami").exits(0).out.contains("max runs  2"));
+    assert_eq!(
+        home.json("whoami")["ceiling"],
+        Value::Null,
+        "an admin is held to nothing"
+    );
+    let listed = home.say("token ls --json").exits(0);
+    follows_schema(&listed.out);
+    assert!(listed.out.contains("*.example.com"), "{listed:?}");
+    let refused = operator("spawn --net open -- true").exits(4);
+    assert!(refused.err.contains("BST-TOK-003"), "{refused:?}");
+    for bad in [
+        "--limit memory=much",
+        "--allow-net *",
+        "--net everything",
+        "--max-runs 0",
+        "--root /nonexistent",
+    ] {
+        assert_ne!(
+            home.say(&format!("token create --role operator {bad}")).code,
+            0,
+            "{bad}"
+        );
+    }
+    home.place
+        .write("ceiling.json", r#"{"modes":["copy"],"max_runs":7}"#);
+    let made = home.json("token create --role operator --ceiling ceiling.json --max-runs 3");
+    assert_eq!(made["token"]["ceiling"]["max_runs"], 3, "{made}");
+    assert_eq!(made["token"]["ceiling"]["modes"][0], "copy", "{made}");
+}
+
+#[test]
 fn a_profile_is_kept_shown_with_its_preamble_and_removed() {
     let home = Home::new();
     home.start();

@@ -17,11 +17,11 @@ mod work;
 pub use captains::{a2a_bodies, editor_lines, mcp_http, mcp_pipes, mcp_tools};
 pub use mutate::Mutator;
 pub use net::{
-    client_hello, dns_answer, dns_query, operations, pkt_line, proxy_answer, request_body, request_head,
-    socks, sse_usage,
+    canonical_request, client_hello, dns_answer, dns_query, operations, pkt_line, proxy_answer, request_body,
+    request_head, scrub, socks, sse_usage,
 };
 pub use runs::{agent_lines, launch_spec, stream_frames};
-pub use work::{work_contents, work_records};
+pub use work::{gate, work_contents, work_records};
 
 /// A policy document from a workspace: untrusted, up to 64 KiB.
 pub fn policy_document(data: &[u8]) {
@@ -115,4 +115,9 @@ pub fn audit_reader(data: &[u8]) {
     assert!(records <= lines, "more records than lines");
     let entries = bastle_audit::fuzz_index(data);
     assert!(entries <= lines, "more entries than lines");
+}
+
+/// A path that a call of the agent names, judged by the write guard.
+pub fn guard_path(data: &[u8]) {
+    bastle_init::fuzzing::guard_path(data);
 }

@@ -41,6 +41,16 @@ pub fn pkt_line(data: &[u8]) {
     fuzzing::fuzz_git(data);
 }
 
+/// The canonical form of a request: stable, and without what two servers resolve differently.
+pub fn canonical_request(data: &[u8]) {
+    fuzzing::fuzz_canonical_request(data);
+}
+
+/// Answers that are looked through for the value of a secret.
+pub fn scrub(data: &[u8]) {
+    fuzzing::fuzz_scrub(data);
+}
+
 /// JSON-RPC and GraphQL in a request's body.
 pub fn operations(data: &[u8]) {
     fuzzing::fuzz_rpc(data);

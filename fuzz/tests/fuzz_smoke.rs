@@ -146,6 +146,16 @@ fn pkt_line() {
 }
 
 #[test]
+fn canonical_request() {
+    fuzz("canonical_request", ROUNDS, bastle_fuzz::canonical_request);
+}
+
+#[test]
+fn scrub() {
+    fuzz("scrub", ROUNDS, bastle_fuzz::scrub);
+}
+
+#[test]
 fn operations() {
     fuzz("operations", ROUNDS, bastle_fuzz::operations);
 }
@@ -153,6 +163,11 @@ fn operations() {
 #[test]
 fn work_records() {
     fuzz("work_records", ROUNDS, bastle_fuzz::work_records);
+}
+
+#[test]
+fn gate() {
+    fuzz("gate", ROUNDS / 10, bastle_fuzz::gate);
 }
 
 #[test]
@@ -188,6 +203,11 @@ fn a2a_bodies() {
 #[test]
 fn editor_lines() {
     fuzz("editor_lines", ROUNDS / 4, bastle_fuzz::editor_lines);
+}
+
+#[test]
+fn guard_path() {
+    fuzz("guard_path", ROUNDS, bastle_fuzz::guard_path);
 }
 
 #[test]

@@ -23,7 +23,16 @@ read -r more; printf '%s\\n' "$more" > more.txt
 echo '{"type":"result","subtype":"success","result":"done"}'
 """
 
-base, token, workspace, binding = sys.argv[1:]
+ASKING = """
+read -r hello
+echo '{"type":"control_response","response":{"subtype":"success","request_id":"bastle-hello"}}'
+read -r prompt
+echo '{"type":"control_request","request_id":"u1","request":{"subtype":"can_use_tool","tool_name":"Bash","input":{"command":"ls"}}}'
+read -r answer; printf '%s\\n' "$answer" > answer.txt
+echo '{"type":"result","subtype":"success","result":"done"}'
+"""
+
+base, token, workspace, binding, approver = sys.argv[1:]
 
 
 def message(text, script=None, task=None, driver=None):
@@ -103,6 +112,21 @@ async def main():
     diff = [a for a in found.artifacts if a.artifact_id == "diff"][0]
     assert "rather this" in diff.parts[0].text, diff
     print("steers")
+
+    asked = (await whole(still, message("ask", ASKING, driver="claude")))[0].task
+    assert p.TaskState.Name(asked.status.state) == "TASK_STATE_INPUT_REQUIRED", asked
+    shown = [part for part in asked.status.message.parts if part.HasField("data")][0]
+    shown.data.struct_value.fields["verdict"].string_value = "approve"
+    answer = message("yes", task=asked.id)
+    answer.message.parts.append(shown)
+    # Whoever started the task never answers its questions: a second caller does.
+    other = httpx.AsyncClient(headers={"Authorization": f"Bearer {approver}"}, timeout=60)
+    second = ClientFactory(
+        ClientConfig(httpx_client=other, supported_protocol_bindings=[binding], streaming=False)
+    ).create(card)
+    done = (await whole(second, answer))[0].task
+    assert p.TaskState.Name(done.status.state) == "TASK_STATE_COMPLETED", done
+    print("answers a question with the data it was shown")
 
     request = message("wait", "while :; do sleep 1; done")
     request.configuration.return_immediately = True

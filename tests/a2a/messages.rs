@@ -107,13 +107,21 @@ fn context_ids_are_kept_task_ids_are_ours_and_a_pair_that_does_not_match_is_refu
         .clone();
     assert_eq!(task["contextId"], "mine-1");
     let id = task["id"].as_str().unwrap().to_owned();
-    // The same message again is the same task; the same id with other words is another.
+    // The same message again is the same task; the same id with other words is refused and starts nothing.
     let again = world.call(
         "SendMessage",
         &json!({ "message": first, "configuration": at_once }),
     );
     assert_eq!(again["task"]["id"], id.as_str());
     first["parts"][0]["text"] = json!("do something else");
+    let reused = json!({ "message": first, "configuration": at_once });
+    assert_eq!(world.refused("SendMessage", &reused), -32602);
+    assert_eq!(
+        world.call("ListTasks", &json!({}))["totalSize"],
+        1,
+        "and starts nothing"
+    );
+    first["messageId"] = json!("an-id-of-its-own");
     let other = world.call(
         "SendMessage",
         &json!({ "message": first, "configuration": at_once }),

@@ -93,6 +93,20 @@ fn a_receiver_that_the_operator_allows_is_told_everything_with_its_credentials_a
         !listed.to_string().contains("s3cret"),
         "a secret is told to its receiver alone: {listed}"
     );
+    assert!(
+        !listed.to_string().contains("my-token"),
+        "nor its token: {listed}"
+    );
+    let id = listed["configs"][0]["id"].clone();
+    let one = world.call(
+        "GetTaskPushNotificationConfig",
+        &json!({ "taskId": task, "id": id }),
+    );
+    assert_eq!(one["id"], id, "control: {one}");
+    assert!(
+        !one.to_string().contains("my-token") && !one.to_string().contains("s3cret"),
+        "{one}"
+    );
 }
 
 #[test]
@@ -215,6 +229,49 @@ fn receivers_are_kept_listed_and_removed_and_other_addresses_are_refused() {
         -32001
     );
     refuses_strangers_and_crowds(&world, &task, &at);
+}
+
+#[test]
+fn nobody_is_told_any_more_once_the_token_that_asked_for_it_expired_or_was_revoked() {
+    let (short_url, short_told) = receiver();
+    let (gone_url, gone_told) = receiver();
+    let (good_url, good_told) = receiver();
+    let world = World::new(json!({ "push_targets": [short_url, gone_url, good_url] }));
+    let task = world.start("while :; do sleep 0.2; done", &json!({}));
+    world.until(&task, "TASK_STATE_WORKING");
+    let short = world.daemon.token(json!({ "role": "approver", "expires_s": 3 }));
+    let gone = world.daemon.role("approver");
+    let create = |token: &crate::daemon::Token, url: &str| {
+        let params = json!({ "taskId": task, "url": url, "token": "receiver-secret" });
+        let made = world.rpc_as(token, "/a2a", "CreateTaskPushNotificationConfig", &params);
+        assert!(made["result"]["id"].is_string(), "{made}");
+        assert!(!made.to_string().contains("receiver-secret"), "{made}");
+    };
+    create(&short, &short_url);
+    create(&gone, &gone_url);
+    create(&world.token, &good_url);
+    let id = gone.0.split('_').nth(1).unwrap();
+    let revoked = world.daemon.own("DELETE", &format!("/api/v1/tokens/{id}"), None);
+    assert_eq!(revoked.status, 200, "{revoked:?}");
+    let over = crate::support::eventually(crate::support::Limit::HANG, || {
+        world.daemon.with(&short, "GET", "/api/v1/whoami", None).status == 401
+    });
+    assert!(over, "the token expires");
+    // Something that everybody would be told; the control hears the last word of it.
+    world.call("CancelTask", &json!({ "id": task }));
+    loop {
+        let (_, body) = good_told.recv_timeout(HANG).expect("the control is told");
+        if body.pointer("/statusUpdate/status/state") == Some(&json!("TASK_STATE_CANCELED")) {
+            break;
+        }
+    }
+    for (why, told) in [("expired", &short_told), ("revoked", &gone_told)] {
+        let heard: Vec<(String, Value)> = told.try_iter().collect();
+        let last = heard
+            .iter()
+            .any(|(_, body)| body.to_string().contains("TASK_STATE_CANCELED"));
+        assert!(!last, "{why}: {heard:?}");
+    }
 }
 
 fn refuses_strangers_and_crowds(world: &World, task: &str, at: &str) {

@@ -28,6 +28,7 @@ fn the_published_client_sends_streams_steers_lists_and_cancels_over_both_binding
         }
     };
     let world = World::usual();
+    let approver = world.daemon.role("approver");
     for binding in ["JSONRPC", "HTTP+JSON"] {
         let mut command = Command::new(&python);
         command
@@ -37,10 +38,11 @@ fn the_published_client_sends_streams_steers_lists_and_cancels_over_both_binding
                 &world.token.0,
                 &world.daemon.workspace(),
                 binding,
+                &approver.0,
             ])
             .env("PYTHONDONTWRITEBYTECODE", "1");
         let ended = run(&mut command, b"", Limit(Duration::from_secs(240)));
         assert_eq!(ended.code, 0, "{binding}: {}\n{}", ended.stdout, ended.stderr);
-        assert_eq!(ended.stdout.lines().count(), 9, "{binding}: {}", ended.stdout);
+        assert_eq!(ended.stdout.lines().count(), 10, "{binding}: {}", ended.stdout);
     }
 }

@@ -31,6 +31,14 @@ fn said(task: &Value) -> String {
     task["history"].to_string()
 }
 
+/// Whether the agent said this. The first message holds the agent's whole script.
+fn agent_said(task: &Value, words: &str) -> bool {
+    let history = task["history"].as_array().into_iter().flatten();
+    history
+        .filter(|message| message["role"] == "ROLE_AGENT")
+        .any(|message| message.to_string().contains(words))
+}
+
 #[test]
 fn a_message_to_a_working_task_reaches_its_agent_and_the_answer_does_not_wait_for_it() {
     let world = World::usual();
@@ -39,7 +47,7 @@ fn a_message_to_a_working_task_reaches_its_agent_and_the_answer_does_not_wait_fo
     let working = |task: &str| world.until(task, "TASK_STATE_WORKING");
     working(&task);
     let heard = crate::support::eventually(crate::support::Limit::HANG, || {
-        said(&working(&task)).contains("I look")
+        agent_said(&working(&task), "I look")
     });
     assert!(heard, "what the agent says is in the history");
     let params =
@@ -57,6 +65,74 @@ fn a_message_to_a_working_task_reaches_its_agent_and_the_answer_does_not_wait_fo
     assert!(
         audit.to_string().contains("a person spoke to the agent"),
         "and it is on record"
+    );
+}
+
+#[test]
+fn a_message_that_is_sent_twice_reaches_the_agent_once_and_its_id_is_not_taken_for_another() {
+    let world = World::usual();
+    let script = format!("{BEGIN}while read -r more; do printf '%s\\n' \"$more\" >> more.txt; done\n");
+    let mut also = driven();
+    also["open_input"] = json!(true);
+    let task = world.start(&script, &also);
+    world.until(&task, "TASK_STATE_WORKING");
+    let heard = crate::support::eventually(crate::support::Limit::HANG, || {
+        agent_said(&world.call("GetTask", &json!({ "id": task })), "I look")
+    });
+    assert!(heard);
+    let at_once = json!({ "returnImmediately": true });
+    let mut first = to(&task, "rather this");
+    for _ in 0..2 {
+        world.call(
+            "SendMessage",
+            &json!({ "message": first, "configuration": at_once }),
+        );
+    }
+    first["parts"][0]["text"] = json!("something else");
+    let reused = json!({ "message": first, "configuration": at_once });
+    assert_eq!(world.refused("SendMessage", &reused), -32602);
+    let last = json!({ "message": to(&task, "and that"), "configuration": at_once });
+    let task = world.call("SendMessage", &last)["task"].clone();
+    let words: Vec<&str> = task["history"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["parts"][0]["text"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        words,
+        ["do it", "I look", "rather this", "and that"],
+        "in the order in which it was said"
+    );
+}
+
+#[test]
+fn the_output_of_a_driven_agent_is_what_it_said_and_no_frame_of_its_protocol() {
+    let world = World::usual();
+    let more = r#"
+echo '{"type":"assistant","message":{"id":"m2","content":[{"type":"text","text":"and see"}]}}'
+"#;
+    let sent = json!({ "message": world.starting(&format!("{BEGIN}{more}{END}"), &driven()) });
+    let task = world.call("SendMessage", &sent)["task"].clone();
+    assert_eq!(task["status"]["state"], "TASK_STATE_COMPLETED", "{task:#}");
+    let all = task["artifacts"].as_array().unwrap();
+    let output = all.iter().find(|one| one["artifactId"] == "output").unwrap();
+    let text = output["parts"][0]["text"].as_str().unwrap();
+    assert!(text.contains("I look") && text.contains("and see"), "{text}");
+    assert!(
+        !text.contains("\"type\"") && !text.contains("control_response"),
+        "{text}"
+    );
+    let id = task["id"].as_str().unwrap();
+    let logs = |view: &str| {
+        let path = format!("/api/v1/runs/{id}/logs{view}");
+        world.daemon.own("GET", &path, None).json()["records"].to_string()
+    };
+    assert!(logs("").contains("control_response"), "the frames stay readable");
+    assert!(
+        !logs("?view=agent").contains("control_response"),
+        "{}",
+        logs("?view=agent")
     );
 }
 
@@ -79,8 +155,10 @@ fn a_question_of_the_agent_needs_input_and_only_the_answer_to_exactly_it_lets_it
         "{parts:?}"
     );
     let answer = |also: Value| {
-        let mut data =
-            json!({ "approval": question["approval"], "verdict": "approve", "hash": question["hash"] });
+        // As a client of protocol buffers sends it back: every field that was shown, and its number as a double.
+        let mut data = question.clone();
+        data["approval"] = json!(question["approval"].as_f64().unwrap());
+        data["verdict"] = json!("approve");
         for (name, value) in also.as_object().unwrap() {
             data[name] = value.clone();
         }
@@ -93,14 +171,9 @@ fn a_question_of_the_agent_needs_input_and_only_the_answer_to_exactly_it_lets_it
         -32004,
         "another request"
     );
-    assert_eq!(
-        world.refused("SendMessage", &answer(json!({ "approval": 4711 }))),
-        -32602
-    );
-    assert_eq!(
-        world.refused("SendMessage", &answer(json!({ "verdict": "sure" }))),
-        -32602
-    );
+    for bad in [json!({ "approval": 4711 }), json!({ "verdict": "sure" })] {
+        assert_eq!(world.refused("SendMessage", &answer(bad)), -32602);
+    }
     // The right answer, said to another task.
     let other = world.start("while :; do sleep 1; done", &json!({}));
     world.until(&other, "TASK_STATE_WORKING");
@@ -110,7 +183,16 @@ fn a_question_of_the_agent_needs_input_and_only_the_answer_to_exactly_it_lets_it
     world.call("CancelTask", &json!({ "id": other }));
     let still = world.call("GetTask", &json!({ "id": task }));
     assert_eq!(still["status"]["state"], "TASK_STATE_INPUT_REQUIRED", "{still:#}");
-    let done = world.call("SendMessage", &answer(json!({})))["task"].clone();
+    // Whoever started the task is a program, and never says yes to what it asks; a second one says it.
+    let own = world.rpc_as(&world.token, "/a2a", "SendMessage", &answer(json!({})));
+    assert!(
+        own["error"]["message"].to_string().contains("may not approve"),
+        "{own}"
+    );
+    let still = world.call("GetTask", &json!({ "id": task }));
+    assert_eq!(still["status"]["state"], "TASK_STATE_INPUT_REQUIRED", "{still:#}");
+    let second = world.daemon.role("approver");
+    let done = world.rpc_as(&second, "/a2a", "SendMessage", &answer(json!({})))["result"]["task"].clone();
     assert_eq!(done["status"]["state"], "TASK_STATE_COMPLETED", "{done:#}");
     assert!(done["artifacts"].to_string().contains("allow"), "{done:#}");
     let history = |most: u64| {
@@ -130,6 +212,7 @@ fn a_question_of_the_agent_needs_input_and_only_the_answer_to_exactly_it_lets_it
         by.starts_with("token:"),
         "the caller answered, nobody else: {approvals}"
     );
+    assert_eq!(approvals["items"][0]["approver_kind"], "program", "{approvals}");
     assert_eq!(
         world.refused("SendMessage", &answer(json!({}))),
         -32004,

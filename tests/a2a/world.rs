@@ -38,7 +38,8 @@ impl World {
     pub(crate) fn new(settings: Value) -> Self {
         let config = tempfile::tempdir().unwrap();
         let file = config.path().join("serve.json");
-        let whole = json!({ "requests_per_second": 1000, "a2a": settings });
+        let roots = json!({ "roots": [std::env::temp_dir()] });
+        let whole = json!({ "requests_per_second": 1000, "a2a": settings, "ceiling": roots });
         std::fs::write(&file, whole.to_string()).unwrap();
         let daemon = Daemon::start(&["--config", file.to_str().unwrap()]);
         let token = daemon.role("approver");

@@ -30,6 +30,10 @@ impl Daemon {
             std::fs::create_dir(root.join(name)).unwrap();
         }
         std::fs::write(root.join("ws/hello.txt"), "hello\n").unwrap();
+        // Projects of whoever is no admin lie below the home directory unless the settings say otherwise.
+        std::fs::create_dir_all(root.join("home/.config/bastle")).unwrap();
+        let settings = json!({ "ceiling": { "roots": [root] } });
+        std::fs::write(root.join("home/.config/bastle/serve.json"), settings.to_string()).unwrap();
         Self::start_in(root, Some(dir), words)
     }
 

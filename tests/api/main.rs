@@ -6,14 +6,20 @@
 mod support;
 
 mod access;
+mod authority;
 mod bodies;
 mod crowds;
 mod daemon;
 mod doors;
 mod driven;
+mod foreign;
+mod forms;
 mod fuzz;
 mod http;
 mod outward;
+mod project_files;
 mod runs;
 mod streams;
 mod traces;
+mod truth;
+mod unusual;

@@ -90,3 +90,97 @@ fn a_run_in_the_background_has_the_preset_of_its_command() {
         assert!(spec.contains("claude@1") && !spec.contains(KEY), "{spec}");
     });
 }
+
+/// Everything by which a run could have got the agent's preset or key.
+fn got_nothing(what: &str, output: &crate::support::Output) {
+    let told = format!("{}{}", output.ended.stdout, output.ended.stderr);
+    assert!(!told.contains("preset: claude"), "{what}: {output:?}");
+    assert!(!told.contains("a placeholder inside"), "{what}: {output:?}");
+    assert!(!told.contains("key: bastle"), "{what}: {output:?}");
+}
+
+#[test]
+fn what_the_project_may_choose_gets_neither_preset_nor_credential_and_it_is_said_why() {
+    for_each_identity(|lab| {
+        let script = "#!/bin/sh\necho key: ${ANTHROPIC_API_KEY:-none}\n";
+        let executable = |name: &str, text: &str| {
+            let file = lab.project(name, text);
+            std::fs::set_permissions(&file, Permissions::from_mode(0o755)).expect("own file");
+            file
+        };
+        let shim = executable("node_modules/.bin/claude", script);
+        executable("bin/env", "#!/bin/sh\nexec ./node_modules/.bin/claude\n");
+        executable("bin/sh2", script);
+        // A program outside whose interpreter is the project's.
+        let scripted = lab.plant(
+            "home/tools/claude".as_ref(),
+            &format!("#!{}\n", lab.workspace().join("bin/sh2").display()),
+        );
+        std::fs::set_permissions(&scripted, Permissions::from_mode(0o755)).expect("own file");
+        // A link outside that leads into the project.
+        let link = lab
+            .plant("home/links/.keep".as_ref(), "")
+            .with_file_name("claude");
+        std::os::unix::fs::symlink(&shim, &link).expect("a fresh link");
+        let bin = shim.parent().expect("has one").display().to_string();
+        let commands: Vec<Vec<String>> = [
+            "npx claude",
+            "npx -y @anthropic-ai/claude-code",
+            "bunx claude",
+            "uvx claude",
+            "pnpm dlx claude",
+            "yarn dlx claude",
+            "npm exec claude",
+            "nice claude",
+            "env -S claude",
+            "./bin/env claude",
+            "./node_modules/.bin/claude",
+        ]
+        .into_iter()
+        .map(|line| line.split(' ').map(str::to_owned).collect())
+        .chain([
+            vec![
+                "env".to_owned(),
+                format!("PATH={bin}:/usr/bin:/bin"),
+                "claude".to_owned(),
+            ],
+            vec!["sh".to_owned(), "-c".to_owned(), "claude -p x".to_owned()],
+            vec![scripted.display().to_string()],
+            vec![link.display().to_string()],
+        ])
+        .collect();
+        for command in commands {
+            let fence =
+                installed(lab, "echo key: ${ANTHROPIC_API_KEY:-none}\n").env("ANTHROPIC_API_KEY", KEY);
+            let output = fence.run(&command);
+            let what = command.join(" ");
+            got_nothing(&what, &output);
+            assert!(
+                output
+                    .ended
+                    .stderr
+                    .contains("the preset claude and its credential are not used:"),
+                "{what}: {output:?}"
+            );
+            // Not even where the person names the preset.
+            let fence = installed(lab, "").env("ANTHROPIC_API_KEY", KEY);
+            let output = fence.flags(["--preset", "claude"]).run(&command);
+            assert!(
+                !output.ended.stderr.contains("a placeholder inside"),
+                "{what}: {output:?}"
+            );
+            assert!(
+                output.ended.stderr.contains("no credential of"),
+                "{what}: {output:?}"
+            );
+        }
+        // The program itself, outside the project, gets both.
+        for command in [&["claude"][..], &["env", "TERM=dumb", "claude"]] {
+            let fence =
+                installed(lab, "echo key: ${ANTHROPIC_API_KEY:+there}\n").env("ANTHROPIC_API_KEY", KEY);
+            let output = fence.run(command);
+            assert_eq!(output.said(), "key: there", "{output:?}");
+            assert!(output.ended.stderr.contains("claude@1"), "{output:?}");
+        }
+    });
+}

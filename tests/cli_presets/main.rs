@@ -45,9 +45,11 @@ pub(crate) fn installed<'a>(lab: &'a Lab, script: &str) -> Fence<'a> {
     std::fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("own file");
     let bin = lab.plant("home/npm/bin/.keep".as_ref(), "");
     let link = bin.with_file_name("claude");
-    symlink("../lib/node_modules/@anthropic-ai/claude-code/cli.sh", &link).expect("a fresh link");
-    let uid = lab.identity.uid();
-    lchown(&link, Some(uid), Some(uid)).expect("own link");
+    if link.symlink_metadata().is_err() {
+        symlink("../lib/node_modules/@anthropic-ai/claude-code/cli.sh", &link).expect("a fresh link");
+        let uid = lab.identity.uid();
+        lchown(&link, Some(uid), Some(uid)).expect("own link");
+    }
     let path = format!(
         "{}:/usr/local/bin:/usr/bin:/bin",
         bin.parent().expect("has one").display()

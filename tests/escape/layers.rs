@@ -43,6 +43,8 @@ const LAYERS: &[(&str, When, &[&str])] = &[
         &["no-new-privs", "system-call filter", "filter of init", "Landlock"],
     ),
     ("landlock", When::Always, &["landlock-enforced"]),
+    ("exec-list", When::Always, &["programs-listed"]),
+    ("exec-judge", When::Always, &["programs-listed"]),
     ("capabilities", When::Always, &["no-capabilities"]),
     ("unprivileged-uid", When::Root, &["unprivileged-uid"]),
     ("cgroup", When::Root, &["pids-limited", "memory-limited"]),
@@ -85,14 +87,19 @@ fn layers_of_the_sources() -> BTreeSet<String> {
     layers
 }
 
-/// A run whose policy needs every layer: a hidden file, a protected one, limits.
+/// A run whose policy needs every layer: a hidden file, a protected one, limits, a list of programs.
 fn start(lab: &Lab, without: Option<&str>) -> Output {
-    lab.project(".env", "CANARY");
-    lab.project(".git/hooks/pre-commit", "original");
     let mut fence = lab
         .fence()
         .binary(with_hooks())
         .flags(["--pids", "200", "--disk", "8M"]);
+    let script = lab.tools().join(format!("{}.sh", fence.name()));
+    let allow = format!("sh {}", script.display());
+    let rules = lab.plant(
+        &lab.outside().join("policy.json"),
+        &serde_json::json!({ "version": 1, "exec": { "allow": [allow] } }).to_string(),
+    );
+    fence = fence.flags(["--policy", rules.to_str().expect("UTF-8")]);
     if let Some(layer) = without {
         fence = fence.env("BASTLE_TEST_WITHOUT", layer);
     }

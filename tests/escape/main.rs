@@ -8,6 +8,7 @@
 //! | `filesystem` | writing by absolute path; reading secrets; climbing by `..` and descriptors; symlinks, renames and hard links out; shared inodes; odd working directories; sibling prefixes; odd names; the audit log |
 //! | `kernel_files` | device nodes; kernel files; cgroup files; chroot and mounts |
 //! | `ownership` | file capabilities; foreign ownership; set-uid programs |
+//! | `inplace` | in the project itself: an exception that opens more than its file; a new repository, or one that a `.git` file leads to; names that the host replaces meanwhile |
 //! | `names` | hidden or protected names that come into being later, by any call; ancestors moved about; order of nested rules; look-alike spellings |
 //! | `syscalls` | each call of the must-deny list natively, by `int 0x80` and under x32; io_uring, userfaultfd, keyrings, bpf, perf, modules; personalities; real-time scheduling; namespaces by unshare, clone, clone3, setns; terminal injection; socket families; switching the filter off |
 //! | `processes` | capabilities; seeing, signalling, tracing or reading host processes, other runs and PID 1; inherited descriptors and variables; nesting |
@@ -15,6 +16,8 @@
 //! | `resources` | fork bombs, memory, disk, descriptors, bytes past the count; outliving a timeout or a killed bastle; leaving anything behind |
 //! | `hostile_load` | 20 000 random system calls that change the host or another run |
 //! | `layers` | a start with any one layer missing; a shipped binary that can leave one out; a preflight that does not see it |
+//! | `default_limits` | using up a host with a run that states no limit: processes, files; filling the disk below its reserve |
+//! | `exec_allow` | programs outside `exec.allow`: by child, copy, link, script, loader, descriptor, memory file; changing a listed program; a start with a layer of it missing |
 //! | `acceptance` | the minimum acceptance tests of a secure agent, and five attack scenarios, end to end |
 // Helpers of tests stop the test that called them.
 #![allow(clippy::expect_used, clippy::panic)]
@@ -23,8 +26,11 @@
 mod support;
 
 mod acceptance;
+mod default_limits;
+mod exec_allow;
 mod filesystem;
 mod hostile_load;
+mod inplace;
 mod kernel_files;
 mod layers;
 mod names;

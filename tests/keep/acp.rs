@@ -44,6 +44,7 @@ struct Editor<'a> {
     input: Option<ChildStdin>,
     lines: Receiver<Value>,
     next: u64,
+    session: Value,
     /// Everything that came.
     seen: Vec<Value>,
 }
@@ -75,6 +76,7 @@ impl<'a> Editor<'a> {
             child,
             lines,
             next: 0,
+            session: Value::Null,
             seen: Vec::new(),
         }
     }
@@ -119,14 +121,20 @@ impl<'a> Editor<'a> {
         assert_eq!(self.answer(hello)["result"]["protocolVersion"], 1);
         let cwd = self.lab.workspace().display().to_string();
         let new = self.ask("session/new", json!({ "cwd": cwd, "mcpServers": [] }));
-        assert_eq!(self.answer(new)["result"]["sessionId"], "bastle");
+        let session = self.answer(new)["result"]["sessionId"].clone();
+        assert_eq!(
+            session,
+            self.run(),
+            "a session is named by its run: no two have one id"
+        );
+        self.session = session;
     }
 
     fn prompt(&mut self, words: &str) -> u64 {
         let prompt = json!([{ "type": "text", "text": words }]);
         self.ask(
             "session/prompt",
-            json!({ "sessionId": "bastle", "prompt": prompt }),
+            json!({ "sessionId": self.session, "prompt": prompt }),
         )
     }
 
@@ -218,7 +226,7 @@ fn an_editor_works_with_a_fenced_agent_and_its_work_is_kept_outside_the_project(
             "the project is not touched"
         );
         let run = editor.run();
-        let close = editor.ask("session/close", json!({ "sessionId": "bastle" }));
+        let close = editor.ask("session/close", json!({ "sessionId": editor.session }));
         editor.answer(close);
         assert!(
             editor.text().contains(&format!("bastle apply {run}")),
@@ -274,9 +282,9 @@ fn cancelling_interrupts_the_turn_and_an_editor_that_dies_takes_the_agent_with_i
         let working = |line: &Value| line.to_string().contains("working");
         let prompt = editor.prompt("WAIT");
         editor.until("work", working);
-        editor.raw(
-            b"{\"jsonrpc\":\"2.0\",\"method\":\"session/cancel\",\"params\":{\"sessionId\":\"bastle\"}}\n",
-        );
+        let params = json!({ "sessionId": editor.session });
+        let cancel = json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": params });
+        editor.raw(format!("{cancel}\n").as_bytes());
         assert_eq!(editor.answer(prompt)["result"]["stopReason"], "cancelled");
         editor.prompt("WAIT again");
         editor.until("work", working);

@@ -24,6 +24,34 @@ def call(name, *args):
     if getattr(libc, name)(*args) < 0:
         return errno.errorcode[ctypes.get_errno()]
     return "OK"
+def stash(fd):
+    # Into a socket's queue, where no list of descriptors shows it.
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    socket.send_fds(ours, [b"x"], [fd])
+    os.close(fd)
+    held.append((ours, theirs))
+def unstash():
+    return socket.recv_fds(held.pop()[1], 1, 1)[1][0]
+def child(act):
+    ready, told = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        keep = act()
+        os.write(told, b"x")
+        while True:
+            time.sleep(60)
+    os.read(ready, 1)
+    return pid
+def ended(pid):
+    # At most a while: a process that lives on is the answer, too.
+    for _ in range(100):
+        if os.waitpid(pid, os.WNOHANG) != (0, 0):
+            return True
+        time.sleep(0.01)
+    return False
+def connect(path):
+    s = socket.socket(socket.AF_UNIX)
+    return outcome(lambda: s.connect(path))
 def knock(wait=20):
     s = socket.socket(socket.AF_UNIX)
     # With a time limit the kernel refuses at once what it cannot queue.

@@ -9,3 +9,4 @@ mod agent;
 mod broker;
 mod mounts;
 mod refusals;
+mod revoked;

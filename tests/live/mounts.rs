@@ -115,30 +115,18 @@ fn a_directory_that_is_held_open_opens_nothing_more_after_it_was_revoked() {
     for_each_identity(|lab| {
         let data = lab.outside().join("data");
         lab.plant(&data.join("f"), "public");
-        let agent = Agent::start(lab);
+        let mut agent = Agent::start(lab);
         agent.gets("grant", &["--rw", &shown(&data)]);
-        let at = inside(&data);
-        assert_eq!(
-            agent.does(&format!("held.append(os.open('{at}', os.O_RDONLY))")),
-            "None"
-        );
+        let open = format!("held.append(os.open('{}', os.O_RDONLY))", inside(&data));
+        assert_eq!(agent.does(&open), "None");
         assert_eq!(agent.does("os.fchdir(held[0])"), "None");
         let through = "outcome(lambda: os.close(os.open('f', os.O_RDONLY, dir_fd=held[0])))";
         assert_eq!(agent.does(through), "None", "control");
-        let revoked = agent.gets("revoke", &[&shown(&data), "--json"]);
-        assert!(
-            revoked.stdout.contains("\"holders\":1"),
-            "and that is told: {revoked:?}"
-        );
-        assert_eq!(agent.does(through), "'EACCES'");
-        assert_eq!(
-            agent.does("read('f')"),
-            "'EACCES'",
-            "nor by the working directory"
-        );
-        assert_eq!(agent.does("write('g', 'x')"), "'EACCES'");
-        assert_eq!(agent.does("os.chdir('/')"), "None");
-        assert!(!data.join("g").exists());
+        assert!(agent.is_alive(), "control");
+        agent.gets("revoke", &[&shown(&data)]);
+        // The agent itself could still reach it: it is ended, and the run with it.
+        assert!(eventually(Limit::HANG, || !agent.is_alive()), "the run is over");
+        assert_eq!(std::fs::read_to_string(data.join("f")).unwrap(), "public");
     });
 }
 

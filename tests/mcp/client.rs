@@ -30,14 +30,24 @@ pub(crate) struct Pipes {
 }
 
 impl Pipes {
-    /// Starts one that talks to this daemon as the owner of its socket.
+    /// Starts one that talks to this daemon over its socket, as the owner who says nothing more.
     pub(crate) fn open(daemon: &Daemon) -> Self {
         let socket = format!("unix://{}", daemon.socket.display());
         Self::start(&daemon.root, &["--host", &socket])
     }
 
+    /// The same with a role that the person chose.
+    pub(crate) fn with_role(daemon: &Daemon, role: &str) -> Self {
+        let socket = format!("unix://{}", daemon.socket.display());
+        Self::start_with(&daemon.root, &["--host", &socket], &["--role", role])
+    }
+
     /// Starts one with these words before the verb.
     pub(crate) fn start(root: &Path, words: &[&str]) -> Self {
+        Self::start_with(root, words, &[])
+    }
+
+    fn start_with(root: &Path, words: &[&str], flags: &[&str]) -> Self {
         let mut child = Command::new(bastle())
             .env_clear()
             .env("PATH", "/usr/bin:/bin")
@@ -46,6 +56,7 @@ impl Pipes {
             .env("XDG_RUNTIME_DIR", root.join("nowhere"))
             .args(words)
             .arg("mcp")
+            .args(flags)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

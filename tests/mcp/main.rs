@@ -15,6 +15,7 @@ mod asking;
 mod client;
 mod conformance;
 mod pipes;
+mod principals;
 mod refusals;
 mod roles;
 mod suite;

@@ -17,7 +17,13 @@ fn each_revision_is_agreed_upon_and_an_unknown_one_is_told_what_is_served() {
     ] {
         let mut pipes = Pipes::open(&daemon);
         let id = pipes.send("initialize", initialize(asked));
-        assert_eq!(pipes.answer(id)["result"]["protocolVersion"], agreed);
+        let welcome = pipes.answer(id);
+        assert_eq!(welcome["result"]["protocolVersion"], agreed);
+        let resources = &welcome["result"]["capabilities"]["resources"];
+        assert!(
+            resources.is_object() && resources.get("subscribe").is_none(),
+            "what these revisions cannot have is not promised: {welcome}"
+        );
         pipes.write(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }).to_string());
         let id = pipes.send("tools/list", json!({}));
         let listed = pipes.answer(id);

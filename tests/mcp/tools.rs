@@ -80,7 +80,7 @@ impl Checked {
 
 /// The pipes, with the form of every answer; every tool has hints and a form of what it takes.
 fn checked(daemon: &Daemon) -> Checked {
-    let mut pipes = Pipes::open(daemon);
+    let mut pipes = Pipes::with_role(daemon, "approver");
     let listed = pipes.ask("tools/list", json!({}));
     let tools = listed["result"]["tools"].as_array().unwrap().clone();
     let forms = tools
@@ -114,7 +114,7 @@ fn checked(daemon: &Daemon) -> Checked {
 /// What one worker made is seen, read and taken.
 fn makes(all: &mut Checked, daemon: &Daemon) {
     let ws = daemon.workspace();
-    let script = "echo working; echo new > made.txt; mkdir d; echo deep > d/e";
+    let script = "echo working; echo new > made.txt; mkdir d; echo deep > d/e.txt";
     let wish = json!({ "workspace": ws, "mode": "copy", "name": "maker", "argv": ["sh", "-c", script], "key": "k1" });
     assert_eq!(all.call("spawn_worker", wish.clone())["worker"], "maker");
     assert_eq!(
@@ -128,6 +128,11 @@ fn makes(all: &mut Checked, daemon: &Daemon) {
         (&json!("ended"), &json!("completed"))
     );
     assert_eq!(all.call("get_worker", json!({ "worker": "maker" }))["code"], 0);
+    let profiles = all.call("list_profiles", json!({}));
+    assert!(
+        profiles["profiles"].to_string().contains("\"claude\""),
+        "{profiles}"
+    );
     let listed = all.call("list_workers", json!({ "state": "completed" }));
     assert_eq!(listed["workers"][0]["name"], "maker");
     assert_eq!(
@@ -135,18 +140,18 @@ fn makes(all: &mut Checked, daemon: &Daemon) {
         "working\n"
     );
     let names = all.call("list_files", json!({ "worker": "maker", "path": "d" }));
-    assert_eq!(names["items"][0]["name"], "e");
-    let part = json!({ "worker": "maker", "path": "d/e", "offset": 1, "length": 2 });
+    assert_eq!(names["items"][0]["name"], "e.txt");
+    let part = json!({ "worker": "maker", "path": "d/e.txt", "offset": 1, "length": 2 });
     assert_eq!(all.call("read_file", part)["content"], "ee");
     let raw = all.call(
         "read_file",
-        json!({ "worker": "maker", "path": "d/e", "encoding": "base64" }),
+        json!({ "worker": "maker", "path": "d/e.txt", "encoding": "base64" }),
     );
     assert_eq!((&raw["content"], &raw["size"]), (&json!("ZGVlcAo="), &json!(5)));
     let changes = all.call("diff", json!({ "worker": "maker" }));
     assert_eq!(changes["changes"].as_array().map(Vec::len), Some(2), "{changes}");
     let dry = all.call("apply", json!({ "worker": "maker", "dry_run": true }));
-    assert_eq!(dry["paths"], json!(["d", "d/e", "made.txt"]));
+    assert_eq!(dry["paths"], json!(["d", "d/e.txt", "made.txt"]));
     assert!(!daemon.root.join("ws/made.txt").exists(), "dry means dry");
     all.call("apply", json!({ "worker": "maker" }));
     assert_eq!(
@@ -323,4 +328,29 @@ fn resources_and_prompts_are_listed_and_read() {
         web.ask("prompts/get", json!({ "name": "delegate" }))["error"]["code"],
         -32602
     );
+}
+
+#[test]
+fn the_output_of_a_driven_worker_is_what_it_said_and_its_frames_only_when_asked_for() {
+    let daemon = Daemon::start(&[]);
+    let speaks = r#"
+read -r hello
+echo '{"type":"control_response","response":{"subtype":"success","request_id":"bastle-hello"}}'
+read -r prompt
+echo '{"type":"assistant","message":{"id":"m1","content":[{"type":"text","text":"all is well"}]}}'
+echo '{"type":"result","subtype":"success","result":"done"}'
+"#;
+    keep(&daemon, speaks);
+    let mut pipes = Pipes::open(&daemon);
+    let wish = json!({
+        "profile": "script", "prompt": "go", "workspace": daemon.workspace(), "mode": "copy", "name": "speaker",
+    });
+    pipes.tool("spawn_worker", wish);
+    pipes.tool("wait", json!({ "workers": ["speaker"], "timeout_s": 60 }));
+    let said = pipes.tool("read_output", json!({ "worker": "speaker" }));
+    assert_eq!(said["structuredContent"]["text"], "all is well", "{said}");
+    let raw = pipes.tool("read_output", json!({ "worker": "speaker", "view": "raw" }));
+    assert!(raw.to_string().contains("control_response"), "{raw}");
+    let read = pipes.ask("resources/read", json!({ "uri": "worker://speaker/output" }));
+    assert_eq!(read["result"]["contents"][0]["text"], "all is well", "{read}");
 }

@@ -197,7 +197,7 @@ fn a_run_that_is_looked_into_trusts_the_proxy_that_takes_the_killed_ones_place()
 }
 
 /// The run's egress process, found among the children of `bastle run`.
-fn egress_of(pid: u32) -> Option<rustix::process::Pid> {
+pub(crate) fn egress_of(pid: u32) -> Option<rustix::process::Pid> {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
     children.split_whitespace().find_map(|child| {
         let line = std::fs::read(format!("/proc/{child}/cmdline")).ok()?;
@@ -207,7 +207,7 @@ fn egress_of(pid: u32) -> Option<rustix::process::Pid> {
     })
 }
 
-fn resident_kib(pid: rustix::process::Pid) -> u64 {
+pub(crate) fn resident_kib(pid: rustix::process::Pid) -> u64 {
     let status =
         std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -8,7 +8,7 @@ use std::time::Duration;
 const SLOW: Limit = Limit(Duration::from_secs(180));
 
 /// A workspace that is a clone of the lab's project under a name of its own.
-fn fence<'a>(lab: &'a Lab, name: &str, git: &Value) -> Fence<'a> {
+pub(crate) fn fence<'a>(lab: &'a Lab, name: &str, git: &Value) -> Fence<'a> {
     let url = format!("https://{name}:{}/git/project.git", world().tls);
     let workspace = lab.workspace();
     let mut clone = Command::new("git");
@@ -51,7 +51,7 @@ fn fence<'a>(lab: &'a Lab, name: &str, git: &Value) -> Fence<'a> {
 }
 
 /// What a reference of the server's repository is.
-fn reference(repository: &str, name: &str) -> Option<String> {
+pub(crate) fn reference(repository: &str, name: &str) -> Option<String> {
     let output = Command::new("git")
         .arg("-C")
         .arg(world().file("git").join(repository))
@@ -65,7 +65,7 @@ fn reference(repository: &str, name: &str) -> Option<String> {
 }
 
 /// The statuses of the pushes of a script, one per line.
-fn pushed(output: &Output) -> Vec<&str> {
+pub(crate) fn pushed(output: &Output) -> Vec<&str> {
     output
         .said()
         .lines()
@@ -73,7 +73,7 @@ fn pushed(output: &Output) -> Vec<&str> {
         .collect()
 }
 
-const COMMIT: &str = "echo change >> file; git commit -q -a -m change\n";
+pub(crate) const COMMIT: &str = "echo change >> file; git commit -q -a -m change\n";
 
 #[test]
 fn a_fetch_and_a_push_to_a_granted_branch_work() {

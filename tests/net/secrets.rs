@@ -176,10 +176,9 @@ fn headers_the_agent_invents_are_stripped_where_a_credential_is_injected() {
                 .any(|value| value.contains("attacker")),
             "{output:?}"
         );
-        assert_eq!(
-            sent(&other, "authorization"),
-            ["Bearer mine"],
-            "control: elsewhere it is the agent's own business"
+        assert!(
+            sent(&other, "authorization").is_empty(),
+            "nor where no rule lets it pass: {output:?}"
         );
         nowhere(&output);
     });
@@ -247,5 +246,89 @@ fn a_credential_that_cannot_be_had_stops_the_run_before_it_starts() {
         .run(["true"]);
         assert_eq!(output.ended.code, 125, "{output:?}");
         assert!(output.ended.stderr.contains("LAB_TOKEN"), "{output:?}");
+    });
+}
+
+#[test]
+fn a_credential_header_of_the_agents_own_passes_only_where_a_rule_says_so() {
+    for_each_identity(|lab| {
+        let (shut, open, plain) = (host("shut"), host("open"), host("plain"));
+        let net = json!({ "allow": [
+            format!("GET {shut}:{{tls}}/**"),
+            { "rule": format!("GET {open}:{{tls}}/**"), "headers": ["authorization"] },
+            format!("{plain}:{{plain}}") ] });
+        let policy = world().policy(lab, &world().document(&net, &json!({})));
+        let output = world().under(lab, &policy).within(SLOW).shell(&format!(
+            "for version in --http1.1 --http2; do for url in https://{shut}:{{tls}}/x https://{open}:{{tls}}/x http://{plain}:{{plain}}/x; do\n\
+             case $url in https*) how=$version;; *) how=--http1.1;; esac\n\
+             curl -s $how -o /dev/null -w '%{{http_code}}\\n' -H 'Authorization: Bearer mine' -H 'X-Api-Key: mine' -H 'X-Goog-Api-Key: mine' \\\n\
+             -H 'Cookie: a=b' -H 'X-Other: kept' $url; done; done"
+        ));
+        says(&output, &["200"; 6].join("\n"));
+        for name in [&shut, &open, &plain] {
+            assert_eq!(sent(name, "x-other"), ["kept"; 2], "control: {output:?}");
+            assert_eq!(
+                sent(name, "cookie"),
+                ["a=b"; 2],
+                "a session is not a credential header: {output:?}"
+            );
+            assert!(
+                sent(name, "x-api-key").is_empty() && sent(name, "x-goog-api-key").is_empty(),
+                "{output:?}"
+            );
+        }
+        assert_eq!(
+            sent(&open, "authorization"),
+            ["Bearer mine"; 2],
+            "control: {output:?}"
+        );
+        assert!(
+            sent(&shut, "authorization").is_empty() && sent(&plain, "authorization").is_empty(),
+            "{output:?}"
+        );
+        let noted = decisions(&output, &shut, "allowed");
+        assert!(
+            noted.iter().any(|event| event["reason"]
+                .as_str()
+                .is_some_and(|why| why.contains("authorization, x-api-key"))),
+            "it is in the record: {output:?}"
+        );
+    });
+}
+
+#[test]
+fn a_secret_that_is_removed_is_used_no_more_by_a_living_run() {
+    for_each_identity(|lab| {
+        let name = host("removed");
+        let secret = |words: &[&str], input: &[u8]| {
+            let mut command = lab.command(crate::support::bastle());
+            command.arg("secret").args(words);
+            crate::support::run(&mut command, input, Limit::HANG)
+        };
+        assert_eq!(
+            secret(&["set", "lab-key", "--from-stdin"], REAL.as_bytes()).code,
+            0
+        );
+        let net = json!({ "allow": [format!("GET {name}:{{tls}}/**")] });
+        let rest = json!({ "secrets": [{ "name": "LAB_KEY", "from": "store:lab-key", "hosts": [name], "ports": [world().tls] }] });
+        let policy = world().policy(lab, &world().document(&net, &rest));
+        let fence = world().under(lab, &policy).within(SLOW);
+        let script = world().fill(&format!(
+            "while :; do curl -s -o /dev/null -w '%{{http_code}}\\n' https://{name}:{{tls}}/x; sleep 0.3; done"
+        ));
+        let living = crate::support::Background::start(&mut fence.command(["sh", "-c", script.as_str()]));
+        let says = |expected: &str| (0..200).any(|_| living.line() == expected);
+        assert!(says("200"), "control: it is used");
+        let removed = secret(&["rm", "lab-key"], b"");
+        assert_eq!(removed.code, 0, "{removed:?}");
+        assert!(removed.stderr.contains("revoked in 1 living run"), "{removed:?}");
+        assert!(says("403"), "and no more");
+        let before = sent(&name, "authorization").len();
+        assert!(says("403"));
+        assert_eq!(
+            sent(&name, "authorization").len(),
+            before,
+            "nothing reaches the server"
+        );
     });
 }

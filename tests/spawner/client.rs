@@ -110,6 +110,7 @@ pub(crate) fn showing(source: &Path, access: Access) -> LaunchPlan {
         argv: Argv::try_from(vec!["/bin/true".to_owned()]).unwrap(),
         stdio: Stdio::Pipes,
         debuggers: false,
+        exec: None,
         attachments: None,
         guarantees: Vec::new(),
         waivers: Vec::new(),

@@ -5,6 +5,7 @@
 //! | `copies` | a host tree that differs after a run; two runs in one tree; a hidden file inside; a copy that leads out |
 //! | `review`, `review_kept`, `review_gate`, `review_crash` | something on the host that nobody reviewed; lost work; a project between old and new |
 //! | `modes` | an overlay or a work tree that writes the host, shows what a copy would not, or finds other work |
+//! | `hidden_history` | a content that was committed under a hidden name, or has another name, inside |
 //! | `fileops` | a change that no record names; a name that acts on a terminal; a reading claimed to be seen that is not |
 //! | `sealed` | a statement that names what was not done, or that somebody changed |
 //! | `caches` | a run that finds what another put into its cache; a merge that follows a link or replaces a name |
@@ -17,6 +18,7 @@ mod support;
 mod caches;
 mod copies;
 mod fileops;
+mod hidden_history;
 mod modes;
 mod review;
 mod review_crash;

@@ -170,10 +170,10 @@ fn a_project_of_somebody_else_stays_theirs_when_root_applies() {
         }
         let run = work(
             lab,
-            "echo more >> README; mkdir new; echo a > new/a.txt; ln -s a.txt new/link",
+            "echo more >> README; mkdir new; echo a > new/a.txt; ln -s a.txt new/link.txt",
         );
         says(lab, &format!("apply {run}"), 0);
-        for name in ["README", "new", "new/a.txt", "new/link"] {
+        for name in ["README", "new", "new/a.txt", "new/link.txt"] {
             let meta = workspace.join(name).symlink_metadata().expect("was applied");
             assert_eq!(meta.uid(), owner, "{name}");
         }
@@ -397,7 +397,21 @@ fn only_named_paths_are_taken_and_ignored_ones_when_they_are_named() {
         says(lab, &format!("rm {run}"), 1);
         json(lab, &format!("apply {run} --undo"), 0);
         assert_eq!(files(&lab.workspace()), before);
-        let value = json(lab, &format!("apply {run} --paths out"), 0);
+        let held = json(lab, &format!("apply {run} --paths out --dry-run"), 0);
+        assert_eq!(
+            paths(&held["paths"]),
+            ["out"],
+            "a kind that is on no list is held"
+        );
+        let hash = held["left_out"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .find(|one| one["path"] == "out/a.o")
+            .and_then(|one| one["approval"].as_str())
+            .unwrap_or_else(|| panic!("{held}"))
+            .to_owned();
+        let value = json(lab, &format!("apply {run} --paths out --approve {hash}"), 0);
         assert_eq!(paths(&value["paths"]), ["out", "out/a.o"]);
         assert!(!lab.workspace().join("src/new.c").exists());
     });

@@ -57,6 +57,14 @@ const HELD: &[(&str, &str)] = &[
     ("esc\u{1b}[2Jape", "x\n"),
     ("right\u{202e}to-left", "x\n"),
     ("new\nline", "x\n"),
+    ("-rf", "x\n"),
+    ("run.sh", "#!/bin/sh\ntrue\n"),
+    ("bare/config", "[core]\n\tbare = true\n\tfsmonitor = touch evil\n"),
+    // In no catalogue: held because their kind is unknown.
+    (".unheard-of", "x\n"),
+    ("unheard.toml", "x = 1\n"),
+    ("sub/Unheardfile", "x\n"),
+    ("sub/data.unheard", "x\n"),
 ];
 
 /// What no approval brings back.
@@ -71,9 +79,8 @@ const REFUSED: &[(&str, &str)] = &[
 const TAKEN: &[(&str, &str)] = &[
     ("src/new.c", "int b;\n"),
     ("docs/guide.md", "read\n"),
-    ("-rf", "x\n"),
-    ("run.sh", "#!/bin/sh\ntrue\n"),
-    ("bare/config", "[core]\n\tbare = true\n\tfsmonitor = touch evil\n"),
+    ("-rf.txt", "x\n"),
+    ("tools/helper.sh", "#!/bin/sh\ntrue\n"),
 ];
 
 fn plant(lab: &Lab, run: &str) {
@@ -148,7 +155,7 @@ fn what_would_run_on_the_host_is_left_out_until_its_content_is_approved() {
             .map(|path| path.strip_prefix(&root).expect("below"))
             .collect();
         let mut expected: BTreeSet<&Path> = TAKEN.iter().map(|(path, _)| Path::new(path)).collect();
-        expected.extend(["within", "huge.txt", "docs", "bare"].map(Path::new));
+        expected.extend(["within", "huge.txt", "docs"].map(Path::new));
         // Directories that only held what was left out came as plain directories.
         let unexpected: Vec<&&Path> = names
             .difference(&expected)
@@ -416,5 +423,109 @@ fn a_link_in_the_way_is_never_followed_in_the_project_or_in_the_copy() {
         if ended.code != 0 {
             assert_eq!(files(&lab.workspace()), before);
         }
+    });
+}
+
+#[test]
+fn a_file_is_held_by_the_name_that_a_link_gives_it() {
+    for_each_identity(|lab| {
+        repository(lab);
+        let run = work(lab, "true\n");
+        leave(lab, &run, b"docs/workflows/ci.md", b"on: push\n");
+        leave(lab, &run, b"docs/plain.md", b"read\n");
+        leave_link(lab, &run, ".github", "docs");
+        leave_link(lab, &run, "x", ".git/hooks");
+        let value = json(lab, &format!("apply {run}"), 0);
+        let held = left_out(&value, "needs-approval");
+        assert!(
+            held.contains("docs/workflows/ci.md") && held.contains(".github"),
+            "{held:?}"
+        );
+        assert!(left_out(&value, "refused").contains("x"), "{value}");
+        assert!(
+            !lab.workspace().join(".github").exists()
+                && !lab.workspace().join("docs/workflows/ci.md").exists()
+        );
+    });
+}
+
+#[test]
+fn the_difference_is_a_patch_for_git_and_names_the_approval_of_what_is_held() {
+    for_each_identity(|lab| {
+        repository(lab);
+        let run = work(lab, "true\n");
+        leave(lab, &run, b"src/new.c", b"int b;\n");
+        leave(lab, &run, b"odd name.txt", b"no newline");
+        leave(lab, &run, b"README", b"changed\n");
+        leave(lab, &run, b"logo.png", b"\x89PNG\0\n\0\xff");
+        leave(lab, &run, b"Makefile", b"all:\n\ttrue\n");
+        leave_link(lab, &run, "within", "src/main.c");
+        let seen = json(lab, "diff", 0);
+        let changes = seen["changes"].as_array().expect("a list");
+        let one = changes
+            .iter()
+            .find(|one| one["shown"] == "Makefile")
+            .expect("is listed");
+        let hash = one["approval"].as_str().expect("a hash");
+        assert_eq!(one["approve"], format!("bastle apply {run} --approve {hash}"));
+        let plain = changes
+            .iter()
+            .find(|one| one["shown"] == "src/new.c")
+            .expect("is listed");
+        assert_eq!(
+            plain["approve"],
+            Value::Null,
+            "what is not held needs no approval"
+        );
+        let text = says(lab, "diff", 0).stdout;
+        assert!(
+            text.contains("!! held: executed by make")
+                && text.contains(&format!("--approve {}", &hash[..16])),
+            "{text}"
+        );
+        // What is shown as text applies as it is; a picture makes git refuse the whole rather than lose it.
+        let at = lab.workspace();
+        let check = |bytes: &str| {
+            let file = lab.outside().join("shown.patch");
+            std::fs::write(&file, bytes).expect("own directory");
+            let mut git = std::process::Command::new("git");
+            git.args(["apply", "--check"]).arg(&file).current_dir(&at);
+            git.env("GIT_CONFIG_COUNT", "1")
+                .env("GIT_CONFIG_KEY_0", "safe.directory");
+            git.env("GIT_CONFIG_VALUE_0", "*")
+                .output()
+                .expect("can be started")
+        };
+        assert!(!check(&text).status.success(), "the picture is not in it");
+        let without = says(lab, "diff @last src README Makefile within", 0).stdout;
+        let checked = check(&without);
+        assert!(checked.status.success(), "{checked:?} {without}");
+        // The exact form, by a shell, as a person would.
+        let before = files(&at);
+        let patch = lab.outside().join("exact.patch");
+        let exact = say(
+            lab,
+            &format!(
+                "apply {run} --approve {} --patch {}",
+                seen["approval"].as_str().expect("a hash"),
+                patch.display()
+            ),
+        );
+        assert_eq!(exact.code, 0, "{exact:?}");
+        git(lab, &["apply", patch.to_str().expect("UTF-8")]);
+        let after = files(&at);
+        assert_ne!(before, after);
+        assert_eq!(
+            std::fs::read(at.join("logo.png")).expect("applied"),
+            b"\x89PNG\0\n\0\xff"
+        );
+        assert_eq!(
+            std::fs::read(at.join("odd name.txt")).expect("applied"),
+            b"no newline"
+        );
+        assert_eq!(
+            std::fs::read_link(at.join("within")).expect("applied"),
+            Path::new("src/main.c")
+        );
     });
 }

@@ -22,8 +22,11 @@ const TARGETS: &[&str] = &[
     "pkt_line",
     "sse_usage",
     "work_contents",
+    "gate",
     "work_records",
     "operations",
+    "canonical_request",
+    "scrub",
     "agent_lines",
     "stream_frames",
     "launch_spec",
@@ -33,6 +36,7 @@ const TARGETS: &[&str] = &[
     "mcp_tools",
     "a2a_bodies",
     "editor_lines",
+    "guard_path",
 ];
 
 /// What was asked for.

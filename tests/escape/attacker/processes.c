@@ -136,6 +136,79 @@ static int do_processes(char **a) {
     return ESRCH;
 }
 
+/* Whatever a program says is not the matter here. */
+static void be_silent(void) {
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null >= 0) {
+        dup2(null, 1);
+        dup2(null, 2);
+    }
+}
+
+static int execute(const char *path, char *const *words) {
+    extern char **environ;
+    be_silent();
+    return outcome(execve(path, words, environ));
+}
+
+static int do_execute(char **argument) { return execute(argument[0], (char *[]){argument[0], NULL}); }
+
+/* `exec -a NAME`: what a program is called is its caller's choice. */
+static int do_execute_as(char **argument) { return execute(argument[0], (char *[]){argument[1], NULL}); }
+
+static int do_execute_with_loader(char **argument) {
+    return execute(argument[0], (char *[]){argument[0], argument[1], NULL});
+}
+
+static int do_execute_descriptor(char **argument) {
+    extern char **environ;
+    int file = open(argument[0], O_PATH | O_CLOEXEC);
+    if (file < 0)
+        return CANNOT_TELL;
+    be_silent();
+    char *words[] = {argument[0], NULL};
+    return outcome(syscall(SYS_execveat, file, "", words, environ, AT_EMPTY_PATH));
+}
+
+static int do_execute_proc_fd(char **argument) {
+    char path[64];
+    int file = open(argument[0], O_RDONLY);
+    if (file < 0)
+        return CANNOT_TELL;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    return execute(path, (char *[]){argument[0], NULL});
+}
+
+/* A copy of the program in memory, in a file that no rule of Landlock is about. */
+static int do_execute_memory(char **argument) {
+    char bytes[65536], path[64];
+    int file = open(argument[0], O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return CANNOT_TELL;
+    int memory = (int)syscall(SYS_memfd_create, "copy", (unsigned)number(argument[1]));
+    if (memory < 0)
+        return errno;
+    for (ssize_t have; (have = read(file, bytes, sizeof bytes)) > 0;)
+        if (write(memory, bytes, (size_t)have) != have)
+            return CANNOT_TELL;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", memory);
+    return execute(path, (char *[]){argument[0], NULL});
+}
+
+/* A copy at another place. */
+static int do_execute_copy(char **argument) {
+    char bytes[65536];
+    int file = open(argument[0], O_RDONLY | O_CLOEXEC);
+    int copy = open(argument[1], O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0755);
+    if (file < 0 || copy < 0)
+        return CANNOT_TELL;
+    for (ssize_t have; (have = read(file, bytes, sizeof bytes)) > 0;)
+        if (write(copy, bytes, (size_t)have) != have)
+            return CANNOT_TELL;
+    close(copy);
+    return execute(argument[1], (char *[]){argument[1], NULL});
+}
+
 const struct entry PROCESSES[] = {
     {"signal", 2, do_signal},
     {"attach", 1, do_attach},
@@ -148,5 +221,12 @@ const struct entry PROCESSES[] = {
     {"effective-uid", 1, do_effective_uid},
     {"descriptors", 0, do_descriptors},
     {"processes", 1, do_processes},
+    {"execute", 1, do_execute},
+    {"execute-as", 2, do_execute_as},
+    {"execute-with-loader", 2, do_execute_with_loader},
+    {"execute-descriptor", 1, do_execute_descriptor},
+    {"execute-proc-fd", 1, do_execute_proc_fd},
+    {"execute-memory", 2, do_execute_memory},
+    {"execute-copy", 2, do_execute_copy},
     {NULL, 0, NULL},
 };

@@ -16,6 +16,7 @@ import time
 import urllib.parse
 
 import mirror
+import models
 
 LOCK = threading.Lock()
 MODEL_USAGE = {"input_tokens": 1000, "output_tokens": 500}
@@ -90,8 +91,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
 
     do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = do_OPTIONS = do_PATCH = do_TRACE = everything
+    do_MKCOL = do_MOVE = do_PROPPATCH = do_LOCK = everything
 
     def route(self, url, body):
+        if models.answer(self, url, body):
+            return
         first = url.path.split("/")[1]
         known = {
             "echo": self.echo,
@@ -135,6 +139,24 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer(200, base64.b64encode(token))
         elif how == "gzip":
             self.answer(200, gzip.compress(token), extra=[("Content-Encoding", "gzip")])
+        elif how == "br":
+            # Stored, not compressed: a window of 16 bits, one block as it is, an empty last one.
+            text = b"token: " + token + b" end"
+            block = ((len(text) - 1) << 4 | 1 << 20).to_bytes(3, "little") + text + b"\x03"
+            self.answer(200, block, extra=[("Content-Encoding", "br")])
+        elif how == "wrapped":
+            self.answer(200, base64.encodebytes(b"user:" + token + b":" + b"x" * 200) + b"end\n")
+        elif how == "unicode":
+            self.answer(200, b"".join(b"\\u%04x" % byte for byte in token) + b" end\n", "application/json")
+        elif how == "events":
+            pieces = [b"data: " + token[:9], b"\n\nevent: more\ndata: " + token[9:20], b"\n\ndata: " + token[20:] + b"\n\n"]
+            self.stream(pieces + [b"data: end\n\n"], "text/event-stream", 0.02)
+        elif how == "name":
+            self.answer(200, b"see the name, end\n", extra=[("X-" + token.decode(), "1"), ("X-Kept", "1")])
+        elif how == "ranges":
+            self.answer(206, token[5:], "multipart/byteranges; boundary=x", [("Content-Range", "bytes 5-/99")])
+        elif how == "unknown":
+            self.answer(200, token, extra=[("Content-Encoding", "compress")])
         elif how == "header":
             self.answer(200, b"see the header\n", extra=[("X-Seen", token.decode())])
         elif how == "error":
@@ -189,7 +211,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             **os.environ,
             "GIT_PROJECT_ROOT": self.settings["git"],
             "GIT_HTTP_EXPORT_ALL": "1",
-            "GIT_CONFIG_COUNT": "2",
+            "GIT_CONFIG_COUNT": "3",
+            "GIT_CONFIG_KEY_2": "receive.advertisePushOptions",
+            "GIT_CONFIG_VALUE_2": "true",
             "GIT_CONFIG_KEY_0": "safe.directory",
             "GIT_CONFIG_VALUE_0": "*",
             "GIT_CONFIG_KEY_1": "http.receivepack",

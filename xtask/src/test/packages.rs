@@ -25,6 +25,11 @@ const NEEDED: &[Package] = &[
         reason: "headers and start files for every program that is linked",
     },
     Package {
+        name: "make",
+        sign: "make",
+        reason: "a build tool that agents call inside the fence",
+    },
+    Package {
         name: "git",
         sign: "git",
         reason: "tests work in git repositories",

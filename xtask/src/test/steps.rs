@@ -207,15 +207,13 @@ fn build(hooks: Hooks, ledger: &mut Ledger) -> Result<StepEnd, Failed> {
     Ok(StepEnd::Passed)
 }
 
-/// Runs tests with nextest where it is installed. The binaries under test are named in the environment.
+/// Runs tests with nextest, which is installed where it is missing. The binaries under test are named in the environment.
 fn test(packages: &[&str], filter: &Option<String>, ledger: &mut Ledger) -> Result<StepEnd, Failed> {
-    let mut command = sh::cargo();
-    if tools::has_nextest() {
-        command.args(["nextest", "run", "--no-fail-fast", "--no-tests=pass"]);
-    } else {
-        command.args(["test", "--lib", "--bins", "--tests", "--no-fail-fast"]);
-    }
-    command.args(packages);
+    let mut command = Command::new(tools::cargo_nextest()?);
+    command
+        .current_dir(sh::root())
+        .args(["nextest", "run", "--no-fail-fast", "--no-tests=pass"])
+        .args(packages);
     let selection = match filter {
         Some(filter) => {
             command.arg(filter);

@@ -8,6 +8,9 @@ use std::time::Duration;
 /// The version of cargo-deny that `deny.toml` was written for.
 const CARGO_DENY: &str = "0.20.2";
 
+/// The version of cargo-nextest that `.config/nextest.toml` was written for.
+const CARGO_NEXTEST: &str = "0.9.143";
+
 /// A compile of a large tool on two slow cores, with room.
 const INSTALL_LIMIT: Duration = Duration::from_secs(1500);
 
@@ -59,9 +62,9 @@ pub(crate) fn installed(tool: &str, version: Option<&str>) -> Result<PathBuf, Fa
     }
 }
 
-/// Whether `cargo nextest` can be used.
-pub(super) fn has_nextest() -> bool {
-    sh::which("cargo-nextest").is_some()
+/// cargo-nextest, installed if it has to be: tests count on a process of their own each.
+pub(super) fn cargo_nextest() -> Result<PathBuf, Failed> {
+    installed("cargo-nextest", Some(CARGO_NEXTEST))
 }
 
 /// Makes sure that `target` can be compiled for; the error says why not.

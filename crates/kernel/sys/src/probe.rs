@@ -1,4 +1,5 @@
 //! Calls that probes make in order to see them refused. Each is harmless where it is not refused.
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -69,6 +70,24 @@ pub fn by_a_child(call: fn() -> Outcome) -> io::Result<Tried> {
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Executes a file that has no format the kernel knows, so that getting past every check ends in `ENOEXEC`.
+pub fn execute_no_program(path: &CStr) -> Outcome {
+    let no_strings: [*const libc::c_char; 1] = [std::ptr::null()];
+    // SAFETY: the path is NUL-terminated, the two lists end with a null pointer, and all outlive the call.
+    outcome(libc::c_long::from(unsafe {
+        libc::execve(path.as_ptr(), no_strings.as_ptr(), no_strings.as_ptr())
+    }))
+}
+
+/// Executes a program with arguments at an address that is never mapped: who gets past the filter fails with `EFAULT`.
+pub fn execute_unreadable(path: &CStr) -> Outcome {
+    let nowhere = std::ptr::without_provenance::<*const libc::c_char>(1);
+    // SAFETY: the path is NUL-terminated; the kernel reads the other two as user memory and fails without touching ours.
+    outcome(libc::c_long::from(unsafe {
+        libc::execve(path.as_ptr(), nowhere, nowhere)
+    }))
 }
 
 /// Pushes one byte into a terminal's input.

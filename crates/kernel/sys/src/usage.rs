@@ -1,11 +1,24 @@
 //! What a child used.
 use std::io;
 
-/// Waits for the end of a child. Processor time in milliseconds and the largest resident set in bytes, of it and of all
-/// that it waited for itself.
+/// What a child and all that it waited for itself used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// Processor time, in milliseconds.
+    pub cpu_ms: u64,
+    /// The largest resident set, in bytes.
+    pub peak_memory: u64,
+    /// Bytes that files on storage were made dirty with (getrusage(2), `ru_oublock`): whole pages, nothing of a tmpfs.
+    pub bytes_written: u64,
+}
+
+/// The unit of `ru_oublock`.
+const BLOCK: u64 = 512;
+
+/// Waits for the end of a child.
 ///
 /// By its number: it stays the child's until this call has taken its end, and nobody else waits for it.
-pub fn at_the_end_of(child: u32) -> io::Result<(u64, u64)> {
+pub fn at_the_end_of(child: u32) -> io::Result<Used> {
     // SAFETY: rusage is plain data; all zero is a valid value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     loop {
@@ -18,8 +31,9 @@ pub fn at_the_end_of(child: u32) -> io::Result<(u64, u64)> {
         }
     }
     let ms = |time: libc::timeval| time.tv_sec as u64 * 1000 + time.tv_usec as u64 / 1000;
-    Ok((
-        ms(usage.ru_utime) + ms(usage.ru_stime),
-        usage.ru_maxrss as u64 * 1024,
-    ))
+    Ok(Used {
+        cpu_ms: ms(usage.ru_utime) + ms(usage.ru_stime),
+        peak_memory: usage.ru_maxrss as u64 * 1024,
+        bytes_written: usage.ru_oublock as u64 * BLOCK,
+    })
 }

@@ -126,7 +126,7 @@ fn is_held(rule: &LimitRule) -> bool {
     let cgroup = matches!(rule.mechanism, By::CgroupV1 | By::CgroupV2);
     match rule.limit {
         LimitKind::WallTime => rule.mechanism == By::Timer,
-        LimitKind::CpuTime | LimitKind::OpenFiles => rule.mechanism == By::Rlimit,
+        LimitKind::CpuTime | LimitKind::OpenFiles | LimitKind::FileSize => rule.mechanism == By::Rlimit,
         LimitKind::Cpu => cgroup || rule.mechanism == By::Affinity,
         LimitKind::Memory => cgroup || rule.mechanism == By::RlimitAndWatchdog,
         LimitKind::Pids => cgroup || rule.mechanism == By::Rlimit,
@@ -134,7 +134,7 @@ fn is_held(rule: &LimitRule) -> bool {
         LimitKind::Disk | LimitKind::Inodes => rule.mechanism == By::TmpfsAndWriteGuard,
         LimitKind::Files | LimitKind::BytesWritten => rule.mechanism == By::WriteGuard,
         // Held by the relay, which is the caller's own.
-        LimitKind::Output => false,
+        LimitKind::Output | LimitKind::DiskReserve => false,
     }
 }
 

@@ -21,6 +21,7 @@ pub(crate) fn plan() -> LaunchPlan {
         argv: Argv::try_from(vec!["true".to_owned()]).unwrap(),
         stdio: Stdio::Pipes,
         debuggers: false,
+        exec: None,
         attachments: None,
         guarantees: Vec::new(),
         waivers: Vec::new(),

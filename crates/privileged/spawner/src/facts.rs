@@ -15,6 +15,12 @@ pub fn collect() -> HostFacts {
         landlock_abi: bastle_sys::landlock::abi(),
         seccomp_notify: bastle_sys::seccomp::has_notification(),
         cpus,
+        memory: memory(),
         cgroup: cgroup::detect(),
     }
+}
+
+fn memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram.saturating_mul(u64::from(info.mem_unit))
 }

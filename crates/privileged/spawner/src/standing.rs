@@ -96,6 +96,7 @@ pub(crate) fn is_same_fence(one: &LaunchPlan, other: &LaunchPlan) -> bool {
         cwd,
         stdio,
         debuggers,
+        exec,
         attachments,
         guarantees,
         waivers,
@@ -111,6 +112,7 @@ pub(crate) fn is_same_fence(one: &LaunchPlan, other: &LaunchPlan) -> bool {
         && *cwd == other.cwd
         && *stdio == other.stdio
         && *debuggers == other.debuggers
+        && *exec == other.exec
         && *attachments == other.attachments
         && *guarantees == other.guarantees
         && *waivers == other.waivers

@@ -2,6 +2,7 @@
 use crate::Outcome;
 use crate::errand::{Errand, Task};
 use crate::launch::Running;
+use bastle_contract::grants::{Cover, MAX_COVERS};
 use bastle_contract::socket;
 use bastle_contract::{
     AbsPath, Code, Event, Fault, FromSpawner, LimitHit, LimitKind, ReadSight, ToSpawner, Usage,
@@ -10,6 +11,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::Signal;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -68,6 +70,8 @@ struct Watch {
     killed: Option<String>,
     /// Somebody who is inside to bring something in or take it out.
     errand: Option<Errand>,
+    /// Names to be covered once that one is back.
+    covers: VecDeque<Vec<Cover>>,
 }
 
 /// Waits for init's end; says why the run was killed, if it was.
@@ -100,6 +104,9 @@ fn watch(control: &OwnedFd, running: &Running) -> io::Result<Option<String>> {
             && let Some(errand) = watch.errand.take()
         {
             socket::send(control, &errand.end(), &[])?;
+            if let Some(covers) = watch.covers.pop_front() {
+                cover(control, running, &mut watch, covers)?;
+            }
         }
         if ready.spoke && !obey(control, running, &mut watch)? {
             return Ok(Some("control is gone".to_owned()));
@@ -167,6 +174,9 @@ fn obey(control: &OwnedFd, running: &Running, watch: &mut Watch) -> io::Result<b
             let task = Some(Task::Take(path.clone()));
             return send_in(control, running, watch, path, task).map(|()| true);
         }
+        Some((ToSpawner::Cover { covers }, _)) => {
+            return cover(control, running, watch, covers).map(|()| true);
+        }
         Some((ToSpawner::Freeze, _)) => running.group.freeze(),
         Some((ToSpawner::Thaw, _)) => running.group.thaw(),
         Some((ToSpawner::Launch { .. }, _)) => {
@@ -204,6 +214,26 @@ fn send_in(
     }
 }
 
+/// Covers names again; after a grant that is on its way, never instead of it.
+fn cover(control: &OwnedFd, running: &Running, watch: &mut Watch, covers: Vec<Cover>) -> io::Result<()> {
+    if watch.errand.is_some() {
+        watch.covers.push_back(covers);
+        return Ok(());
+    }
+    let started = if covers.len() > MAX_COVERS {
+        Err(Fault::new(Code::FenceStep, "too many names to cover at once", ""))
+    } else {
+        Errand::start(running, Task::Cover(covers))
+    };
+    match started {
+        Ok(errand) => {
+            watch.errand = Some(errand);
+            Ok(())
+        }
+        Err(fault) => socket::send(control, &FromSpawner::CoverFailed { fault }, &[]),
+    }
+}
+
 /// Kills init, and with its PID namespace everything in it. A frozen tree dies too.
 fn kill(running: &Running) -> io::Result<()> {
     running.group.kill();
@@ -216,13 +246,14 @@ fn kill(running: &Running) -> io::Result<()> {
 /// Makes sure that nothing is left, and reports to whoever still listens.
 fn end(listener: Option<&OwnedFd>, running: Running, killed: Option<String>) -> io::Result<()> {
     kill(&running)?;
-    let (cpu_ms, peak_memory) = bastle_sys::usage::at_the_end_of(running.pid)?;
+    let used = bastle_sys::usage::at_the_end_of(running.pid)?;
     let wall_ms = u64::try_from(running.started.elapsed().as_millis()).unwrap_or(u64::MAX);
     let (hits, group_peak) = running.group.readings();
     let usage = Usage {
         wall_ms,
-        cpu_ms,
-        peak_memory: group_peak.unwrap_or(peak_memory),
+        cpu_ms: used.cpu_ms,
+        peak_memory: group_peak.unwrap_or(used.peak_memory),
+        bytes_written: used.bytes_written,
         ..Usage::default()
     };
     let Running { group, mounts, .. } = running;

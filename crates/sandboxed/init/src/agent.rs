@@ -275,7 +275,7 @@ fn through_shell(path: CString, argv: Vec<CString>, env: &[CString]) -> std::io:
 }
 
 /// Looks a program up as a shell would, on the `PATH` it is executed with.
-fn find(env: &[(String, String)], program: &str) -> Option<String> {
+pub(crate) fn find(env: &[(String, String)], program: &str) -> Option<String> {
     if program.contains('/') {
         return Some(program.to_owned());
     }

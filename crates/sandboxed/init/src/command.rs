@@ -7,9 +7,10 @@ use crate::agent::{self, FromAgent};
 use crate::filter::{FilterSpec, Filters};
 use crate::hooks;
 use crate::probes::{self, Baseline};
+use crate::programs::FileId;
 use crate::step::Step;
 use bastle_contract::socket;
-use bastle_contract::{ExecWish, Fault, LaunchPlan};
+use bastle_contract::{Code, ExecWish, Fault, LaunchPlan};
 use rustix::fs::Mode;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -70,6 +71,29 @@ fn prepare(common: &Common<'_>, wish: &ExecWish, streams: &Streams, init: &Owned
     }
     // The listener is closed again: what is open now is what the command would get.
     probes::of_command(common.baseline, init.as_raw_fd())
+}
+
+/// Refuses a program that the plan's list does not have, before anything is forked: until the command executes its
+/// memory is hidden from the guard, which then has nothing to judge.
+pub(crate) fn check_program(common: &Common<'_>, wish: &ExecWish) -> Result<(), Fault> {
+    let Some(programs) = &common.baseline.programs else {
+        return Ok(());
+    };
+    let program = wish.argv.program();
+    // What is not found is told by `execute`, as without a list.
+    let Some(found) = agent::find(&environment(common.plan, wish), program) else {
+        return Ok(());
+    };
+    let cwd = wish.cwd.as_ref().unwrap_or(&common.plan.cwd);
+    match rustix::fs::stat(cwd.as_path().join(found)) {
+        Ok(stat) if !programs.listed.contains_key(&FileId::of(&stat)) => Err(Fault::new(
+            Code::ExecDenied,
+            format!("{program} is not executed in this run"),
+            "exec.allow of the run's policy does not name this program",
+        )
+        .help("bastle policy show --origin")),
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// The plan's variables, and those of the wish in place of or beside them.

@@ -1,4 +1,6 @@
 //! The last restrictions: no new privileges, Landlock, rlimits, affinity. Inherited by the agent and never undone.
+use crate::hooks;
+use crate::programs::Programs;
 use crate::step::Step;
 use bastle_contract::{Access, Code, Fault, LandlockRule, LaunchPlan, LimitKind, LimitMechanism};
 use landlock::{
@@ -21,7 +23,9 @@ pub(crate) fn no_new_privs() -> Result<(), Fault> {
 }
 
 /// Restricts this process and its children to the plan's paths. Anything less than full enforcement is an error.
-pub(crate) fn landlock(plan: &LaunchPlan) -> Result<(), Fault> {
+///
+/// With a list of programs, execution is granted to those files alone.
+pub(crate) fn landlock(plan: &LaunchPlan, programs: Option<&Programs>) -> Result<(), Fault> {
     let abi = bastle_sys::landlock::abi();
     if abi < plan.landlock_abi {
         let what = format!(
@@ -45,12 +49,26 @@ pub(crate) fn landlock(plan: &LaunchPlan) -> Result<(), Fault> {
             Access::ReadOnly => AccessFs::from_read(LANDLOCK),
             Access::ReadWrite => AccessFs::from_all(LANDLOCK),
         };
+        let granted = match programs {
+            Some(_) if hooks::enforces("exec-list") => granted & !AccessFs::Execute,
+            Some(_) | None => granted,
+        };
         let stat = rustix::fs::fstat(&fd).step(what, path)?;
         let granted = if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
             granted
         } else {
             granted & AccessFs::from_file(LANDLOCK)
         };
+        ruleset = ruleset.add_rule(PathBeneath::new(fd, granted)).step(what, path)?;
+    }
+    for path in programs.into_iter().flat_map(Programs::executable) {
+        let fd = match PathFd::new(path.as_path()) {
+            Ok(fd) => fd,
+            // A helper that is not there: whatever names it does not start.
+            Err(_) if !path.as_path().exists() => continue,
+            Err(cause) => return Err(cause).step(what, path),
+        };
+        let granted = AccessFs::Execute | AccessFs::ReadFile;
         ruleset = ruleset.add_rule(PathBeneath::new(fd, granted)).step(what, path)?;
     }
     restrict(ruleset)
@@ -96,6 +114,7 @@ pub(crate) fn limits(plan: &LaunchPlan) -> Result<(), Fault> {
         match (rule.limit, rule.mechanism) {
             (LimitKind::CpuTime, _) => set(Resource::Cpu, rule.value)?,
             (LimitKind::OpenFiles, _) => set(Resource::Nofile, rule.value)?,
+            (LimitKind::FileSize, LimitMechanism::Rlimit) => set(Resource::Fsize, rule.value)?,
             (LimitKind::Pids, LimitMechanism::Rlimit) => set(Resource::Nproc, rule.value)?,
             // Writable private memory: reserving address space, as runtimes do, stays free.
             (LimitKind::Memory, LimitMechanism::RlimitAndWatchdog) => set(Resource::Data, rule.value)?,

@@ -47,20 +47,28 @@ impl<'a> Execs<'a> {
         self.frozen = frozen == Frozen::Yes;
     }
 
-    /// Starts one; why not is told to control and ends nothing else.
+    /// Starts one and gives its number; why not is told to control and ends nothing else.
     pub(crate) fn start(
         &mut self,
         control: &OwnedFd,
         id: u32,
         wish: ExecWish,
         pipes: Vec<OwnedFd>,
-    ) -> Result<(), Fault> {
+    ) -> Result<Option<u32>, Fault> {
+        if let Err(fault) = command::check_program(&self.common, &wish) {
+            tell(control, &FromInit::ExecFailed { id, code: 126, fault }, None)?;
+            return Ok(None);
+        }
         match self.fork(id, wish, pipes) {
             Ok(living) => {
+                let pid = living.pid;
                 self.living.push(living);
-                Ok(())
+                Ok(Some(pid))
             }
-            Err(fault) => tell(control, &FromInit::ExecFailed { id, code: 125, fault }, None),
+            Err(fault) => {
+                tell(control, &FromInit::ExecFailed { id, code: 125, fault }, None)?;
+                Ok(None)
+            }
         }
     }
 

@@ -12,16 +12,19 @@ mod confine;
 mod dials;
 mod execs;
 mod filter;
+pub mod fuzzing;
 mod guard;
 mod hooks;
 mod identity;
 mod network;
 mod probes;
+mod programs;
 mod root;
 mod server;
 mod stand;
 mod step;
 mod steps;
+mod still;
 mod supervise;
 mod watchdog;
 
@@ -210,10 +213,10 @@ fn run(
     steps.done("release");
     let (baseline, _) = build(handover, root, sources, Some(&handover.events), &mut steps)?;
     let (master, slave) = terminal(handover.plan.stdio)?.unzip();
-    confine(handover)?;
+    confine(handover, &baseline)?;
     steps.done("confinement");
     let mask = own_mask();
-    let mut guard = Guard::new(&handover.plan);
+    let mut guard = Guard::new(&handover.plan).with_programs(baseline.programs.as_ref());
     let start = agent::Start::AtOnce(slave);
     // What the probes provoke is no denial of the agent's.
     let (agent, (probes, parts)) = prepare(handover, start, (&baseline, filters), &mut guard)?;
@@ -240,7 +243,7 @@ fn start_agent(
     agent: Agent,
     (probes, steps): Report,
     master: Option<OwnedFd>,
-    (guard, common): (Guard, command::Common<'_>),
+    (mut guard, common): (Guard, command::Common<'_>),
 ) -> Result<u8, Fault> {
     let statement = CapabilityStatement {
         fence: handover.fence.clone(),
@@ -264,6 +267,7 @@ fn start_agent(
         Some((ToInit::Go, _)) => {}
         Some(_) | None => return Ok(125),
     }
+    guard.expect(agent.pid, guard::Expected::Launch);
     socket::send(&agent.line, &ToAgent::Go, &[]).step("starting the agent", "go")?;
     supervise::supervise(handover, agent.into(), guard, common)
 }
@@ -309,11 +313,11 @@ fn build(
         outlets.hand_over(control)?;
     }
     steps.done("network");
-    Ok((baseline.before_confinement(), outlets))
+    Ok((baseline.before_confinement(&handover.plan), outlets))
 }
 
 /// After this, this process is as confined as the agent will be, but for the filter.
-fn confine(handover: &Handover) -> Result<(), Fault> {
+fn confine(handover: &Handover, baseline: &Baseline) -> Result<(), Fault> {
     let plan = &handover.plan;
     if hooks::enforces("rlimits") {
         confine::limits(plan)?;
@@ -322,7 +326,7 @@ fn confine(handover: &Handover) -> Result<(), Fault> {
         confine::no_new_privs()?;
     }
     if hooks::enforces("landlock") {
-        confine::landlock(plan)?;
+        confine::landlock(plan, baseline.programs.as_ref())?;
     }
     // Last of all: everything above needs them.
     if hooks::enforces("capabilities") {

@@ -74,9 +74,9 @@ fn carry_out(
     let (root, filters) = ahead?;
     let mut steps = Steps::start();
     let (baseline, mut outlets) = build(handover, root, sources, None, &mut steps)?;
-    confine(handover)?;
+    confine(handover, &baseline)?;
     let mask = own_mask();
-    let mut guard = Guard::new(&handover.plan);
+    let mut guard = Guard::new(&handover.plan).with_programs(baseline.programs.as_ref());
     let (mut agent, (mut probes, _)) = prepare(
         handover,
         agent::Start::WhenClaimed,

@@ -4,8 +4,9 @@ use crate::agent::FromAgent;
 use crate::command::Common;
 use crate::dials::{self, Dials};
 use crate::execs::{Execs, Frozen};
-use crate::guard::Guard;
+use crate::guard::{Expected, Guard};
 use crate::step::Step;
+use crate::still::Still;
 use crate::watchdog::Watchdog;
 use bastle_contract::socket;
 use bastle_contract::{Event, Fault, FromInit, Handover, ToInit, Usage};
@@ -41,6 +42,7 @@ pub(crate) fn supervise(
         line: true,
         refused: false,
         young: None,
+        still: None,
         agent,
     };
     let mut watchdog = Watchdog::of(handover);
@@ -66,6 +68,7 @@ pub(crate) fn supervise(
             }
         }
         life.grow_old();
+        life.look_still()?;
         let late = life.dials.expire();
         life.dialed(late)?;
         if let Some(watchdog) = &mut watchdog {
@@ -95,6 +98,8 @@ struct Life<'a> {
     guard: Guard,
     execs: Execs<'a>,
     dials: Dials,
+    /// While everything is stopped by signals.
+    still: Option<Still>,
 }
 
 /// What there is to do.
@@ -125,13 +130,15 @@ impl Life<'_> {
             sources.push(source);
             waiting.push(PollFd::from_borrowed_fd(fd, flags));
         };
-        if let Some(listener) = &self.agent.listener {
+        // Who is stopped makes no calls; who woke by itself waits with them.
+        if let Some(listener) = self.agent.listener.as_ref().filter(|_| self.still.is_none()) {
             add(Source::AgentCall, listener.as_fd(), PollFlags::IN);
         }
         if self.line {
             add(Source::AgentWord, self.agent.line.as_fd(), PollFlags::IN);
         }
-        for (at, listener) in self.execs.listeners().enumerate() {
+        let served = self.still.is_none();
+        for (at, listener) in self.execs.listeners().enumerate().filter(|_| served) {
             add(Source::Call(at), listener, PollFlags::IN);
         }
         for (id, line) in self.execs.lines() {
@@ -152,6 +159,7 @@ impl Life<'_> {
             .into_iter()
             .chain(until)
             .chain(young)
+            .chain(self.still.as_ref().map(Still::left))
             .min();
         let timeout = timeout.map(|left| Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
@@ -233,6 +241,22 @@ impl Life<'_> {
         Ok(())
     }
 
+    /// What should stand still and does not is stopped again and told.
+    fn look_still(&mut self) -> Result<(), Fault> {
+        let woke = match &mut self.still {
+            Some(still) => still.look().step("freezing", "look")?,
+            None => None,
+        };
+        self.tell_awake(woke.unwrap_or(0))
+    }
+
+    fn tell_awake(&self, count: u32) -> Result<(), Fault> {
+        if count == 0 {
+            return Ok(());
+        }
+        socket::send(&self.handover.events, &FromInit::Awake { count }, &[]).step("reporting", "control")
+    }
+
     /// Carries out what control asks. `false` when control is gone: the run ends with it.
     fn obey(&mut self) -> Result<bool, Fault> {
         let control = &self.handover.events;
@@ -255,14 +279,21 @@ impl Life<'_> {
             ToInit::Freeze => {
                 // First, so that nothing is started between the two.
                 self.execs.freeze(Frozen::Yes);
-                bastle_sys::signal::kill_everything_else(libc::SIGSTOP).step("freezing", "SIGSTOP")?;
+                let (still, awake) = Still::begin().step("freezing", "SIGSTOP")?;
+                self.still = Some(still);
+                self.tell_awake(awake)?;
             }
             ToInit::Thaw => {
+                self.still = None;
                 bastle_sys::signal::kill_everything_else(libc::SIGCONT).step("thawing", "SIGCONT")?;
                 self.execs.freeze(Frozen::No);
             }
             ToInit::Go => {}
-            ToInit::Exec { id, wish } => self.execs.start(control, id, wish, descriptors)?,
+            ToInit::Exec { id, wish } => {
+                if let Some(pid) = self.execs.start(control, id, wish, descriptors)? {
+                    self.guard.expect(pid, Expected::Command);
+                }
+            }
             ToInit::ExecSignal { id, signal } => self.execs.signal(id, signal)?,
             ToInit::Dial { id, port } => {
                 let told = self.dials.begin(id, port);
@@ -307,6 +338,7 @@ impl Life<'_> {
             match rustix::process::wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => {
                     let pid = pid.as_raw_nonzero().get() as u32;
+                    self.guard.ended(pid);
                     if pid == self.agent.pid {
                         return Ok(Some(status));
                     }

@@ -10,8 +10,19 @@ const FOR_MEMORY: Duration = Duration::from_millis(100);
 /// The rlimit holds by itself; this only tells that it did.
 const FOR_PIDS: Duration = Duration::from_millis(500);
 
+/// What one process can take of the memory in a second; an assumption, on the safe side of what machines fill.
+const BYTES_PER_SECOND: u64 = 8 << 30;
+/// A host with much memory is looked at this often.
+const AT_LEAST: Duration = Duration::from_secs(1);
+/// And one with little no more often than this.
+const AT_MOST: Duration = Duration::from_millis(50);
+/// Available memory below which the host is in trouble, if a twentieth of its memory is not less.
+const SCARCE: u64 = 512 << 20;
+
 /// What is looked after, and when next.
 pub(crate) struct Watchdog {
+    /// A limit that holds while the host has memory left: looked at only when it becomes scarce.
+    backstop: Option<u64>,
     memory: Option<u64>,
     pids: Option<u64>,
     every: Duration,
@@ -32,12 +43,15 @@ impl Watchdog {
         };
         let memory = value(LimitKind::Memory, LimitMechanism::RlimitAndWatchdog);
         let pids = value(LimitKind::Pids, LimitMechanism::Rlimit);
-        let every = match (memory, pids) {
-            (None, None) => return None,
-            (Some(_), _) => FOR_MEMORY,
-            (None, Some(_)) => FOR_PIDS,
+        let backstop = value(LimitKind::Memory, LimitMechanism::Watchdog);
+        let every = match (memory, pids, backstop) {
+            (None, None, None) => return None,
+            (Some(_), _, _) => FOR_MEMORY,
+            (None, Some(_), _) => FOR_PIDS,
+            (None, None, Some(_)) => AT_LEAST,
         };
         Some(Self {
+            backstop,
             memory,
             pids,
             every,
@@ -58,6 +72,10 @@ impl Watchdog {
             return Ok(());
         }
         self.next = now + self.every;
+        if let Some(limit) = self.backstop {
+            let left = self.look_at_host(handover, limit)?;
+            self.next = now + self.every.min(left);
+        }
         if self.memory.is_none() {
             let newest = newest();
             if newest.is_some() && newest == self.newest {
@@ -85,6 +103,68 @@ impl Watchdog {
             bastle_sys::signal::kill_everything_else(libc::SIGKILL).step("memory watchdog", "SIGKILL")?;
         }
         Ok(())
+    }
+}
+
+impl Watchdog {
+    /// Adds up the run's memory only where the host's says that it can be too much. How long nothing can happen.
+    fn look_at_host(&self, handover: &Handover, limit: u64) -> Result<Duration, Fault> {
+        let Some(host) = HostMemory::now() else {
+            return Ok(AT_MOST);
+        };
+        if host.is_pressed(limit) {
+            let (memory, _) = measure(Some(limit))?;
+            if host.is_over(memory, limit) {
+                tell(
+                    handover,
+                    LimitKind::Memory,
+                    limit,
+                    "every process of the run was killed",
+                )?;
+                bastle_sys::signal::kill_everything_else(libc::SIGKILL).step("memory watchdog", "SIGKILL")?;
+            }
+        }
+        Ok(host.safe_for(limit))
+    }
+}
+
+/// What the host says of its memory, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct HostMemory {
+    total: u64,
+    available: u64,
+}
+
+impl HostMemory {
+    fn now() -> Option<Self> {
+        let table = std::fs::read_to_string("/proc/meminfo").ok()?;
+        Some(Self {
+            total: field(&table, "MemTotal:")?.checked_mul(1024)?,
+            available: field(&table, "MemAvailable:")?.checked_mul(1024)?,
+        })
+    }
+
+    /// Available memory below which somebody must end.
+    fn scarce(self) -> u64 {
+        SCARCE.min(self.total / 20)
+    }
+
+    /// Whether a run could be over its limit: everything that is used together is not less than nine tenths of it.
+    fn is_pressed(self, limit: u64) -> bool {
+        self.available < self.scarce() || self.total.saturating_sub(self.available) >= limit / 10 * 9
+    }
+
+    /// Whether a run that uses this much must end: over its limit, or large on a host that is in trouble.
+    fn is_over(self, memory: u64, limit: u64) -> bool {
+        memory > limit || (self.available < self.scarce() && memory > self.total / 4)
+    }
+
+    /// How long a run cannot get the host into trouble, at the assumed rate.
+    fn safe_for(self, limit: u64) -> Duration {
+        let until_limit = limit.saturating_sub(self.total.saturating_sub(self.available));
+        let until_scarce = self.available.saturating_sub(self.scarce());
+        let bytes = until_limit.min(until_scarce);
+        Duration::from_millis(bytes / (BYTES_PER_SECOND / 1000)).clamp(AT_MOST, AT_LEAST)
     }
 }
 
@@ -169,6 +249,30 @@ fn detached_segments() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_is_ended_over_its_limit_or_when_it_is_large_on_a_host_without_memory() {
+        const GIB: u64 = 1 << 30;
+        let host = |available| HostMemory {
+            total: 16 * GIB,
+            available,
+        };
+        let limit = 13 * GIB;
+        assert!(
+            !host(8 * GIB).is_pressed(limit),
+            "nothing is added up while there is enough"
+        );
+        assert!(host(3 * GIB).is_pressed(limit));
+        assert!(host(3 * GIB).is_over(limit + 1, limit));
+        assert!(!host(3 * GIB).is_over(limit, limit), "control: at the limit");
+        assert!(host(GIB / 4).is_over(5 * GIB, limit), "others use the rest");
+        assert!(
+            !host(GIB / 4).is_over(GIB, limit),
+            "a small run is not what is in the way"
+        );
+        assert_eq!(host(16 * GIB).safe_for(limit), AT_LEAST);
+        assert_eq!(host(GIB / 4).safe_for(limit), AT_MOST);
+    }
 
     #[test]
     fn whoever_comes_inside_is_seen_by_the_newest_number() {

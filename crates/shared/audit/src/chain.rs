@@ -128,6 +128,7 @@ impl Scribe {
             public: public.hex(),
             index_sequence: index.sequence,
             index_fingerprint: index.fingerprint.clone(),
+            system: Some(crate::System::of_this_host()),
         };
         self.record(Content::Mark(&mark), out)?;
         self.checkpoint(out)

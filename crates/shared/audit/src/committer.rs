@@ -60,6 +60,8 @@ impl Committer {
             scribe,
             mut sink,
             dir,
+            // The parent of such a writer tells the index how the log ended, and the anchor with it.
+            unanchored: _,
         } = writer;
         sink.check()?;
         let shared = Arc::new(Shared {
@@ -182,7 +184,12 @@ impl Handle {
             .ok_or(AuditError::Closed)?;
         let sink = self.owner.stop()?;
         lock(&self.owner.shared.state).check()?;
-        Ok(AuditWriter { scribe, sink, dir })
+        Ok(AuditWriter {
+            scribe,
+            sink,
+            dir,
+            unanchored: None,
+        })
     }
 }
 

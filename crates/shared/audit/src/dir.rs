@@ -187,6 +187,11 @@ impl Dir {
         fs::fsync(&self.fd).map_err(|e| AuditError::io("sync", &self.path, e))
     }
 
+    /// The state directory that it is in.
+    pub(crate) fn state(&self) -> &Path {
+        self.path.parent().unwrap_or(&self.path)
+    }
+
     /// Path of an entry, for messages.
     pub(crate) fn path_of(&self, name: &str) -> PathBuf {
         self.path.join(name)

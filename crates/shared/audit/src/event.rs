@@ -71,7 +71,8 @@ pub enum AuditEvent {
         id: String,
         /// Whether it may go on.
         allow: bool,
-        /// Who answered: `person`, `timeout`, `unattended`.
+        /// Who answered: `person` (at the terminal or the run's own socket), `timeout`, `unattended`; through a daemon the kind
+        /// of principal and its id, such as `token-person token:k3v9` or `program agent:mcp`.
         by: String,
     },
     /// Somebody or something answered the agent's own permission layer.
@@ -82,10 +83,14 @@ pub enum AuditEvent {
         used: String,
         /// Whether it may.
         allow: bool,
-        /// Who answered: `person`, `rule`, `timeout`, `unattended`.
+        /// Who answered, as for `NetAnswered`; also `rule`.
         by: String,
         /// The rule, where one decided.
         rule: Option<String>,
+        /// Digest of what was answered: the question with the exact input that was shown, or tool and input where a rule
+        /// decided. `None` in records of before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hash: Option<String>,
     },
     /// The network rules of the living run were replaced.
     NetChanged {
@@ -258,6 +263,9 @@ pub enum Mark {
         index_sequence: u64,
         /// BLAKE3 of that line.
         index_fingerprint: String,
+        /// What it ran on; absent in logs of before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        system: Option<crate::System>,
     },
     /// Signs the chain up to the record before it.
     Checkpoint {

@@ -57,7 +57,12 @@ fn writer_on(state: &tempfile::TempDir, medium: impl Medium + 'static) -> AuditW
     };
     let scribe = Scribe::new(run, key, thread, Position::start());
     let sink = Sink::new(Box::new(medium), PathBuf::from("/log"));
-    AuditWriter { scribe, sink, dir }
+    AuditWriter {
+        scribe,
+        sink,
+        dir,
+        unanchored: None,
+    }
 }
 
 fn failing(at: Failing) -> (FailsOnce, Arc<Mutex<Vec<&'static str>>>) {

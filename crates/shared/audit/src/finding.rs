@@ -96,6 +96,38 @@ pub enum Defect {
     /// The log is there, the index does not know it.
     #[error("the index does not have this run: the index was cut off or replaced, or the log was brought in")]
     NotIndexed,
+    /// The anchor is newer than the index.
+    #[error(
+        "the index ends at line {found}, but {anchor} has line {expected}: the newest runs were removed, or an older copy was put in its place"
+    )]
+    RolledBack {
+        /// Line that the anchor has.
+        expected: u64,
+        /// Last line of the index.
+        found: u64,
+        /// The anchor.
+        anchor: String,
+    },
+    /// The anchor has another line.
+    #[error("line {sequence} of the index is not the one that {anchor} has: the index was replaced")]
+    Replaced {
+        /// Which line.
+        sequence: u64,
+        /// The anchor.
+        anchor: String,
+    },
+    /// The anchor is signed by another key.
+    #[error("{anchor} is signed by another key than that of the directory: the directory was replaced")]
+    AnchorForeign {
+        /// The anchor.
+        anchor: String,
+    },
+    /// There is an anchor and nothing else.
+    #[error("the directory is empty, but {anchor} has a line of its index: it was emptied")]
+    Emptied {
+        /// The anchor.
+        anchor: String,
+    },
     /// The run was opened twice without a removal between.
     #[error("the index has the run opened twice: its first log was removed behind bastle's back")]
     IndexedTwice,

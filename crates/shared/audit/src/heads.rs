@@ -20,7 +20,7 @@ use std::path::Path;
 const INDEX: &str = "heads.jsonl";
 
 /// Longest line of the index: fixed fields and a run id of at most 64 bytes.
-const MAX_INDEX_LINE: u64 = 1024;
+pub(crate) const MAX_INDEX_LINE: u64 = 1024;
 
 /// What an index line says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,7 +93,7 @@ pub enum RunState {
 }
 
 impl IndexLine {
-    fn parse(line: &[u8]) -> Result<Self, Defect> {
+    pub(crate) fn parse(line: &[u8]) -> Result<Self, Defect> {
         let parsed: Self = serde_json::from_slice(line).map_err(|e| Defect::Malformed(e.to_string()))?;
         if parsed.bytes().as_deref() != Some(line) {
             return Err(Defect::NotCanonical);
@@ -115,7 +115,7 @@ impl IndexLine {
         Some(fingerprint(&canonical))
     }
 
-    fn bytes(&self) -> Option<Vec<u8>> {
+    pub(crate) fn bytes(&self) -> Option<Vec<u8>> {
         let mut canonical = Vec::new();
         canonical::write(&serde_json::to_value(self).ok()?, &mut canonical).ok()?;
         Some(canonical)
@@ -130,7 +130,7 @@ impl IndexLine {
         })
     }
 
-    fn signed_by(&self, key: &PublicKey) -> bool {
+    pub(crate) fn signed_by(&self, key: &PublicKey) -> bool {
         key.verifies(
             Signed::Index {
                 fingerprint: &self.fingerprint,
@@ -146,7 +146,7 @@ pub(crate) fn append(
     key: &Key,
     event: IndexEvent,
     log: (&RunId, &str, u64),
-) -> Result<(Place, File), AuditError> {
+) -> Result<(IndexLine, File), AuditError> {
     let path = dir.path_of(INDEX);
     let mut file = dir.must(INDEX, Open::AppendOrCreate)?;
     file.lock().map_err(|e| AuditError::io("lock", &path, e))?;
@@ -172,7 +172,24 @@ pub(crate) fn append(
     file.write_all(&bytes)
         .map_err(|e| AuditError::io("write", &path, e))?;
     file.unlock().map_err(|e| AuditError::io("unlock", &path, e))?;
-    line.place().map(|place| (place, file)).ok_or(AuditError::TooDeep)
+    Ok((line, file))
+}
+
+/// Whether the index has this very line.
+pub(crate) fn holds(dir: &Dir, wanted: &IndexLine) -> Result<bool, AuditError> {
+    let Some(file) = dir.file(INDEX, Open::Read)? else {
+        return Ok(false);
+    };
+    let failed = |e| AuditError::io("read", &dir.path_of(INDEX), e);
+    let mut lines = Lines::new(BufReader::new(file));
+    while let Some(line) = lines.next_line().map_err(failed)? {
+        if let Ok(parsed) = IndexLine::parse(line.bytes)
+            && parsed.sequence >= wanted.sequence
+        {
+            return Ok(parsed == *wanted);
+        }
+    }
+    Ok(false)
 }
 
 /// The last line. An incomplete one is set aside: whoever wrote it died before anything relied on it.

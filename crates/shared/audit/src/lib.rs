@@ -11,6 +11,7 @@
 //!   key.pub              0644  its public half
 //!   heads.jsonl          0600  index of all runs: one signed, chained line when a log is opened and sealed
 //!   RUN/log.jsonl        0600  the records of one run, one OCSF object per line
+//! audit.anchor           0600  a copy of the last line of the index
 //! ```
 //!
 //! **Invariant:** a record's fingerprint is the BLAKE3 hash of its RFC 8785 form without that fingerprint but with
@@ -20,6 +21,7 @@
 //! Whoever needs that copies the seal (head, count, key id) to a place of their own and compares.
 #![forbid(unsafe_code)]
 
+mod anchor;
 mod attest;
 mod canonical;
 mod chain;
@@ -43,6 +45,7 @@ mod read;
 mod record;
 mod resume;
 mod sanitize;
+mod system;
 mod tail;
 mod verify;
 mod walk;
@@ -63,5 +66,6 @@ pub use read::{MAX_LINE, Records, show};
 pub use record::Record;
 pub use resume::Recovery;
 pub use sanitize::sanitize;
+pub use system::System;
 pub use verify::{Report, Unsealed, Verdict, verify, verify_all};
 pub use writer::{AuditWriter, Seal, remove};

@@ -280,6 +280,7 @@ fn fill_event(event: &AuditEvent, run: &RunId, body: &mut Map<String, Value>) {
             allow,
             by,
             rule,
+            hash: _,
         } => {
             let by = rule.as_deref().unwrap_or(by);
             fill_answer("tool.answer", &format!("{id} {used}"), (*allow, by), body)

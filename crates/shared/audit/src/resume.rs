@@ -77,7 +77,12 @@ impl AuditWriter {
             path,
         );
         let scribe = Scribe::new(run.clone(), key, thread, at.clone());
-        let mut writer = Self { scribe, sink, dir };
+        let mut writer = Self {
+            scribe,
+            sink,
+            dir,
+            unanchored: None,
+        };
         if at.sequence == 0 {
             writer.begin_again(&indexed)?;
         }
@@ -100,9 +105,11 @@ impl AuditWriter {
             Some(place) => place.clone(),
             None => {
                 let log = (self.scribe.run(), NO_HEAD, 0);
-                let (place, index) = heads::append(&self.dir, self.scribe.key(), IndexEvent::Opened, log)?;
+                let (line, index) = heads::append(&self.dir, self.scribe.key(), IndexEvent::Opened, log)?;
+                let place = line.place().ok_or(AuditError::TooDeep)?;
                 let path = self.dir.path_of("heads.jsonl");
                 index.sync_data().map_err(|e| AuditError::io("sync", &path, e))?;
+                self.unanchored = Some(line);
                 place
             }
         };

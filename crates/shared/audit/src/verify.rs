@@ -1,5 +1,6 @@
 //! Verifying a log: finds every edit, removal, insertion, reordering and missing end. Trusts only the public key.
 use crate::AuditError;
+use crate::anchor;
 use crate::dir::{Dir, LOG, Open};
 use crate::finding::{Defect, Finding, LogFile};
 use crate::heads::{self, IndexEvent, IndexLine, Place};
@@ -142,8 +143,17 @@ pub fn verify(state: &Path, run: &RunId) -> Result<Report, AuditError> {
 
 /// Verifies the index and every run that it or the directory knows and that was not removed on purpose.
 pub fn verify_all(state: &Path) -> Result<Vec<Report>, AuditError> {
+    // Before the index, which only grows: an anchor read later could be newer.
+    let anchors = anchor::read(state)?;
+    let emptied = || match anchors
+        .first()
+        .and_then(|one| anchor::contradiction(one, None, None, 0))
+    {
+        Some(finding) => Err(AuditError::Tampered(finding)),
+        None => Ok(Vec::new()),
+    };
     let Some(dir) = Dir::open(state)? else {
-        return Ok(Vec::new());
+        return emptied();
     };
     let names = dir.names()?;
     let mut runs: Vec<RunId> = Vec::new();
@@ -159,19 +169,32 @@ pub fn verify_all(state: &Path) -> Result<Vec<Report>, AuditError> {
                 path: dir.path_of("key.pub"),
                 why: "it is gone, although there are logs",
             }),
-            None => Ok(Vec::new()),
+            None => emptied(),
         };
     };
     let mut removed = Vec::new();
-    let finding = heads::scan(&dir, &key, |line| match line.event {
-        IndexEvent::Removed => removed.push(line.run.clone()),
-        IndexEvent::Opened => {
-            removed.retain(|run| *run != line.run);
-            runs.push(line.run.clone());
+    let mut anchored: Vec<Option<IndexLine>> = vec![None; anchors.len()];
+    let mut last = 0;
+    let finding = heads::scan(&dir, &key, |line| {
+        last = line.sequence;
+        for (anchor, found) in anchors.iter().zip(&mut anchored) {
+            if anchor.line.sequence == line.sequence {
+                *found = Some(line.clone());
+            }
         }
-        IndexEvent::Sealed => {}
+        match line.event {
+            IndexEvent::Removed => removed.push(line.run.clone()),
+            IndexEvent::Opened => {
+                removed.retain(|run| *run != line.run);
+                runs.push(line.run.clone());
+            }
+            IndexEvent::Sealed => {}
+        }
     })?;
-    if let Some(finding) = finding {
+    let against = |(anchor, found): (&anchor::Anchored, &Option<IndexLine>)| {
+        anchor::contradiction(anchor, Some(&key), found.as_ref(), last)
+    };
+    if let Some(finding) = finding.or_else(|| anchors.iter().zip(&anchored).find_map(against)) {
         return Err(AuditError::Tampered(finding));
     }
     runs.sort_unstable();

@@ -106,6 +106,7 @@ impl<'a> Checker<'a> {
                 public,
                 index_sequence,
                 index_fingerprint,
+                system: _,
             })) => {
                 if self.at.sequence != 0 {
                     return Err(Defect::OpenedTwice);

@@ -1,9 +1,10 @@
 //! Writing a log. No record, no effect: what returns an error here must stop what it was about to record.
 use crate::AuditError;
+use crate::anchor;
 use crate::chain::{NO_HEAD, Position, RecordId, Scribe, Thread};
 use crate::dir::{Dir, LOG, Open};
 use crate::event::AuditEvent;
-use crate::heads::{self, IndexEvent};
+use crate::heads::{self, IndexEvent, IndexLine};
 use crate::key::{Key, KeyId};
 use crate::medium::{LogMedium, Sink};
 use crate::verify::{Report, Verdict, verify};
@@ -16,6 +17,8 @@ pub struct AuditWriter {
     pub(crate) scribe: Scribe,
     pub(crate) sink: Sink,
     pub(crate) dir: Dir,
+    /// The opening line in the index, until it is durable and the anchor can name it.
+    pub(crate) unanchored: Option<IndexLine>,
 }
 
 /// How a log ended: what to compare it with later.
@@ -52,7 +55,8 @@ impl AuditWriter {
         lock(&log, run, &path)?;
         // The file first, then the index line, then the opening record that names the line: whatever a crash leaves
         // is told apart from a log that somebody removed.
-        let (place, index) = heads::append(&dir, &key, IndexEvent::Opened, (run, NO_HEAD, 0))?;
+        let (line, index) = heads::append(&dir, &key, IndexEvent::Opened, (run, NO_HEAD, 0))?;
+        let place = line.place().ok_or(AuditError::TooDeep)?;
         let first = vec![run_dir.handle()?, dir.handle()?, index];
         let sink = Sink::new(Box::new(LogMedium::new(log, first)), path);
         let scribe = Scribe::new(
@@ -61,7 +65,12 @@ impl AuditWriter {
             Thread { trace, policy: None },
             Position::start(),
         );
-        let mut writer = Self { scribe, sink, dir };
+        let mut writer = Self {
+            scribe,
+            sink,
+            dir,
+            unanchored: Some(line),
+        };
         writer.scribe.open(&place, writer.sink.buffer())?;
         Ok(writer)
     }
@@ -81,7 +90,11 @@ impl AuditWriter {
 
     /// Makes everything durable. Required before an effect that cannot be undone. A failure is final.
     pub fn sync(&mut self) -> Result<(), AuditError> {
-        self.sink.sync()
+        self.sink.sync()?;
+        match self.unanchored.take() {
+            Some(line) => anchor::update(self.dir.state(), &self.dir, &line),
+            None => Ok(()),
+        }
     }
 
     /// Adds a record and makes it durable.
@@ -137,9 +150,10 @@ pub(crate) fn new_trace() -> Result<String, AuditError> {
 
 /// Tells the index how a log ended.
 pub(crate) fn seal_index(dir: &Dir, run: &RunId, key: &Key, at: &Position) -> Result<Seal, AuditError> {
-    let (_, index) = heads::append(dir, key, IndexEvent::Sealed, (run, &at.head, at.sequence))?;
+    let (line, index) = heads::append(dir, key, IndexEvent::Sealed, (run, &at.head, at.sequence))?;
     let path = dir.path_of("heads.jsonl");
     index.sync_data().map_err(|e| AuditError::io("sync", &path, e))?;
+    anchor::update(dir.state(), dir, &line)?;
     Ok(Seal {
         run: run.clone(),
         records: at.sequence,
@@ -176,10 +190,11 @@ pub fn remove(state: &Path, run: &RunId) -> Result<(), AuditError> {
     let run_dir = dir.open_run(run)?.ok_or_else(missing)?;
     let log = run_dir.file(LOG, Open::Append)?.ok_or_else(missing)?;
     lock(&log, run, &run_dir.path_of(LOG))?;
-    let (_, index) = heads::append(&dir, &key, IndexEvent::Removed, (run, &head, records))?;
+    let (line, index) = heads::append(&dir, &key, IndexEvent::Removed, (run, &head, records))?;
     index
         .sync_data()
         .map_err(|e| AuditError::io("sync", &dir.path_of("heads.jsonl"), e))?;
+    anchor::update(dir.state(), &dir, &line)?;
     for name in run_dir.names()? {
         run_dir.unlink(&name)?;
     }

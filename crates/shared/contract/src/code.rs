@@ -373,6 +373,9 @@ codes! {
     TokenMissing "BST-TOK-002" "no such token"
         "No token has that id."
         "bastle token ls";
+    TokenCeiling "BST-TOK-003" "beyond the authority ceiling"
+        "A request only narrows what its sender was given. This one asks for something that the daemon's configuration does not grant, that the ceiling of its token, its profile or the daemon does not cover, or that only an admin, the configuration or a profile may state."
+        "bastle whoami shows the ceiling. An admin grants more: in a policy file or a profile, and where the ceiling is in the way with bastle token create --role operator and --root, --profile, --preset, --allow-net, --secret, --net, --mode or --limit.";
     ProfileMissing "BST-PRO-001" "no such profile"
         "No profile of that name is kept here or built in."
         "bastle profile ls";

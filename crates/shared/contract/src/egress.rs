@@ -78,6 +78,9 @@ pub enum ToEgress {
     Extend,
 }
 
+/// The end of a value that was revoked while the run lives: no other value takes its place.
+pub const REVOKED: u64 = 0;
+
 /// A secret for egress alone. It has no `Debug`, so that no log can show it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -244,6 +247,26 @@ pub struct ModelUse {
     pub cache_write: u64,
     /// Cost in millionths of a dollar; `None`: no price is known.
     pub cost_micro_usd: Option<u64>,
+    /// Where the numbers come from.
+    #[serde(default, skip_serializing_if = "UsageBasis::is_reported")]
+    pub basis: UsageBasis,
+}
+
+/// Where the numbers of a [`ModelUse`] come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UsageBasis {
+    /// The response's own usage fields.
+    #[default]
+    Reported,
+    /// Lengths and counts of events, because the response told nothing or was cut off.
+    Estimated,
+}
+
+impl UsageBasis {
+    fn is_reported(&self) -> bool {
+        *self == Self::Reported
+    }
 }
 
 /// Which budget.
@@ -264,6 +287,34 @@ pub enum BudgetKind {
     Connections,
     /// Requests to models.
     Turns,
+}
+
+impl BudgetKind {
+    /// Those that count what models do; they can be waived by name.
+    pub const OF_MODELS: [Self; 3] = [Self::Turns, Self::Tokens, Self::Cost];
+
+    /// The key in a policy, and the name behind `--waive`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cost => "usd",
+            Self::Tokens => "tokens",
+            Self::BytesOut => "bytesOut",
+            Self::BytesIn => "bytesIn",
+            Self::Requests => "requests",
+            Self::Connections => "connections",
+            Self::Turns => "turns",
+        }
+    }
+
+    /// A budget that can be waived, from its name.
+    #[must_use]
+    pub fn waivable(name: &str) -> Option<Self> {
+        let name = name.strip_prefix("budget.").unwrap_or(name);
+        Self::OF_MODELS
+            .into_iter()
+            .find(|kind| kind.name().eq_ignore_ascii_case(name))
+    }
 }
 
 /// What follows from a budget.

@@ -12,6 +12,11 @@ pub enum Event {
     Limit(LimitHit),
     /// A program was started inside.
     Exec(ExecSeen),
+    /// As many more names were created, renamed or removed, or opened to be.
+    Files {
+        /// How many since this was last said.
+        changed: u64,
+    },
 }
 
 /// What kind of attempt was refused.
@@ -86,7 +91,7 @@ pub struct Usage {
     pub cpu_ms: u64,
     /// Peak memory in bytes; 0 when unknown.
     pub peak_memory: u64,
-    /// Bytes written to workspace files, where counted.
+    /// Bytes written to files: exactly in the workspace where a limit counts them, else whole pages of files on storage.
     pub bytes_written: u64,
     /// Files created in the workspace, where counted.
     pub created: u64,

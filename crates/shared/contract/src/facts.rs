@@ -20,6 +20,9 @@ pub struct HostFacts {
     pub seccomp_notify: bool,
     /// Processors this process may use.
     pub cpus: u32,
+    /// Bytes of memory; 0 when unknown.
+    #[serde(default)]
+    pub memory: u64,
     /// cgroups that can be used.
     pub cgroup: CgroupFacts,
 }

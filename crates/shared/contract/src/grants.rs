@@ -23,8 +23,11 @@ pub const MAX_COVERS: usize = 128;
 /// What a frame needs around an order: its type and a few signs.
 const ENVELOPE: usize = 1024;
 
-/// Host directories of which nothing is ever granted: the kernel's, and those of running services.
+/// Host directories of which nothing is ever shown: the kernel's, and those of running services.
 const NEVER: &[&str] = &["/proc", "/sys", "/dev", "/run", "/boot", GRANTS];
+/// Host directories that are never shown as a whole: everybody's files lie side by side in them, with the sockets of services, and
+/// every sandbox has some of them of its own.
+const NEVER_WHOLE: &[&str] = &["/tmp", "/var", "/var/tmp", "/home", "/root"];
 
 /// What the spawner is to bring into a sandbox. Beside it comes a descriptor (`O_PATH`) of what was judged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +67,9 @@ pub enum OrderError {
     /// Never handed over.
     #[error("{0} is the host's root, or belongs to the kernel or to running services")]
     Never(AbsPath),
+    /// Never handed over as a whole.
+    #[error("{0} holds the files of everybody, and is never handed over whole")]
+    NeverWhole(AbsPath),
     /// Not below the grant.
     #[error("{0} does not lie in what is granted")]
     Outside(AbsPath),
@@ -98,7 +104,8 @@ impl GrantOrder {
     }
 }
 
-/// Refuses what is never granted, as a whole or in part.
+/// Refuses what is never shown to an agent: the one list for flags and policies at the start of a run, and for grants to
+/// one that lives.
 pub fn refuse_never(path: &AbsPath) -> Result<(), OrderError> {
     let below = |never: &str| {
         path.as_str()
@@ -107,6 +114,8 @@ pub fn refuse_never(path: &AbsPath) -> Result<(), OrderError> {
     };
     if path.as_str() == "/" || NEVER.iter().any(|never| below(never)) {
         Err(OrderError::Never(path.clone()))
+    } else if NEVER_WHOLE.contains(&path.as_str()) {
+        Err(OrderError::NeverWhole(path.clone()))
     } else {
         Ok(())
     }

@@ -16,6 +16,8 @@ pub enum Guarantee {
     NamesGuarded,
     /// Landlock restricts the process besides the mounts.
     LandlockEnforced,
+    /// Only the program files of `exec.allow` execute.
+    ProgramsListed,
     /// No route, no interface but loopback.
     NetConfined,
     /// Host processes cannot be seen or signalled.
@@ -56,6 +58,8 @@ pub enum Guarantee {
     CpuLimited,
     /// Open descriptors are limited.
     OpenFilesLimited,
+    /// The size of a file is limited.
+    FileSizeLimited,
     /// Private directories are limited in bytes and inodes; the workspace by the write guard.
     DiskLimited,
     /// The write guard counts and refuses.
@@ -116,6 +120,7 @@ impl Guarantee {
             Self::SecretsHidden => "secrets-hidden",
             Self::NamesGuarded => "names-guarded",
             Self::LandlockEnforced => "landlock-enforced",
+            Self::ProgramsListed => "programs-listed",
             Self::NetConfined => "net-confined",
             Self::ProcessesHidden => "processes-hidden",
             Self::IpcIsolated => "ipc-isolated",
@@ -136,6 +141,7 @@ impl Guarantee {
             Self::MemoryLimited => "memory-limited",
             Self::CpuLimited => "cpu-limited",
             Self::OpenFilesLimited => "open-files-limited",
+            Self::FileSizeLimited => "file-size-limited",
             Self::DiskLimited => "disk-limited",
             Self::WritesCounted => "writes-counted",
         }

@@ -4,6 +4,7 @@
 //! the privileged side re-checks by deserialising. Unknown fields are refused everywhere.
 #![forbid(unsafe_code)]
 
+mod bounds;
 mod code;
 pub mod egress;
 mod env;
@@ -14,10 +15,13 @@ mod files;
 pub mod grants;
 mod guarantee;
 mod handover;
+mod host_executed;
 mod id;
 mod launch;
 mod limits;
+mod names;
 mod path;
+mod pattern_index;
 mod plan;
 pub mod runs;
 pub mod socket;
@@ -27,6 +31,7 @@ pub mod stream;
 mod trace;
 mod wire;
 
+pub use bounds::Bounds;
 pub use code::{Code, CodeInfo, ExitCode};
 pub use env::{Argv, ArgvError, EnvName, EnvNameError};
 pub use event::{DenialKind, Denied, Event, ExecSeen, LimitHit, Usage};
@@ -35,13 +40,16 @@ pub use fault::Fault;
 pub use files::{ChangeSight, ChangeSort, FileChange, FileSeen, FileState, FileUse, FilesTold, ReadSight};
 pub use guarantee::{Enforcement, Guarantee, Mechanism};
 pub use handover::{Birth, CgroupEvidence, Claim, FromChild, Handover, ToChild};
+pub use host_executed::{HostExecuted, HostExecutedKind};
 pub use id::{Digest, DigestError, RunId, RunIdError};
 pub use launch::{LaunchParts, check_sealed, read_sealed, seal};
 pub use limits::{LimitKind, LimitMechanism, LimitRule};
+pub use names::{NameList, OpenName, OpenScope, Opening};
 pub use path::{AbsPath, AbsPathError, NamePattern, NamePatternError};
+pub use pattern_index::PatternIndex;
 pub use plan::{
-    Access, BackendKind, Guard, GuardedTree, LandlockRule, LaunchPlan, Mount, MountKind, Network, PlanError,
-    Stdio, Waiver,
+    Access, BackendKind, ExecList, Guard, GuardedTree, LandlockRule, LaunchPlan, Mount, MountKind, Network,
+    PlanError, Stdio, TreeKind, Waiver,
 };
 pub use statement::{CapabilityStatement, ProbeResult, Verdict};
 pub use trace::{TRACE_VARIABLE, TraceError, TraceParent};

@@ -28,6 +28,10 @@ pub enum LimitKind {
     BytesWritten,
     /// Bytes of standard output and standard error passed on.
     Output,
+    /// Bytes of one file.
+    FileSize,
+    /// Bytes that stay free on every file system the run can write to; more is stricter.
+    DiskReserve,
 }
 
 /// What holds a limit.
@@ -54,6 +58,12 @@ pub enum LimitMechanism {
     Relay,
     /// A timer in the spawner, then a kill of the whole tree.
     Timer,
+    /// A watchdog inside the sandbox that looks at the host's memory, and at the run's when that becomes scarce.
+    Watchdog,
+    /// Control looks at the free space, the more often the less there is, and freezes the run.
+    FreeSpace,
+    /// The same, with at most a twentieth of each file system kept free: what a preset asks for on any host.
+    FreeSpaceShare,
     /// Nothing: only with a named waiver.
     Waived,
 }
@@ -80,7 +90,7 @@ impl LimitMechanism {
 
 impl LimitKind {
     /// Every kind, in the order they are shown.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::WallTime,
         Self::CpuTime,
         Self::Cpu,
@@ -92,7 +102,29 @@ impl LimitKind {
         Self::Files,
         Self::BytesWritten,
         Self::Output,
+        Self::FileSize,
+        Self::DiskReserve,
     ];
+
+    /// Of two values, which one binds more comes first.
+    #[must_use]
+    pub fn stricter_first(self, one: &u64, other: &u64) -> std::cmp::Ordering {
+        match self {
+            Self::DiskReserve => other.cmp(one),
+            Self::WallTime
+            | Self::CpuTime
+            | Self::Cpu
+            | Self::Memory
+            | Self::Pids
+            | Self::OpenFiles
+            | Self::Disk
+            | Self::Inodes
+            | Self::Files
+            | Self::BytesWritten
+            | Self::Output
+            | Self::FileSize => one.cmp(other),
+        }
+    }
 
     /// The name used in policies, events and messages.
     #[must_use]
@@ -109,6 +141,8 @@ impl LimitKind {
             Self::Files => "files",
             Self::BytesWritten => "bytesWritten",
             Self::Output => "output",
+            Self::FileSize => "fileSize",
+            Self::DiskReserve => "diskReserve",
         }
     }
 
@@ -130,6 +164,8 @@ impl LimitKind {
             Self::Files => (0, 1 << 40),
             Self::BytesWritten => (0, 64 * TIB),
             Self::Output => (0, 64 * TIB),
+            Self::FileSize => (64 << 10, 64 * TIB),
+            Self::DiskReserve => (0, 64 * TIB),
         }
     }
 }

@@ -1,5 +1,5 @@
 //! The complete plan of one launch: executing it makes no choice.
-use crate::{AbsPath, Argv, Digest, EnvName, Guarantee, LimitKind, LimitRule, NamePattern, RunId};
+use crate::{AbsPath, Argv, Digest, EnvName, Guarantee, LimitKind, LimitRule, NameList, NamePattern, RunId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -37,6 +37,8 @@ pub struct LaunchPlan {
     pub stdio: Stdio,
     /// Whether debugging calls (`ptrace`, `process_vm_*`) work between the agent's own processes.
     pub debuggers: bool,
+    /// The only programs that execute inside, where the policy has an allow list of commands; `None`: any.
+    pub exec: Option<ExecList>,
     /// Digest (BLAKE3) of the attachments, a sealed memfd beside the plan, where an entry of the root needs them: for
     /// the record; they come from the same hand as the plan.
     pub attachments: Option<Digest>,
@@ -206,9 +208,37 @@ pub struct GuardedTree {
     /// Its root inside.
     pub root: AbsPath,
     /// Names that may not be created, renamed to or linked: hidden.
-    pub hide: Vec<NamePattern>,
+    pub hide: NameList,
     /// Names that may not be created, changed, renamed or removed: protected.
-    pub protect: Vec<NamePattern>,
+    pub protect: NameList,
+    /// Names that are protected by themselves, without what is below them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pinned: Vec<NamePattern>,
+    /// Whose tree it is.
+    pub kind: TreeKind,
+}
+
+/// Whether processes outside change a tree during the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TreeKind {
+    /// The run's own: a copy, a layer, a cache.
+    Own,
+    /// The host's: a rename there detaches a mount that holds a name, so names are judged at every write, too.
+    Live,
+}
+
+/// The program files that may be executed, by the agent and by every process it starts.
+///
+/// Dynamic loaders and `#!` interpreters that these need are found by init in the finished root: they may be loaded
+/// with a listed program, and are not executed by themselves unless they are listed too.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExecList {
+    /// Files inside, without symlinks on the way. One that is not there inside is skipped.
+    pub programs: Vec<AbsPath>,
+    /// The program of the launch line, which was judged as a whole: executed once, at the start.
+    pub launch: Option<AbsPath>,
 }
 
 /// Network reach.
@@ -295,6 +325,8 @@ const NEVER_BOUND: &[&str] = &["/", "/proc", "/sys", "/dev", "/run", "/boot"];
 impl LaunchPlan {
     /// Most mounts a plan may have: 512 of each policy list, and the constructed root's own.
     pub const MAX_MOUNTS: usize = 4096;
+    /// Most files of [`ExecList::programs`].
+    pub const MAX_PROGRAMS: usize = 4096;
 
     /// Checks what no single field can check. The spawner calls it again after parsing.
     pub fn check(&self) -> Result<(), PlanError> {
@@ -303,6 +335,11 @@ impl LaunchPlan {
             ("Landlock rules", self.landlock.len(), 2048),
             ("environment variables", self.env.len(), 1024),
             ("guarded trees", self.guard.trees.len(), 64),
+            (
+                "programs",
+                self.exec.as_ref().map_or(0, |list| list.programs.len()),
+                Self::MAX_PROGRAMS,
+            ),
             ("limits", self.limits.len(), LimitKind::ALL.len()),
             (
                 "transparent ports",

@@ -219,7 +219,10 @@ pub struct RawSpec {
     /// An `agent-permissions` document, taken as the caller's own word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Value>,
-    /// `none`, `registries`, `balanced`, `open`: what no document can say.
+    /// What holds it to the authority of whoever asked for it; none: an admin, or the person at this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bounds: Option<crate::Bounds>,
+    /// `none`, `offline`, `allowlist`, `open`: what no document can say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub net: Option<String>,
     /// Whether the project's own policy file may widen the policy.
@@ -228,12 +231,21 @@ pub struct RawSpec {
     /// Paths of the hard floor that are opened.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unprotect: Vec<AbsPath>,
+    /// Whether the copy's repository has no history: one commit, without hidden names.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub hide_history: bool,
     /// Limits given up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waive: Vec<String>,
     /// Whether debugging calls between the agent's own processes are refused.
     #[serde(default, skip_serializing_if = "is_false")]
     pub no_debuggers: bool,
+    /// Places of the workspace that alone may be written; all that the policy grants when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scopes: Vec<AbsPath>,
+    /// Whether the person at the command line approved a command that asks. Never set for a request of a client.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub approved: bool,
     /// Variables for the agent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<(EnvName, String)>,
@@ -389,12 +401,40 @@ pub struct RunFile {
     /// Number of its last event.
     #[serde(default)]
     pub last_event: u64,
+    /// What was unusual about it.
+    #[serde(default, skip_serializing_if = "Findings::is_none")]
+    pub findings: Findings,
     /// What it used of models as egress counted it, once it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted: Option<ModelsCounted>,
     /// The same as a driven agent tells it of itself, as of its last turn. Nothing is held against it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reported: Option<ModelsReported>,
+}
+
+/// What the anomaly rules found in a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Findings {
+    /// How many.
+    pub count: u64,
+    /// The gravest: `low`, `medium` or `high`.
+    pub worst: Option<String>,
+}
+
+impl Findings {
+    fn is_none(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Counts one more.
+    pub fn add(&mut self, severity: &str) {
+        const ORDER: [&str; 3] = ["low", "medium", "high"];
+        let rank = |word: &str| ORDER.iter().position(|known| *known == word);
+        self.count += 1;
+        if rank(severity) >= self.worst.as_deref().and_then(rank) {
+            self.worst = Some(severity.to_owned());
+        }
+    }
 }
 
 /// What a run used of models, counted outside of the agent: what budgets are held against.
@@ -438,55 +478,4 @@ pub struct RunEvent {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn spec(changes: Value) -> Result<LaunchSpec, serde_json::Error> {
-        let mut value = json!({"name": "a", "argv": ["true"], "workspace": "/w"});
-        for (key, change) in changes.as_object().unwrap() {
-            value[key] = change.clone();
-        }
-        serde_json::from_value(value)
-    }
-
-    #[test]
-    fn a_request_with_a_bad_name_label_variable_prompt_or_unknown_field_is_refused() {
-        let long = "x".repeat(MAX_PROMPT + 1);
-        let many: BTreeMap<String, &str> = (0..33).map(|n| (format!("k{n}"), "v")).collect();
-        for bad in [
-            json!({"name": "a\n"}),
-            json!({"argv": []}),
-            json!({"workspace": "/w/../etc"}),
-            json!({"workspace": "w"}),
-            json!({"tags": {"A": "v"}}),
-            json!({"tags": {"a": "v\u{1b}"}}),
-            json!({"tags": many}),
-            json!({"env": [["LD_PRELOAD", "x"]]}),
-            json!({"env": [["A", "x"], ["A", "y"]]}),
-            json!({"input": long}),
-            json!({"input": "a\u{0}b"}),
-            json!({"profile": "../x"}),
-            json!({"batch": "a b"}),
-            json!({"preset": ""}),
-            json!({"tty": {"rows": 0, "cols": 80}}),
-            json!({"sudo": true}),
-        ] {
-            assert!(spec(bad.clone()).is_err(), "{bad}");
-        }
-        let good =
-            spec(json!({"tags": {"batch": "a7", "i": "1"}, "env": [["A", "x"]], "input": "fix it"})).unwrap();
-        let again: LaunchSpec = serde_json::from_str(&serde_json::to_string(&good).unwrap()).unwrap();
-        assert_eq!(again, good);
-    }
-
-    #[test]
-    fn only_the_four_ends_are_final_and_every_state_reads_back_from_its_word() {
-        let finals = RunState::ALL.into_iter().filter(|state| state.is_final()).count();
-        assert_eq!(finals, 4);
-        for state in RunState::ALL {
-            let read: RunState = serde_json::from_value(json!(state.word())).unwrap();
-            assert_eq!(read, state);
-        }
-    }
-}
+mod tests;

@@ -2,7 +2,7 @@
 //!
 //! The plan itself travels as a sealed memfd (at most [`MAX_PLAN`] bytes) beside the `Launch` frame, because
 //! the largest policy compiles to more than a frame holds and a sealed file cannot change after it was checked.
-use crate::grants::GrantOrder;
+use crate::grants::{Cover, GrantOrder};
 use crate::runs::TtySize;
 use crate::{AbsPath, Argv, CapabilityStatement, EnvName, Event, Fault, HostFacts, ReadSight, Usage};
 use serde::de::DeserializeOwned;
@@ -63,6 +63,11 @@ pub enum ToSpawner {
         /// Its path on the host.
         path: AbsPath,
     },
+    /// Cover names again whose mounts came off because the host replaced the files. Answered by `Covered` or `CoverFailed`.
+    Cover {
+        /// Paths inside, and how each is covered; at most [`MAX_COVERS`](crate::grants::MAX_COVERS).
+        covers: Vec<Cover>,
+    },
 }
 
 /// From the spawner to control.
@@ -101,13 +106,25 @@ pub enum FromSpawner {
     Withdrawn {
         /// Its path on the host.
         path: AbsPath,
-        /// Processes that still hold something of it open.
+        /// Processes that still have a file of it open for reading.
         holders: u32,
+        /// Processes that were ended because they held a directory of it, or a file open for writing.
+        ended: u32,
     },
     /// A path could not be brought in, or taken out. Where it could not be brought in, nothing of it is inside.
     GrantFailed {
         /// Its path on the host.
         path: AbsPath,
+        /// Why.
+        fault: Fault,
+    },
+    /// The names are covered, as far as they exist.
+    Covered {
+        /// How many covers were put on.
+        count: u32,
+    },
+    /// A name could not be covered.
+    CoverFailed {
         /// Why.
         fault: Fault,
     },
@@ -158,6 +175,11 @@ pub enum FromInit {
         signal: Option<u8>,
         /// Counts of the write guard.
         usage: Usage,
+    },
+    /// Processes that were stopped by signals went on by themselves, or could not be stopped. They are stopped again.
+    Awake {
+        /// How many were seen at once.
+        count: u32,
     },
     /// A further command is executed. With a terminal, its master comes along.
     ExecStarted {

@@ -1,4 +1,5 @@
 //! The Agent Client Protocol, version 1, from the client's end: opencode, Gemini and many more.
+use crate::asking::{self, NotTaken, Waiting, cancelled, name_of};
 use crate::driver::{
     AgentDriver, AgentUsage, Answer, DriverError, Heard, Permission, Said, Session, Steering, ToolState,
     TurnEnd, bounded,
@@ -7,10 +8,6 @@ use crate::lines::Lines;
 use crate::reading::{self, count, id, text};
 use crate::rpc::{Dialect, Message, Rpc};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-
-/// Permission requests that wait at once; more are refused.
-const MOST_REQUESTS: usize = 64;
 
 /// How a working agent is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +32,7 @@ pub struct Acp {
     /// Prompts that were not answered yet: more than one when it was steered by another.
     prompts: u32,
     held: Option<String>,
-    waiting: BTreeMap<String, (Value, Vec<Choice>)>,
+    waiting: Waiting<(Value, Vec<Choice>)>,
     last_words: String,
     usage: AgentUsage,
 }
@@ -70,7 +67,7 @@ impl Acp {
             reach,
             prompts: 0,
             held: None,
-            waiting: BTreeMap::new(),
+            waiting: Waiting::default(),
             last_words: String::new(),
             usage: AgentUsage::default(),
         }
@@ -177,7 +174,7 @@ impl Acp {
         if self.prompts > 0 {
             return;
         }
-        let withdrawn = std::mem::take(&mut self.waiting);
+        let withdrawn = self.waiting.drain();
         heard
             .said
             .extend(withdrawn.into_keys().map(|id| Said::Withdrawn { id }));
@@ -234,18 +231,27 @@ impl Acp {
                 })
             })
             .collect();
-        if self.waiting.len() >= MOST_REQUESTS || choices.is_empty() {
+        if choices.is_empty() {
             heard.reply.extend(self.rpc.answer(&asked, &cancelled()));
             return;
         }
-        let name = asked.as_str().map_or_else(|| asked.to_string(), str::to_owned);
+        let name = name_of(&asked);
+        if let Err(why) = self.waiting.take_in(&name, (asked.clone(), choices)) {
+            heard.reply.extend(match why {
+                NotTaken::TooMany => self.rpc.answer(&asked, &cancelled()),
+                NotTaken::Doubled => self.rpc.refuse_as(&asked, why.words()),
+            });
+            return;
+        }
+        let tool = id(params, "/toolCall/kind").unwrap_or_else(|| "tool".to_owned());
+        let input = params.pointer("/toolCall/rawInput");
         heard.said.push(Said::Permission(Permission {
-            id: name.clone(),
-            tool: id(params, "/toolCall/kind").unwrap_or_else(|| "tool".to_owned()),
-            title: text(params, "/toolCall/title").unwrap_or_default(),
-            input: reading::bounded(params.pointer("/toolCall/rawInput")),
+            id: name,
+            title: asking::title(&tool, input.unwrap_or(&Value::Null)),
+            tool,
+            input: reading::bounded(input),
+            words: asking::words(params, "/toolCall/title"),
         }));
-        self.waiting.insert(name, (asked, choices));
     }
 
     fn ask(&mut self, words: &str) -> Vec<u8> {
@@ -256,10 +262,6 @@ impl Acp {
     fn words(&self, words: &str) -> Value {
         json!({ "sessionId": self.session, "prompt": [{ "type": "text", "text": words }] })
     }
-}
-
-fn cancelled() -> Value {
-    json!({ "outcome": { "outcome": "cancelled" } })
 }
 
 fn tool(update: &Value) -> Said {
@@ -316,7 +318,7 @@ impl AgentDriver for Acp {
         let mut bytes = self
             .rpc
             .tell("session/cancel", &json!({ "sessionId": self.session }));
-        for (_, (asked, _)) in std::mem::take(&mut self.waiting) {
+        for (_, (asked, _)) in self.waiting.drain() {
             bytes.extend(self.rpc.answer(&asked, &cancelled()));
         }
         Ok(bytes)

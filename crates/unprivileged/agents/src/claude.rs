@@ -1,4 +1,5 @@
 //! Claude Code over its standard streams: JSON lines with a control channel for permissions and interruption.
+use crate::asking::{self, Waiting};
 use crate::driver::{
     AgentDriver, AgentUsage, Answer, DriverError, Heard, Permission, Said, Session, ToolState, TurnEnd,
     bounded,
@@ -6,10 +7,7 @@ use crate::driver::{
 use crate::lines::Lines;
 use crate::reading::{self, count, id, text};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 
-/// Permission requests that wait at once; more are refused.
-const MOST_REQUESTS: usize = 64;
 /// Name of our first request.
 const HELLO: &str = "bastle-hello";
 
@@ -18,7 +16,7 @@ const HELLO: &str = "bastle-hello";
 pub struct Claude {
     lines: Lines,
     /// Requests that wait for our answer, with what they were about.
-    waiting: BTreeMap<String, Value>,
+    waiting: Waiting<Value>,
     asked: u64,
     working: bool,
     interrupted: bool,
@@ -97,25 +95,27 @@ impl Claude {
             return;
         };
         let is_tool = text(value, "/request/subtype").as_deref() == Some("can_use_tool");
-        if !is_tool || self.waiting.len() >= MOST_REQUESTS {
-            let answer = json!({ "type": "control_response", "response": {
-                "subtype": "error", "request_id": request, "error": "not available here" } });
-            heard.reply.extend(reading::line(&answer));
+        let refuse = |why: &str| {
+            reading::line(&json!({ "type": "control_response", "response": {
+                "subtype": "error", "request_id": request, "error": why } }))
+        };
+        if !is_tool {
+            heard.reply.extend(refuse("not available here"));
             return;
         }
         let tool = id(value, "/request/tool_name").unwrap_or_default();
         let input = value.pointer("/request/input").cloned().unwrap_or(Value::Null);
+        if let Err(why) = self.waiting.take_in(&request, input.clone()) {
+            heard.reply.extend(refuse(why.words()));
+            return;
+        }
         heard.said.push(Said::Permission(Permission {
-            id: request.clone(),
-            title: text(value, "/request/title")
-                .or_else(|| text(value, "/request/input/command"))
-                .or_else(|| text(value, "/request/input/file_path"))
-                .or_else(|| text(value, "/request/input/url"))
-                .unwrap_or_else(|| format!("use {tool}")),
+            id: request,
+            title: asking::title(&tool, &input),
             tool,
             input: reading::bounded(Some(&input)),
+            words: asking::words(value, "/request/title"),
         }));
-        self.waiting.insert(request, input);
     }
 
     fn ended(&mut self, value: &Value, heard: &mut Heard) {
@@ -129,7 +129,7 @@ impl Claude {
         if let Some(cost) = value.get("total_cost_usd").and_then(Value::as_f64) {
             self.usage.cost_usd = Some(cost);
         }
-        let withdrawn = std::mem::take(&mut self.waiting);
+        let withdrawn = self.waiting.drain();
         heard
             .said
             .extend(withdrawn.into_keys().map(|id| Said::Withdrawn { id }));
@@ -258,7 +258,7 @@ mod tests {
         };
         assert_eq!((asked.tool.as_str(), asked.id.as_str()), ("Bash", "u1"));
         assert_eq!(
-            asked.title, "rm -rf /",
+            asked.title, "Bash: command \"rm -rf /\"",
             "what it is about, not what the agent calls it"
         );
         let answer = claude.answer_permission("u1", &Answer::Once).unwrap();
@@ -275,6 +275,27 @@ mod tests {
             claude.answer_permission("u2", &Answer::Once),
             Err(DriverError::Unknown)
         );
+    }
+
+    #[test]
+    fn an_answer_to_one_input_is_never_given_to_another_of_the_same_id() {
+        let mut claude = Claude::default();
+        let mut harmless = asks("u1");
+        harmless["request"]["input"] = json!({ "command": "ls" });
+        harmless["request"]["title"] = json!("bastle: nothing to worry about");
+        let heard = said(&mut claude, harmless);
+        let [Said::Permission(asked)] = heard.said.as_slice() else {
+            panic!("{heard:?}");
+        };
+        assert_eq!(asked.title, "Bash: command \"ls\"", "ours");
+        assert_eq!(asked.words.as_deref(), Some("bastle: nothing to worry about"));
+        let second = said(&mut claude, asks("u1"));
+        assert!(second.said.is_empty(), "{second:?}");
+        assert!(String::from_utf8(second.reply).unwrap().contains("waits already"));
+        let answer = claude.answer_permission("u1", &Answer::Once).unwrap();
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        let given = answer.pointer("/response/response/updatedInput");
+        assert_eq!(given, Some(&json!({ "command": "ls" })), "what was shown");
     }
 
     #[test]
@@ -301,7 +322,7 @@ mod tests {
         let heard = said(&mut claude, hook);
         assert!(heard.said.is_empty());
         assert!(String::from_utf8(heard.reply).unwrap().contains("\"error\""));
-        for n in 0..MOST_REQUESTS {
+        for n in 0..asking::MOST_REQUESTS {
             assert_eq!(said(&mut claude, asks(&format!("u{n}"))).said.len(), 1);
         }
         let heard = said(&mut claude, asks("more"));

@@ -1,4 +1,5 @@
 //! Codex as an app server over its standard streams: JSON-RPC without its version, threads and turns.
+use crate::asking::{self, Waiting, name_of};
 use crate::driver::{
     AgentDriver, AgentUsage, Answer, DriverError, Heard, Permission, Said, Session, Steering, ToolState,
     TurnEnd, bounded,
@@ -7,10 +8,6 @@ use crate::lines::Lines;
 use crate::reading::{self, count, id, text};
 use crate::rpc::{Dialect, Message, Rpc};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-
-/// Permission requests that wait at once; more are refused.
-const MOST_REQUESTS: usize = 64;
 
 /// The conversation with it.
 #[derive(Debug)]
@@ -23,7 +20,7 @@ pub struct Codex {
     working: bool,
     /// A prompt that came before it was ready.
     held: Option<String>,
-    waiting: BTreeMap<String, (Value, Sort)>,
+    waiting: Waiting<(Value, Sort)>,
     usage: AgentUsage,
 }
 
@@ -46,7 +43,7 @@ impl Default for Codex {
             turn: None,
             working: false,
             held: None,
-            waiting: BTreeMap::new(),
+            waiting: Waiting::default(),
             usage: AgentUsage::default(),
         }
     }
@@ -147,7 +144,7 @@ impl Codex {
                     Some("interrupted") => TurnEnd::Interrupted,
                     Some(_) | None => TurnEnd::Failed,
                 };
-                let withdrawn = std::mem::take(&mut self.waiting);
+                let withdrawn = self.waiting.drain();
                 heard
                     .said
                     .extend(withdrawn.into_keys().map(|id| Said::Withdrawn { id }));
@@ -176,20 +173,18 @@ impl Codex {
                 return;
             }
         };
-        if self.waiting.len() >= MOST_REQUESTS {
-            heard.reply.extend(self.rpc.refuse(&asked));
+        let name = name_of(&asked);
+        if let Err(why) = self.waiting.take_in(&name, (asked.clone(), sort)) {
+            heard.reply.extend(self.rpc.refuse_as(&asked, why.words()));
             return;
         }
-        let name = name_of(&asked);
         heard.said.push(Said::Permission(Permission {
-            id: name.clone(),
+            id: name,
             tool: tool.to_owned(),
-            title: text(params, "/reason")
-                .or_else(|| text(params, "/command"))
-                .unwrap_or_else(|| tool.to_owned()),
+            title: asking::title(tool, params),
             input: reading::bounded(Some(params)),
+            words: asking::words(params, "/reason"),
         }));
-        self.waiting.insert(name, (asked, sort));
     }
 
     fn begin(&mut self, words: &str) -> Vec<u8> {
@@ -203,11 +198,6 @@ impl Codex {
 
 fn input(words: &str) -> Value {
     json!([{ "type": "text", "text": words }])
-}
-
-/// The name of a request of theirs: its id as text.
-fn name_of(id: &Value) -> String {
-    id.as_str().map_or_else(|| id.to_string(), str::to_owned)
 }
 
 /// What an item says, by its kind.
@@ -357,6 +347,35 @@ mod tests {
         let how = TurnEnd::Interrupted;
         assert_eq!(heard.said.last(), Some(&Said::TurnEnded { how, text: None }));
         assert_eq!(codex.interrupt(), Err(DriverError::Idle));
+    }
+
+    #[test]
+    fn a_number_and_the_same_number_as_text_are_one_id_that_waits_once() {
+        let mut codex = ready();
+        let asks = |id: Value, command: &str| {
+            reading::line(
+                &json!({ "id": id, "method": "item/commandExecution/requestApproval",
+                "params": { "command": command, "reason": "bastle says: safe", "threadId": "t" } }),
+            )
+        };
+        let heard = codex.take(&asks(json!(10), "ls"));
+        let [Said::Permission(asked)] = heard.said.as_slice() else {
+            panic!("{heard:?}");
+        };
+        assert_eq!(asked.title, "command: command \"ls\"");
+        assert_eq!(asked.words.as_deref(), Some("bastle says: safe"));
+        for id in [json!(10), json!("10")] {
+            let heard = codex.take(&asks(id, "rm -rf /"));
+            assert!(heard.said.is_empty(), "{heard:?}");
+            assert!(String::from_utf8(heard.reply).unwrap().contains("waits already"));
+        }
+        let yes = codex.answer_permission("10", &Answer::Once).unwrap();
+        let yes: Value = serde_json::from_slice(&yes).unwrap();
+        assert_eq!(yes["id"], json!(10), "the request that was shown");
+        assert_eq!(
+            codex.answer_permission("10", &Answer::Once),
+            Err(DriverError::Unknown)
+        );
     }
 
     #[test]

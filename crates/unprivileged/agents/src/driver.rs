@@ -97,10 +97,13 @@ pub struct Permission {
     pub id: String,
     /// The tool.
     pub tool: String,
-    /// In words.
+    /// What it is about, in our words; text of the agent in it is quoted.
     pub title: String,
     /// What exactly.
     pub input: Value,
+    /// The agent's own words about it. Untrusted: shown as a quotation, never as the title.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub words: Option<Box<str>>,
 }
 
 impl Permission {

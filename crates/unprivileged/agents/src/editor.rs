@@ -2,15 +2,20 @@
 //!
 //! **Trust:** the editor is its user's. The agent is not: what it says reaches the editor as text and tool calls only,
 //! and no request of it for a file or a terminal of the host is passed on.
+mod prompt;
+
+use self::prompt::{kind_of, words};
+use crate::call_name::CallName;
 use crate::driver::{AgentDriver, Answer, DriverError, Heard, Permission, Said, Session, ToolState, TurnEnd};
 use crate::lines::Lines;
 use crate::reading::{self, id, text};
 use crate::rpc::{Dialect, Message, Rpc};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The one conversation of this process.
-const SESSION: &str = "bastle";
+/// Id of a session whose run has no name.
+const UNNAMED: &str = "bastle";
 /// Tool calls whose beginning was told; older ones are told anew, which an editor understands.
 const MOST_TOOLS: usize = 4096;
 /// Questions to the editor that wait at once.
@@ -57,10 +62,15 @@ pub struct Editor {
     driver: Box<dyn AgentDriver>,
     /// The project: the directory an editor may ask for. Without: it names one, and somebody starts the agent there.
     cwd: Option<String>,
+    /// Its id: the name of the run, so that an editor with several processes never mixes two conversations up.
+    session: String,
     open: bool,
     /// Prompts of the editor that wait for the end of the turn.
     prompts: Vec<Value>,
-    tools: BTreeSet<String>,
+    /// Tool calls of the agent, by its names for them, and our numbers. The editor only ever sees ours: an agent that calls
+    /// something like one of our questions cannot change what the person is shown there.
+    tools: BTreeMap<String, u64>,
+    numbered: u64,
     questions: BTreeMap<String, Asker>,
     asked: u64,
 }
@@ -83,25 +93,37 @@ impl Editor {
             rpc: Rpc::new(Dialect::Versioned),
             driver,
             cwd: None,
+            session: UNNAMED.to_owned(),
             open: false,
             prompts: Vec::new(),
-            tools: BTreeSet::new(),
+            tools: BTreeMap::new(),
+            numbered: 0,
             questions: BTreeMap::new(),
             asked: 0,
         }
     }
 
-    /// The agent of a conversation was started and is behind this driver, or it was not.
-    pub fn opened(&mut self, opening: &Opening, begun: Result<Box<dyn AgentDriver>, String>) -> Vec<u8> {
+    /// The agent of a conversation was started in the run of this name and is behind this driver, or it was not.
+    pub fn opened(
+        &mut self,
+        opening: &Opening,
+        begun: Result<(String, Box<dyn AgentDriver>), String>,
+    ) -> Vec<u8> {
         match begun {
-            Ok(driver) => {
+            Ok((run, driver)) => {
                 self.driver = driver;
+                self.session = run;
                 self.cwd = Some(opening.cwd.clone());
                 self.open = true;
-                self.rpc.answer(&opening.asked, &json!({ "sessionId": SESSION }))
+                self.rpc
+                    .answer(&opening.asked, &json!({ "sessionId": self.session }))
             }
             Err(why) => error(&opening.asked, -32603, &why),
         }
+    }
+
+    fn is_ours(&self, params: &Value) -> bool {
+        params.get("sessionId").and_then(Value::as_str) == Some(self.session.as_str())
     }
 
     /// The conversation is over: what waits is answered, and so is who ended it.
@@ -186,7 +208,7 @@ impl Editor {
     fn hear(&mut self, value: &Value, flow: &mut Flow) {
         match self.rpc.read_named(value) {
             Message::Request { id, method, params } => self.request(&id, &method, &params, flow),
-            Message::Told { method, params } if method == "session/cancel" && is_ours(&params) => {
+            Message::Told { method, params } if method == "session/cancel" && self.is_ours(&params) => {
                 if let Ok(bytes) = self.driver.interrupt() {
                     flow.agent.extend(bytes);
                 }
@@ -209,7 +231,9 @@ impl Editor {
             }
             "authenticate" => flow.editor.extend(self.rpc.answer(asked, &json!({}))),
             "session/new" => self.begin(asked, params, flow),
-            "session/prompt" | "session/close" | "_session/steering" if !self.open || !is_ours(params) => {
+            "session/prompt" | "session/close" | "_session/steering"
+                if !self.open || !self.is_ours(params) =>
+            {
                 flow.editor
                     .extend(error(asked, -32602, "no such session: call session/new first"));
             }
@@ -265,7 +289,7 @@ impl Editor {
         }
         self.open = true;
         flow.editor
-            .extend(self.rpc.answer(asked, &json!({ "sessionId": SESSION })));
+            .extend(self.rpc.answer(asked, &json!({ "sessionId": self.session })));
     }
 
     fn prompt(&mut self, asked: &Value, params: &Value, flow: &mut Flow) {
@@ -321,8 +345,13 @@ impl Editor {
                 tool,
                 title,
                 input,
+                words,
             }) => {
                 let asker = Asker::Agent(id.clone());
+                let title = match words {
+                    Some(words) => format!("{title} (the agent says: {words:?})"),
+                    None => title,
+                };
                 match self.put(asker, &title, kind_of(&tool), &input) {
                     Some(bytes) => flow.editor.extend(bytes),
                     None => {
@@ -379,8 +408,14 @@ impl Editor {
             ToolState::Completed => "completed",
             ToolState::Failed => "failed",
         };
-        let mut update = json!({ "toolCallId": id, "status": status });
-        if self.tools.insert(id.to_owned()) {
+        let known = self.tools.get(id).copied();
+        let number = known.unwrap_or_else(|| {
+            self.numbered += 1;
+            self.tools.insert(id.to_owned(), self.numbered);
+            self.numbered
+        });
+        let mut update = json!({ "toolCallId": CallName::Agent(number).to_string(), "status": status });
+        if known.is_none() {
             update["sessionUpdate"] = json!("tool_call");
             update["title"] = json!(name);
             update["kind"] = json!(kind_of(name));
@@ -403,7 +438,7 @@ impl Editor {
         }
         self.rpc.tell(
             "session/update",
-            &json!({ "sessionId": SESSION, "update": update }),
+            &json!({ "sessionId": self.session, "update": update }),
         )
     }
 
@@ -418,9 +453,9 @@ impl Editor {
             { "optionId": "session", "name": "Allow for this run", "kind": "allow_always" },
             { "optionId": "no", "name": "Deny", "kind": "reject_once" },
         ]);
-        let call = json!({ "toolCallId": name, "title": title, "kind": kind, "status": "pending", "rawInput": input });
+        let call = json!({ "toolCallId": CallName::Question(self.asked).to_string(), "title": title, "kind": kind, "status": "pending", "rawInput": input });
         let request = json!({ "jsonrpc": "2.0", "id": name, "method": "session/request_permission",
-            "params": { "sessionId": SESSION, "toolCall": call, "options": options } });
+            "params": { "sessionId": self.session, "toolCall": call, "options": options } });
         self.questions.insert(name, asker);
         Some(reading::line(&request))
     }
@@ -434,41 +469,6 @@ fn hello() -> Value {
             "sessionCapabilities": { "close": {} } },
         "agentInfo": { "name": "bastle", "title": "bastle", "version": env!("CARGO_PKG_VERSION") },
         "authMethods": [], "_meta": { "steering": { "supported": true } } })
-}
-
-fn is_ours(params: &Value) -> bool {
-    params.get("sessionId").and_then(Value::as_str) == Some(SESSION)
-}
-
-/// The text of a prompt: text as it is, files that came along under their names, links as links.
-fn words(params: &Value) -> String {
-    let blocks = params.get("prompt").and_then(Value::as_array);
-    let mut parts = Vec::new();
-    for block in blocks.into_iter().flatten() {
-        match block.get("type").and_then(Value::as_str) {
-            Some("text") => parts.extend(block.get("text").and_then(Value::as_str).map(str::to_owned)),
-            Some("resource_link") => parts.extend(text(block, "/uri").map(|uri| format!("<{uri}>"))),
-            Some("resource") => {
-                let uri = text(block, "/resource/uri").unwrap_or_default();
-                let whole = block.pointer("/resource/text").and_then(Value::as_str);
-                parts.extend(whole.map(|whole| format!("<{uri}>:\n{whole}")));
-            }
-            Some(_) | None => {}
-        }
-    }
-    parts.join("\n")
-}
-
-/// The protocol's word for a kind of tool.
-fn kind_of(tool: &str) -> &'static str {
-    match tool {
-        "Bash" | "bash" | "shell" | "command" | "commandExecution" | "execute" => "execute",
-        "Read" | "read" => "read",
-        "Edit" | "Write" | "MultiEdit" | "edit" | "fileChange" | "file change" => "edit",
-        "Grep" | "Glob" | "search" => "search",
-        "WebFetch" | "fetch" => "fetch",
-        _ => "other",
-    }
 }
 
 fn error(asked: &Value, code: i32, why: &str) -> Vec<u8> {

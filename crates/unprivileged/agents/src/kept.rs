@@ -86,12 +86,16 @@ impl Kept {
         if self.questions.len() >= MOST_QUESTIONS {
             return;
         }
-        self.questions.insert(name.clone(), hash);
+        // The same asked anew: an answer to what was shown before must not carry the digest of what is asked now.
+        if self.questions.insert(name.clone(), hash).is_some() {
+            heard.said.push(Said::Withdrawn { id: name.clone() });
+        }
         heard.said.push(Said::Permission(Permission {
             id: name,
             tool: id(data, "/about/tool").unwrap_or_else(|| "fetch".to_owned()),
             title: text(data, "/text").unwrap_or_default(),
             input: reading::bounded(data.get("about")),
+            words: None,
         }));
     }
 

@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 mod acp;
+mod asking;
+mod call_name;
 mod claude;
 mod codex;
 mod driver;

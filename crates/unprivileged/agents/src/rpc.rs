@@ -79,6 +79,11 @@ impl Rpc {
         self.message(json!({ "id": id, "error": { "code": -32601, "message": "not available here" } }))
     }
 
+    /// Our refusal of a request that is no good.
+    pub(crate) fn refuse_as(&self, id: &Value, why: &str) -> Vec<u8> {
+        self.message(json!({ "id": id, "error": { "code": -32600, "message": why } }))
+    }
+
     fn message(&self, mut value: Value) -> Vec<u8> {
         if self.dialect == Dialect::Versioned {
             value["jsonrpc"] = Value::from("2.0");

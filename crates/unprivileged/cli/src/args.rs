@@ -47,10 +47,11 @@ use crate::commands::{
     spawn::SpawnArgs,
     spawner::SpawnerArgs,
     stats::StatsArgs,
-    steer::{KillArgs, PauseArgs, StopArgs, WaitArgs},
+    steer::{KillArgs, PauseArgs, ResumeArgs, StopArgs, WaitArgs},
     token::TokenArgs,
     top::TopArgs,
     version::VersionArgs,
+    whoami::WhoamiArgs,
     why::WhyArgs,
 };
 use crate::render;
@@ -182,7 +183,7 @@ pub(crate) enum Command {
     /// Make runs stand still
     Pause(PauseArgs),
     /// Let runs go on
-    Resume(PauseArgs),
+    Resume(ResumeArgs),
     /// Wait for the end of a run in the background
     Wait(WaitArgs),
     /// Show everything that is known of a run in the background
@@ -217,6 +218,8 @@ pub(crate) enum Command {
     Approvals(ApprovalsArgs),
     /// Make, list and revoke tokens for the daemon's API
     Token(TokenArgs),
+    /// Show who the daemon takes you for, and the most you may give to a run
+    Whoami(WhoamiArgs),
     /// Cards of the daemon for other agents (A2A)
     #[command(name = "a2a")]
     A2a(A2aArgs),

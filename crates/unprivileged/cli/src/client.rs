@@ -9,6 +9,7 @@ pub(crate) mod place;
 use crate::commands::source::state_dir;
 use crate::render::clean;
 use bastle_contract::{Code, Fault};
+use bastle_control::fleet::Declared;
 use bastle_serve::client::{Client, Events};
 use contexts::Contexts;
 use place::{Host, read_token};
@@ -33,6 +34,15 @@ struct Wanted {
     host: Host,
     token_file: Option<PathBuf>,
     named: bool,
+}
+
+/// By what a daemon recognises this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Credential {
+    /// A token that the person named.
+    Token,
+    /// The user, on the local socket.
+    User,
 }
 
 static HOST_FLAG: OnceLock<String> = OnceLock::new();
@@ -104,9 +114,19 @@ fn wanted() -> Result<Wanted, Fault> {
 impl Daemon {
     /// The daemon that is meant. Whether it answers is found out by asking.
     pub(crate) fn open() -> Result<Self, Fault> {
+        Self::connect(|_| None)
+    }
+
+    /// The daemon that is meant, for a program: `declare` says what it is, knowing whether a token was named.
+    pub(crate) fn connect(declare: impl FnOnce(Credential) -> Option<Declared>) -> Result<Self, Fault> {
         let wanted = wanted()?;
         let token = wanted.token_file.as_deref().map(read_token).transpose()?;
-        let client = Client::connect(wanted.host.target().clone(), token.as_deref())?;
+        let credential = match &token {
+            Some(_) => Credential::Token,
+            None => Credential::User,
+        };
+        let declared = declare(credential);
+        let client = Client::connect_as(wanted.host.target().clone(), token.as_deref(), declared.as_ref())?;
         Ok(Self {
             client,
             host: wanted.host,

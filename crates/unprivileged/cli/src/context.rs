@@ -120,7 +120,7 @@ fn exit_code(faults: &[Fault]) -> u8 {
         Some(Code::AuditMissing | Code::PolicyReference | Code::WorkspaceMissing) => 3,
         Some(Code::RunMissing | Code::ApprovalMissing | Code::TokenMissing | Code::ProfileMissing) => 3,
         Some(Code::ApiMissing | Code::ContextMissing) => 3,
-        Some(Code::ApiUnauthorized | Code::ApiForbidden | Code::TokenRefused) => 4,
+        Some(Code::ApiUnauthorized | Code::ApiForbidden | Code::TokenRefused | Code::TokenCeiling) => 4,
         Some(_) | None => 1,
     }
 }

@@ -87,6 +87,7 @@ fn run(cli: Cli) -> u8 {
         Command::Approvals(args) => commands::approvals::run(&args, &cx),
         Command::A2a(args) => commands::a2a::run(&args, &cx),
         Command::Token(args) => commands::token::run(&args, &cx),
+        Command::Whoami(args) => commands::whoami::run(&args, &cx),
         Command::Preset(args) => commands::preset::run(args, &cx),
         Command::Profile(args) => commands::profile::run(&args, &cx),
         Command::Context(args) => commands::context::run(&args, &cx),

@@ -178,12 +178,13 @@ impl Desk<'_> {
             Ok(opened)
         });
         let mut notes = Vec::new();
-        let begun: Result<Box<dyn AgentDriver>, String> = match begun {
+        let begun: Result<(String, Box<dyn AgentDriver>), String> = match begun {
             Ok(opened) => {
                 notes.clone_from(&opened.notes);
                 let driver = Kept::with_preamble(opened.preamble.clone());
+                let run = opened.run.to_string();
                 self.opened = Some(opened);
-                Ok(Box::new(driver))
+                Ok((run, Box::new(driver)))
             }
             Err(faults) => Err(told(&faults)),
         };

@@ -1,10 +1,12 @@
 //! Carrying out a plan: record, spawner, relay, seal. Makes no choice.
+use crate::anomaly::LiveWatch;
 use crate::caches::{CacheEnd, Caches};
 use crate::egress::NetTotals;
 use crate::fileops::Watch;
 use crate::grants::Grants;
 use crate::keeper::Front;
 use crate::live::{self, Live};
+use crate::name_watch::NameWatch;
 use crate::record::Record;
 use crate::relay::{Approvals, Ending, Net, Parts, Relay};
 use crate::signals::Signals;
@@ -64,6 +66,20 @@ pub(crate) struct Means<'a> {
     pub(crate) front: &'a mut Front,
 }
 
+/// The end of a run that bastle itself could not hold.
+fn failed(fault: Fault) -> Ending {
+    Ending {
+        exit: Exit::Unknown,
+        fault: Some((125, fault)),
+        usage: Usage::default(),
+        killed: Some("bastle failed".to_owned()),
+        discarded: 0,
+        steps: Vec::new(),
+        net: None,
+        egress: None,
+    }
+}
+
 /// Runs the plan to its end. The log is sealed whatever happens.
 pub(crate) fn execute(
     plan: &LaunchPlan,
@@ -84,6 +100,8 @@ pub(crate) fn execute(
         grants,
         front,
     } = means;
+    // Before anything is mounted: what the host replaces from here on is told.
+    let names = NameWatch::begin(plan)?;
     let (events, streams) = launch(plan, &spawner, &attachments)?;
     // Before the agent lives. Until then a signal that ends this process ends the fence too: its socket closes.
     let signals = match front {
@@ -107,6 +125,14 @@ pub(crate) fn execute(
         grants,
         front,
         space: work.space().cloned(),
+        names,
+        state,
+        unusual: LiveWatch::new(
+            state,
+            &plan.run,
+            work.facts().source.as_str(),
+            plan.argv.program(),
+        ),
     };
     let mut record = record()?;
     // From here on the copy counts as the agent's: whatever fails before leaves none behind.
@@ -117,22 +143,7 @@ pub(crate) fn execute(
     let closing = spawner.let_go();
     // It tells the end when init is reaped, and with init every process of the run.
     let gone = outcome.as_ref().is_ok_and(|ending| ending.fault.is_none());
-    let ending = match outcome {
-        Ok(ending) => ending,
-        Err(fault) => {
-            let usage = Usage::default();
-            Ending {
-                exit: Exit::Unknown,
-                fault: Some((125, fault)),
-                usage,
-                killed: Some("bastle failed".to_owned()),
-                discarded: 0,
-                steps: Vec::new(),
-                net: None,
-                egress: None,
-            }
-        }
-    };
+    let ending = outcome.unwrap_or_else(failed);
     let (mut receipt, closed) = if work.is_copy() && !gone {
         // What is kept of the tree is its last state: where no end was told, that of the spawner says that nobody is left.
         let closed = closing.wait();

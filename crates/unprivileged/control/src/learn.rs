@@ -6,6 +6,7 @@ use bastle_audit::{AuditEvent, Payload};
 use bastle_contract::egress::{NetDecision, NetVerdict};
 use bastle_contract::{Code, Fault, RunId};
 use bastle_policy::{Host, NetRule};
+use bastle_workspace::project::{ProjectFileError, read_project_file};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +15,7 @@ use std::path::Path;
 /// Paths of one host that are proposed one by one; more are summed up by what they have in common.
 const MOST_PATHS: usize = 3;
 /// Largest policy file that is merged with.
-const MOST_FILE: usize = 64 * 1024;
+const MOST_FILE: u64 = 64 * 1024;
 
 /// A proposed rule and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -164,9 +165,13 @@ pub fn save(file: &Path, proposals: &[Proposal]) -> Result<usize, Fault> {
             why,
         )
     };
-    let mut document: Map<String, Value> = match std::fs::read(file) {
-        Ok(bytes) if bytes.len() > MOST_FILE => return Err(fault("it is too large for a policy".to_owned())),
-        Ok(bytes) => {
+    // The file may be the project's own: nothing is read through a link, and what is not a file is not waited for.
+    let (directory, last) = split(file);
+    let read = std::fs::canonicalize(directory)
+        .map_err(ProjectFileError::Io)
+        .and_then(|directory| read_project_file(&directory, last, MOST_FILE));
+    let mut document: Map<String, Value> = match read {
+        Ok(Some(bytes)) => {
             bastle_policy::parse(&name, &bytes)
                 .map_err(|faults| faults.into_iter().next().unwrap_or_else(|| fault(String::new())))?;
             serde_json::from_slice(&bytes).map_err(|_| {
@@ -174,10 +179,8 @@ pub fn save(file: &Path, proposals: &[Proposal]) -> Result<usize, Fault> {
                     .help("write to another file, and name it with --policy as well")
             })?
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Map::from_iter([("version".to_owned(), json!(1))])
-        }
-        Err(error) => return Err(fault(error.to_string())),
+        Ok(None) => Map::from_iter([("version".to_owned(), json!(1))]),
+        Err(error) => return Err(fault(error.to_string()).help(error.fix(file))),
     };
     let net = document.entry("net").or_insert_with(|| json!({}));
     let allow = net
@@ -203,13 +206,19 @@ pub fn save(file: &Path, proposals: &[Proposal]) -> Result<usize, Fault> {
     Ok(new)
 }
 
-/// Replaces a file as a whole: whoever reads it sees the old one or the new one.
-fn replace(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    use std::io::Write;
+/// The directory of a file, and its name there.
+fn split(file: &Path) -> (&Path, &Path) {
     let directory = match file.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         Some(_) | None => Path::new("."),
     };
+    (directory, file.file_name().map_or(file, Path::new))
+}
+
+/// Replaces a file as a whole: whoever reads it sees the old one or the new one.
+fn replace(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    use std::io::Write;
+    let (directory, _) = split(file);
     let name = file
         .file_name()
         .and_then(|name| name.to_str())
@@ -268,6 +277,20 @@ mod tests {
         let odd = rules("api.example", 443, &seen(&["GET"], &["/x/*/y"]));
         assert_eq!(odd[0].rule, "GET,HEAD api.example/x/**");
         assert_eq!(common(&paths(&["/a*b/c", "/a*b/d"])), "/");
+    }
+
+    #[test]
+    fn rules_are_never_saved_through_a_link_of_the_project() {
+        let dir = tempfile::tempdir().unwrap();
+        let proposal = rules("api.example", 443, &Seen::default());
+        let outside = dir.path().join("token");
+        std::fs::write(&outside, "bst_SECRET").unwrap();
+        let file = dir.path().join("agent-permissions.json");
+        std::os::unix::fs::symlink(&outside, &file).unwrap();
+        let fault = save(&file, &proposal).unwrap_err();
+        assert!(fault.why.contains("symbolic link"), "{fault}");
+        assert!(!format!("{fault:?}").contains("SECRET"), "{fault:?}");
+        assert_eq!(std::fs::read_to_string(&outside).unwrap(), "bst_SECRET");
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! Finding and reading the policy layers. A file that is there but unusable is an error, never skipped.
 use crate::place::Place;
 use crate::presets::{self, AgentUse};
-use bastle_contract::{AbsPath, Code, Fault};
-use bastle_policy::{Document, Effective, Expansion, Layer, LayerKind, MergeOptions, Surroundings};
+use bastle_contract::egress::BudgetKind;
+use bastle_contract::{AbsPath, Bounds, Code, Fault};
+use bastle_policy::{
+    AuthorityCeiling, Document, Effective, Expansion, Grade, Layer, LayerKind, MergeOptions, Surroundings,
+};
+use bastle_workspace::project::{ProjectFileError, read_project_file};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io::Read;
@@ -25,6 +29,34 @@ pub struct Sources {
     pub unprotect: Vec<AbsPath>,
     /// `--learn`: what no rule names goes out for reading and is recorded.
     pub learn: bool,
+    /// `--waive turns|tokens|usd`: budgets given up where something cannot be counted.
+    pub waived: Vec<BudgetKind>,
+    /// Places of the workspace that alone may be written; all that the policy grants when empty.
+    pub scopes: Vec<AbsPath>,
+    /// The policy of a request whose sender is no admin. It only narrows.
+    pub request: Option<Document>,
+    /// The most that the result may reach.
+    pub ceiling: Option<AuthorityCeiling>,
+}
+
+impl Sources {
+    /// Holds them to the authority of whoever asked. Bounds that cannot be read are an error, never none.
+    pub fn bind(&mut self, bounds: &Bounds) -> Result<(), Vec<Fault>> {
+        let ceiling = serde_json::from_value(bounds.ceiling.clone()).map_err(|error| {
+            vec![Fault::new(
+                Code::TokenCeiling,
+                "the authority ceiling of the run cannot be read",
+                error.to_string(),
+            )]
+        })?;
+        self.request = bounds
+            .request
+            .as_ref()
+            .map(|document| bastle_policy::parse("request", document.to_string().as_bytes()))
+            .transpose()?;
+        self.ceiling = Some(ceiling);
+        Ok(())
+    }
 }
 
 /// A merged policy and what it came from.
@@ -47,8 +79,10 @@ const PROJECT: [(&str, LayerKind); 2] = [
     ("agent-permissions.json", LayerKind::Project),
     ("agent-permissions.local.json", LayerKind::ProjectLocal),
 ];
+/// Most bytes of a document.
+const LARGEST: u64 = 64 * 1024;
 /// One byte more than a document may have, so that a longer one is seen to be longer.
-const MOST: u64 = 64 * 1024 + 1;
+const MOST: u64 = LARGEST + 1;
 
 /// Reads and merges all layers.
 pub fn load(place: &Place, sources: &Sources) -> Result<Loaded, Vec<Fault>> {
@@ -85,9 +119,15 @@ pub fn load(place: &Place, sources: &Sources) -> Result<Loaded, Vec<Fault>> {
     let baseline = merge_with(place, sources, (&layers, &kept), Expansion::RestrictOnly)?;
     let trusted = layers.len();
     for (name, kind) in PROJECT {
-        layers.extend(optional(&place.workspace.as_path().join(name), kind)?);
+        layers.extend(of_project(place.workspace.as_path(), Path::new(name), kind)?);
     }
-    // Without a file of the project both are the same.
+    layers.extend(sources.request.as_ref().map(|document| Layer {
+        kind: LayerKind::Request,
+        name: "request".to_owned(),
+        document: document.clone().into(),
+    }));
+    layers.extend(scopes(place, sources, &baseline)?);
+    // Without a file of the project, a request and scopes both are the same.
     let effective = if layers.len() == trusted {
         baseline.clone()
     } else {
@@ -99,6 +139,36 @@ pub fn load(place: &Place, sources: &Sources) -> Result<Loaded, Vec<Fault>> {
         baseline,
         agent,
     })
+}
+
+/// The write scopes of a request as a layer that narrows: of the workspace only they may be written, and reading stays.
+fn scopes(place: &Place, sources: &Sources, granted: &Effective) -> Result<Option<Layer>, Vec<Fault>> {
+    if sources.scopes.is_empty()
+        || sources
+            .scopes
+            .iter()
+            .any(|scope| place.workspace.is_within(scope))
+    {
+        return Ok(None);
+    }
+    let name = "write scopes of the request";
+    let outside = granted.granted(Grade::Write).into_iter().map(|path| path.value);
+    let outside = outside.filter(|path| !path.is_within(&place.workspace));
+    let within = sources.scopes.iter().cloned();
+    let mut write: Vec<String> = Vec::new();
+    for path in within
+        .filter(|path| path.is_within(&place.workspace))
+        .chain(outside)
+    {
+        write.push(path.to_string());
+    }
+    let text = serde_json::json!({ "version": 1, "fs": { "write": write } }).to_string();
+    Ok(Some(Layer {
+        // A request's layer only narrows, also where a project's may grant.
+        kind: LayerKind::Request,
+        name: name.to_owned(),
+        document: bastle_policy::parse(name, text.as_bytes())?.into(),
+    }))
 }
 
 /// Merges layers as the command line says.
@@ -133,10 +203,29 @@ fn merge_with(
         expansion,
         unprotect: sources.unprotect.clone(),
         kept: kept.to_vec(),
+        ceiling: sources.ceiling.clone(),
     };
     let mut effective = bastle_policy::merge(layers, &surroundings, &options)?;
     effective.net.learn |= sources.learn;
+    effective.net.budget.waived.clone_from(&sources.waived);
     Ok(effective)
+}
+
+/// What `--unprotect` was given, with the links above it followed: a rule is about where a file is. A link in the last place
+/// stays, and is refused when the plan is made: it would open another file than the one that was named.
+#[must_use]
+pub fn opened_path(typed: &AbsPath) -> AbsPath {
+    let (path, suffix) = match typed.as_str().strip_suffix("/**") {
+        Some(directory) => (directory, "/**"),
+        None => (typed.as_str(), ""),
+    };
+    let real = || {
+        let path = Path::new(path);
+        let parent = std::fs::canonicalize(path.parent()?).ok()?;
+        let text = format!("{}{suffix}", parent.join(path.file_name()?).to_str()?);
+        AbsPath::new(text).ok()
+    };
+    real().unwrap_or_else(|| typed.clone())
 }
 
 /// bastle's own directories of this invocation, wherever the environment puts them: out of the agent's reach.
@@ -155,8 +244,47 @@ fn own_directories(place: &Place) -> Result<Layer, Vec<Fault>> {
     })
 }
 
+/// Reads a policy file that the project brings. Its author is not trusted: a link would make this process read, and its
+/// parse errors tell, a file that the author or the caller may not see.
+fn of_project(root: &Path, name: &Path, kind: LayerKind) -> Result<Option<Layer>, Vec<Fault>> {
+    let path = root.join(name);
+    match read_project_file(root, name, LARGEST) {
+        Ok(Some(bytes)) => parse(&path, kind, &bytes).map(Some),
+        Ok(None) => Ok(None),
+        Err(error) => Err(vec![unusable_in_project(&path, name, &error)]),
+    }
+}
+
+/// Names the file by its name in the project: callers who may not see paths of this host still learn which one it is.
+fn unusable_in_project(path: &Path, name: &Path, error: &ProjectFileError) -> Fault {
+    Fault::new(
+        Code::PolicyUnreadable,
+        format!(
+            "cannot read the project's {} at {}",
+            name.display(),
+            path.display()
+        ),
+        error.to_string(),
+    )
+    .help(error.fix(path))
+}
+
 /// Reads one policy file that must exist.
 pub fn required(path: &Path, kind: LayerKind) -> Result<Layer, Vec<Fault>> {
+    if matches!(kind, LayerKind::Project | LayerKind::ProjectLocal)
+        && let (Some(parent), Some(name)) = (path.parent(), path.file_name())
+    {
+        let parent = if parent.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            parent
+        };
+        // The directory is the caller's word; only the name in it is the project's.
+        let parent =
+            std::fs::canonicalize(parent).map_err(|error| vec![unreadable(path, &error.to_string())])?;
+        return of_project(&parent, Path::new(name), kind)?
+            .ok_or_else(|| vec![unreadable(path, "it does not exist")]);
+    }
     match read(path)? {
         Some(bytes) => parse(path, kind, &bytes),
         None => Err(vec![unreadable(path, "it does not exist")]),
@@ -215,7 +343,12 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, Vec<Fault>> {
 
 fn parse(path: &Path, kind: LayerKind, bytes: &[u8]) -> Result<Layer, Vec<Fault>> {
     let name = path.display().to_string();
-    let document = bastle_policy::parse(&name, bytes)?;
+    let document = bastle_policy::diagnose(&name, bytes).map_err(|found| {
+        found
+            .iter()
+            .map(bastle_policy::Diagnostic::withheld)
+            .collect::<Vec<_>>()
+    })?;
     Ok(Layer {
         kind,
         name,

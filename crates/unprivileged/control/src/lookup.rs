@@ -1,14 +1,15 @@
 //! Looking up on disk what the planner needs to know. Reads names and kinds only, never the content of a file.
 mod layered;
+mod repositories;
 #[cfg(test)]
 mod tests;
 
-use bastle_contract::{AbsPath, Code, Fault, NamePattern};
+use bastle_contract::{AbsPath, Code, Fault, NameList, PatternIndex};
 use bastle_policy::{FsFacts, Needs, PathFact, PathKind, TreeNeed};
 use bastle_workspace::manifest::Manifest;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
@@ -52,6 +53,14 @@ pub(crate) enum View<'a> {
 }
 
 impl View<'_> {
+    /// The project, where another tree stands in its place.
+    fn project(&self) -> Option<&AbsPath> {
+        match self {
+            Self::Host => None,
+            Self::Copy { project, .. } | Self::Layered { project, .. } => Some(project),
+        }
+    }
+
     /// Where `path` is on disk.
     fn on_disk(&self, path: &Path) -> PathBuf {
         match self {
@@ -123,6 +132,7 @@ pub(crate) fn look_up_in(needs: &Needs, view: View<'_>) -> Result<FsFacts, Fault
     let mut facts = FsFacts {
         root_links: root_links(),
         programs: programs(&needs.programs),
+        copied: view.project().cloned(),
         ..FsFacts::default()
     };
     let mut parents = Parents::default();
@@ -222,33 +232,64 @@ struct Search<'a> {
     facts: &'a mut FsFacts,
     /// Files with more than one link: how many were seen here, of how many.
     linked: BTreeMap<(u64, u64), (u64, u64, Vec<AbsPath>)>,
+    /// Hidden files that have another name.
+    shared: BTreeSet<(u64, u64)>,
+    /// The names that are protected where the tree is the host's own.
+    live: PatternIndex,
+}
+
+impl Search<'_> {
+    fn is_live_name(&self, below: &[u8]) -> bool {
+        let name = below.rsplit(|byte| *byte == b'/').next().unwrap_or(below);
+        let mut candidates = self.live.candidates(name);
+        candidates.any(|at| {
+            self.tree
+                .live
+                .get(at)
+                .is_some_and(|pattern| pattern.matches(below))
+        })
+    }
 }
 
 /// Finds every existing name that the tree's patterns hide or protect, and files that have a link outside it.
 fn search(tree: &TreeNeed, view: View<'_>, facts: &mut FsFacts, parents: &mut Parents) -> Result<(), Fault> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let resolved = path_fact(&tree.0, view, parents)?.resolved;
+    let resolved = path_fact(&tree.root, view, parents)?.resolved;
     let root = match rustix::fs::open(view.on_disk(resolved.as_path()), flags, Mode::empty()) {
         Ok(root) => root,
         // A single file was granted, or a place that does not exist: the planner says so.
         Err(Errno::NOTDIR | Errno::NOENT | Errno::LOOP) => return Ok(()),
-        Err(error) => return Err(unusable(tree.0.as_str(), &error.to_string())),
+        Err(error) => return Err(unusable(tree.root.as_str(), &error.to_string())),
     };
-    let (_, hide, protect) = tree;
-    facts.hidden.extend(elsewhere_in(&resolved, hide, view));
-    facts.protected.extend(elsewhere_in(&resolved, protect, view));
+    facts.hidden.extend(elsewhere_in(&resolved, &tree.hide, view));
+    facts
+        .protected
+        .extend(elsewhere_in(&resolved, &tree.protect, view));
     let mut search = Search {
         tree,
         view,
         root: resolved,
         facts,
         linked: BTreeMap::new(),
+        shared: BTreeSet::new(),
+        live: PatternIndex::by_last(&tree.live),
     };
     match layered::place(&search) {
         Some(below) => layered::names(&mut search, &below, "")?,
         None => walk(&mut search, root, "", 0)?,
     }
-    let Search { linked, facts, .. } = search;
+    let Search {
+        mut linked,
+        facts,
+        shared,
+        ..
+    } = search;
+    // Whatever it is called, it is what the hidden name hides.
+    for file in &shared {
+        facts
+            .hidden
+            .extend(linked.remove(file).into_iter().flat_map(|(_, _, paths)| paths));
+    }
     let elsewhere: Vec<AbsPath> = linked
         .into_values()
         .filter(|(seen, links, _)| seen < links)
@@ -258,7 +299,7 @@ fn search(tree: &TreeNeed, view: View<'_>, facts: &mut FsFacts, parents: &mut Pa
         let what = format!(
             "{} files in {} have a hard link outside it",
             elsewhere.len(),
-            tree.0
+            tree.root
         );
         let why = "writing one would write a file outside the workspace";
         return Err(Fault::new(Code::WorkspaceLinks, what, why)
@@ -270,12 +311,14 @@ fn search(tree: &TreeNeed, view: View<'_>, facts: &mut FsFacts, parents: &mut Pa
 }
 
 /// Where exact names lead when a symlink is on their way: what a person wrote is the file, not the spelling.
-pub(crate) fn elsewhere_spelled(root: &AbsPath, names: &[NamePattern]) -> Vec<AbsPath> {
+pub(crate) fn elsewhere_spelled(root: &AbsPath, names: &NameList) -> Vec<AbsPath> {
     elsewhere_in(root, names, View::Host)
 }
 
-fn elsewhere_in(root: &AbsPath, names: &[NamePattern], view: View<'_>) -> Vec<AbsPath> {
-    let exact = names.iter().filter(|name| !name.as_str().contains(['*', '?']));
+fn elsewhere_in(root: &AbsPath, names: &NameList, view: View<'_>) -> Vec<AbsPath> {
+    let exact = names
+        .patterns()
+        .filter(|name| !name.as_str().contains(['*', '?']));
     let written = exact.filter_map(|name| root.join(name.as_str()).ok());
     written
         .filter_map(|path| {
@@ -286,7 +329,7 @@ fn elsewhere_in(root: &AbsPath, names: &[NamePattern], view: View<'_>) -> Vec<Ab
 }
 
 fn walk(search: &mut Search<'_>, directory: OwnedFd, relative: &str, depth: usize) -> Result<(), Fault> {
-    let shown = |name: &str| format!("{}/{relative}{name}", search.tree.0);
+    let shown = |name: &str| format!("{}/{relative}{name}", search.tree.root);
     if depth > DEEPEST {
         return Err(unusable(
             &shown(""),
@@ -295,8 +338,8 @@ fn walk(search: &mut Search<'_>, directory: OwnedFd, relative: &str, depth: usiz
     }
     let entries = Dir::read_from(&directory).map_err(|error| unusable(&shown(""), &error.to_string()))?;
     for entry in entries {
-        let entry =
-            entry.map_err(|error| unusable(&format!("{}/{relative}", search.tree.0), &error.to_string()))?;
+        let entry = entry
+            .map_err(|error| unusable(&format!("{}/{relative}", search.tree.root), &error.to_string()))?;
         let name = entry.file_name();
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
@@ -316,6 +359,13 @@ fn visit(
 ) -> Result<(), Fault> {
     let below = [relative.as_bytes(), name.to_bytes()].concat();
     let Some(text) = judge(search, &below, kind)? else {
+        if kind == FileType::RegularFile
+            && search.tree.hide.matches(&below)
+            && let Ok(stat) = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
+            && links(stat.st_nlink) > 1
+        {
+            search.shared.insert((stat.st_dev, stat.st_ino));
+        }
         return Ok(());
     };
     match kind {
@@ -363,9 +413,11 @@ fn visit(
 
 /// Notes a name that is hidden or protected; `None` then: what is below it is no business of anybody. Else its text.
 fn judge(search: &mut Search<'_>, below: &[u8], kind: FileType) -> Result<Option<String>, Fault> {
-    let (_, hide, protect) = search.tree;
-    let hidden = hide.iter().any(|pattern| pattern.matches(below));
-    let protected = protect.iter().any(|pattern| pattern.matches(below));
+    let hidden = search.tree.hide.matches(below);
+    let live = search.view.project().is_none_or(|at| !search.root.is_within(at));
+    let protected = search.tree.protect.matches(below)
+        || (live && search.is_live_name(below))
+        || (live && repositories::is_pointer(search, below, kind));
     let text = match std::str::from_utf8(below) {
         Ok(text) => text.to_owned(),
         // A mount point must have a name the plan can carry; other odd names need none.
@@ -384,6 +436,9 @@ fn judge(search: &mut Search<'_>, below: &[u8], kind: FileType) -> Result<Option
         .root
         .join(&text)
         .map_err(|error| unusable(&text, &error.to_string()))?;
+    if protected {
+        repositories::follow(search, &path, below);
+    }
     // A symlink is not followed: covering its target is the business of the target's own name.
     if kind != FileType::Symlink {
         if hidden {

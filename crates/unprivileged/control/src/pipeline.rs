@@ -18,7 +18,7 @@ use bastle_contract::egress::Faces;
 use bastle_contract::{
     Argv, BackendKind, Code, Digest, EnvName, Fault, HostFacts, Network, RunId, Stdio, Waiver,
 };
-use bastle_policy::{LaunchRequest, Planned, Verdict};
+use bastle_policy::{LaunchApproval, LaunchRequest, Planned, Verdict};
 use std::time::Duration;
 
 /// What a person asked for.
@@ -38,6 +38,8 @@ pub struct Launch {
     pub debuggers: bool,
     /// Who can answer a question.
     pub attendance: Attendance,
+    /// Whether a person approved the command line.
+    pub approval: LaunchApproval,
 }
 
 /// Processes that were started while the policy was read.
@@ -62,6 +64,7 @@ pub struct Ready {
     work: Work,
     caches: Caches,
     grants: Grants,
+    approval: LaunchApproval,
 }
 
 impl Ready {
@@ -107,7 +110,7 @@ pub fn prepare_in(
     wish: Option<WorkWish<'_>>,
 ) -> Result<Ready, Fault> {
     let Helpers { spawner, egress } = helpers;
-    let (run, attendance) = (launch.run.clone(), launch.attendance);
+    let (run, attendance, approval) = (launch.run.clone(), launch.attendance, launch.approval);
     let argv = match &loaded.agent {
         Some(agent) => agent.argv(launch.argv)?,
         None => launch.argv,
@@ -124,7 +127,10 @@ pub fn prepare_in(
         backend: BackendKind::Native,
         waivers: launch.waivers,
         debuggers: launch.debuggers,
+        approval,
     };
+    bastle_policy::refuse_shown(&loaded.effective)?;
+    let needs = bastle_policy::needs_of(&loaded.effective, &request);
     let grant = match bastle_policy::decide_launch(&loaded.effective, request) {
         Verdict::Granted(grant) => grant,
         Verdict::NeedsApproval(fault) | Verdict::Denied(fault) => return Err(fault),
@@ -154,7 +160,7 @@ pub fn prepare_in(
         }
         Some(_) | None => None,
     };
-    let fs = look_up_in(&bastle_policy::needs(&loaded.effective), work.view())?;
+    let fs = look_up_in(&needs, work.view())?;
     let facts = spawner.facts()?;
     let mut planned = bastle_policy::plan(grant, &facts, &fs)?;
     work.rebase(&mut planned)?;
@@ -162,8 +168,6 @@ pub fn prepare_in(
     caches.put_into(&mut planned)?;
     planned.with_grants(&loaded.effective, grants::client())?;
     let grants = Grants::new(Judge::new(place, sources, &loaded.layers, &facts));
-    let effective = recorded(&loaded.effective.canonical());
-    let approvals = approvals(&loaded.effective.budgets);
     let (outlet, attachments) = asked
         .map(|outlet| connect(outlet, &mut planned))
         .transpose()?
@@ -180,11 +184,12 @@ pub fn prepare_in(
         spawner,
         outlet,
         attachments,
-        approvals,
-        effective,
+        approvals: approvals(&loaded.effective.budgets),
+        effective: recorded(&loaded.effective.canonical()),
         work,
         caches,
         grants,
+        approval,
     })
 }
 
@@ -319,8 +324,9 @@ pub(crate) fn run_behind(
         work,
         mut caches,
         grants,
+        approval,
     } = ready;
-    let Planned { plan, listing } = planned;
+    let Planned { plan, listing, .. } = planned;
     // Only a dry run shows these, and a run may wait for days.
     drop((listing, facts));
     let made = work.event();
@@ -346,6 +352,12 @@ pub(crate) fn run_behind(
             waivers: plan.waivers.clone(),
             effective,
         })?;
+        if approval == LaunchApproval::Person {
+            record.append(&AuditEvent::Note {
+                topic: "launch".to_owned(),
+                text: "the person at the command line approved a command that asks".to_owned(),
+            })?;
+        }
         record.append(&made)?;
         for event in &lent {
             record.append(event)?;

@@ -105,8 +105,13 @@ fn canonical(path: &Path) -> std::io::Result<PathBuf> {
     std::fs::canonicalize(path)
 }
 
+/// The home directory of this process's user, symlinks resolved.
+pub(crate) fn home() -> Result<AbsPath, Fault> {
+    absolute(&Base::find()?.home)
+}
+
 /// A path whose end may not exist yet, with symlinks above it resolved: so is everything it is compared with.
-fn settled(path: &Path) -> PathBuf {
+pub(crate) fn settled(path: &Path) -> PathBuf {
     let known = path
         .ancestors()
         .find_map(|above| Some((above, canonical(above).ok()?)));

@@ -1,6 +1,12 @@
 //! The run's audit log, with the counts a receipt needs. No record, no effect: every failure here ends the run.
+//!
+//! Very many records of one sort are counted and not kept, so that an agent cannot fill the disk with them; the first of
+//! each kind is kept whatever came before it (`kinds.rs`), so that a flood hides nothing.
+mod kinds;
+
 use bastle_audit::{AuditError, AuditEvent, AuditWriter};
 use bastle_contract::{Code, Denied, ExecSeen, Fault, LimitHit, RunId};
+use kinds::Kinds;
 use std::path::Path;
 
 /// Denials that are kept one by one: about 5 MiB.
@@ -31,6 +37,7 @@ pub struct Record {
     pub(crate) denials: u64,
     programs: u64,
     net: u64,
+    kinds: Kinds,
     pub(crate) limits: Vec<LimitHit>,
     pub(crate) cgroups: Vec<String>,
 }
@@ -75,6 +82,7 @@ impl Record {
             denials: 0,
             programs: 0,
             net: 0,
+            kinds: Kinds::default(),
             limits: Vec::new(),
             cgroups: Vec::new(),
         }
@@ -104,7 +112,8 @@ impl Record {
     /// agent must not fill the disk with its own failures.
     pub(crate) fn denied(&mut self, denied: &Denied) -> Result<Option<String>, Fault> {
         self.denials += 1;
-        if self.denials > MOST_DENIALS {
+        let kind = || format!("{:?} {}", denied.kind, denied.operation);
+        if self.denials > MOST_DENIALS && !self.kinds.is_new("denials", kind) {
             return Ok(None);
         }
         let event = AuditEvent::Denied(denied.clone());
@@ -119,7 +128,7 @@ impl Record {
     /// A program that was started.
     pub(crate) fn exec(&mut self, seen: ExecSeen) -> Result<(), Fault> {
         self.programs += 1;
-        if self.programs > MOST_PROGRAMS {
+        if self.programs > MOST_PROGRAMS && !self.kinds.is_new("programs", || kinds::of_program(&seen)) {
             Ok(())
         } else {
             self.append(&AuditEvent::Exec(seen))
@@ -134,7 +143,10 @@ impl Record {
     /// Something of the network, in memory: the caller flushes or syncs once for all that came together.
     pub(crate) fn net(&mut self, event: &AuditEvent, keep: Keep) -> Result<(), Fault> {
         self.net += 1;
-        if self.net > MOST_NET && keep == Keep::WhileFew {
+        if self.net > MOST_NET
+            && keep == Keep::WhileFew
+            && !self.kinds.is_new("network", || kinds::of_network(event))
+        {
             return Ok(());
         }
         self.writer
@@ -175,7 +187,11 @@ impl Record {
             ("network", self.net, MOST_NET),
         ];
         for (topic, seen, most) in counted.into_iter().filter(|(_, seen, most)| seen > most) {
-            let text = format!("{} more were counted and not kept one by one", seen - most);
+            let mut text = format!("{} more were counted and not kept one by one", seen - most);
+            let of_kinds = self.kinds.told(topic);
+            if !of_kinds.is_empty() {
+                text = format!("{text}: {of_kinds}");
+            }
             self.append(&AuditEvent::Note {
                 topic: topic.to_owned(),
                 text,

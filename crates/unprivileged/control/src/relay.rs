@@ -3,6 +3,7 @@ mod attached;
 mod before;
 mod channel;
 mod commands;
+mod covers;
 mod dial;
 mod driven;
 mod exec;
@@ -11,18 +12,23 @@ mod net;
 mod passing;
 mod permits;
 mod questions;
+mod reserve;
+mod revoked;
 mod standing;
+mod unusual;
 mod waiting;
 mod wishes;
 
 pub(crate) use net::Net;
 use waiting::Source;
 
+use crate::anomaly::LiveWatch;
 use crate::egress::{Egress, NetTotals};
 use crate::fileops::Reads;
 use crate::grants::{Alias, Grants};
 use crate::keeper::{Front, Then};
 use crate::live::Live;
+use crate::name_watch::NameWatch;
 use crate::record::Record;
 use crate::signals::Signals;
 use crate::spawner::Spawner;
@@ -73,12 +79,19 @@ pub(crate) struct Relay<'a> {
     front: &'a mut Front,
     /// What makes the run stand still.
     standing: standing::Standing,
+    /// Free space that is kept, where the plan says so.
+    reserve: Option<reserve::Reserve>,
     /// Further commands, and connections to servers inside.
     beside: exec::Beside,
     /// What waits for a snapshot.
     before: before::Before,
+    /// Names that the host may replace, and covers on their way.
+    names: Option<NameWatch>,
+    covering: covers::Covering,
     /// What the broker refused.
     refusals: u32,
+    /// What is unusual about the run.
+    unusual: LiveWatch,
     terminal: Option<RawTerminal>,
     pending: Vec<u8>,
     passed: u64,
@@ -108,6 +121,11 @@ pub(crate) struct Parts<'a> {
     pub(crate) front: &'a mut Front,
     /// The tree, where the run has one of its own.
     pub(crate) space: Option<Workspace>,
+    /// Names that the host may replace.
+    pub(crate) names: Option<NameWatch>,
+    /// bastle's own directory.
+    pub(crate) state: &'a std::path::Path,
+    pub(crate) unusual: LiveWatch,
 }
 
 /// How long a question waits where a layer says so, and what follows.
@@ -128,6 +146,9 @@ impl<'a> Relay<'a> {
             grants,
             front,
             space,
+            names,
+            state,
+            unusual,
         } = parts;
         let had_terminal = front.is_own() && wishes::has_terminal();
         let (pending, input_ended) = match front.kept() {
@@ -159,9 +180,13 @@ impl<'a> Relay<'a> {
             grants,
             front,
             standing: standing::Standing::default(),
+            reserve: reserve::Reserve::of(plan, state),
             beside: exec::Beside::default(),
             before: before::Before::new(space),
+            names,
+            covering: covers::Covering::default(),
             refusals: 0,
+            unusual,
             terminal: None,
             pending,
             passed: 0,
@@ -189,6 +214,7 @@ impl<'a> Relay<'a> {
             self.see_off();
             self.expire_questions()?;
             self.expire_grants()?;
+            self.look_after_disk()?;
             self.settle_beside();
             self.attend()?;
             if let Some(fault) = self.voice.trouble()
@@ -200,6 +226,7 @@ impl<'a> Relay<'a> {
         self.too_late();
         self.end_beside()?;
         self.hand_peers_over();
+        self.notice_end()?;
         self.ending.net = self.farewell()?;
         Ok(self.ending)
     }
@@ -219,6 +246,7 @@ impl<'a> Relay<'a> {
                 self.reads.take();
                 Ok(())
             }
+            Source::Names => self.names_changed(),
             Source::Broker => self.hear_broker(),
             Source::Knock => self.knock(),
             Source::Keys => self.keys(),
@@ -284,6 +312,7 @@ impl<'a> Relay<'a> {
                 }
                 Ok(())
             }
+            FromInit::Awake { count } => self.awake(count),
             FromInit::Event(event) => self.event(event),
             FromInit::ExecStarted { .. }
             | FromInit::ExecExited { .. }
@@ -382,7 +411,11 @@ impl<'a> Relay<'a> {
             FromSpawner::Ended { usage, killed } => {
                 let counted = self.ending.usage;
                 self.ending.usage = Usage {
-                    bytes_written: counted.bytes_written,
+                    // The guard counts exactly, where a limit makes it count at all.
+                    bytes_written: match counted.bytes_written {
+                        0 => usage.bytes_written,
+                        counted => counted,
+                    },
                     created: counted.created,
                     files: counted.files,
                     ..usage
@@ -391,14 +424,20 @@ impl<'a> Relay<'a> {
                 self.ended = true;
                 self.streams.input = None;
                 self.terminal = None;
+                self.grants_ended()?;
                 self.grants = None;
                 Ok(())
             }
             FromSpawner::Granted { path, alias } => {
                 self.granted(&path, if alias { Alias::Yes } else { Alias::No })
             }
-            FromSpawner::Withdrawn { path, holders } => self.withdrawn(&path, holders),
+            FromSpawner::Withdrawn { path, holders, ended } => self.withdrawn(&path, (holders, ended)),
             FromSpawner::GrantFailed { path, fault } => self.not_granted(&path, fault),
+            FromSpawner::Covered { count } => self.covered(count),
+            FromSpawner::CoverFailed { fault } => {
+                self.uncovered(&fault);
+                Ok(())
+            }
             FromSpawner::Done | FromSpawner::Hello { .. } => Ok(()),
         }
     }
@@ -409,6 +448,7 @@ impl<'a> Relay<'a> {
                 if let Some(id) = self.record.denied(&denied)? {
                     self.voice.denied(&id, &denied);
                 }
+                self.notice("denied", serde_json::json!({}))?;
             }
             Event::Limit(hit) => {
                 self.record.limit(&hit)?;
@@ -418,10 +458,12 @@ impl<'a> Relay<'a> {
                 self.record.exec(seen)?;
                 if self.record.programs_step() {
                     let more = crate::record::PROGRAMS_STEP;
-                    self.voice
-                        .happened("programs", serde_json::json!({ "more": more }));
+                    let data = serde_json::json!({ "more": more });
+                    self.voice.happened("programs", data.clone());
+                    self.notice("programs", data)?;
                 }
             }
+            Event::Files { changed } => self.notice("files", serde_json::json!({ "changed": changed }))?,
         }
         Ok(())
     }

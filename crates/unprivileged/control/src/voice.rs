@@ -115,10 +115,13 @@ pub enum About<'a> {
 pub struct ToolWish {
     /// The tool.
     pub tool: String,
-    /// In the agent's words.
+    /// What it is about, in our words; text of the agent in it is quoted.
     pub title: String,
     /// With what exactly.
     pub input: serde_json::Value,
+    /// The agent's own words about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub words: Option<String>,
 }
 
 impl About<'_> {
@@ -141,7 +144,10 @@ impl About<'_> {
                 "go on beyond a budget: {:?}, {} of {} used",
                 reached.kind, reached.used, reached.limit
             ),
-            Self::Tool(wish) => format!("use {}: {}", wish.tool, wish.title),
+            Self::Tool(wish) => match &wish.words {
+                None => format!("use {}", wish.title),
+                Some(words) => format!("use {} (the agent says: {words:?})", wish.title),
+            },
         }
     }
 

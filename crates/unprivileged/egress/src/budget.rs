@@ -6,8 +6,16 @@
 //! Marks: at 80 % somebody is told; at 100 % nothing new goes out until a person lets it, or the run stops when
 //! nobody is there; at 120 % the run stops in any case, which bounds what was already under way. Letting it go on
 //! raises every limit that was reached by a fifth of the original one, and the marks move with it.
+//!
+//! What models charge is known only when they have answered. Until then an estimate is reserved (`reservation.rs`), so
+//! that requests sent side by side cannot all pass the last of a budget.
+mod reservation;
+
+pub(crate) use reservation::{Estimate, Reservation};
+
 use bastle_contract::egress::{BudgetKind, BudgetReached, BudgetStep};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use tokio::sync::Notify;
 
 /// Every kind, in the order of the meters.
@@ -67,11 +75,17 @@ pub(crate) struct Budget {
     attendance: Attendance,
     report: Box<dyn Fn(BudgetReached) + Send + Sync>,
     changed: Notify,
+    /// Held while a reservation is judged and made, so that two never take the same rest.
+    gate: Mutex<()>,
 }
 
 /// One counter. `limit` 0 with `bounded` 0 would be ambiguous, so "no limit" is the largest number.
 struct Meter {
     used: AtomicU64,
+    /// Estimates of what is under way.
+    reserved: AtomicU64,
+    /// More was asked for than the limit leaves: only for what is counted one by one before it happens.
+    beyond: AtomicBool,
     original: AtomicU64,
     limit: AtomicU64,
     told: AtomicU8,
@@ -89,6 +103,8 @@ impl Budget {
     ) -> Self {
         let meters = limits.list().map(|limit| Meter {
             used: AtomicU64::new(0),
+            reserved: AtomicU64::new(0),
+            beyond: AtomicBool::new(false),
             original: AtomicU64::new(limit),
             limit: AtomicU64::new(limit),
             told: AtomicU8::new(0),
@@ -98,6 +114,7 @@ impl Budget {
             attendance,
             report: Box::new(report),
             changed: Notify::new(),
+            gate: Mutex::new(()),
         }
     }
 
@@ -122,16 +139,6 @@ impl Budget {
         }
     }
 
-    /// Takes back what was counted before it happened and then did not.
-    pub(crate) fn refund(&self, kind: BudgetKind, amount: u64) {
-        let used = &self.meter(kind).used;
-        let less = |used: u64| Some(used.saturating_sub(amount));
-        // The closure always gives a value.
-        used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
-            .unwrap_or_default();
-        self.changed.notify_waiters();
-    }
-
     /// What may happen now, by every counter.
     pub(crate) fn flow(&self) -> Flow {
         let worst = KINDS.into_iter().map(|kind| self.flow_of(kind)).max();
@@ -143,7 +150,8 @@ impl Budget {
         let share = |kind: &BudgetKind| {
             let meter = self.meter(*kind);
             let limit = u128::from(meter.limit.load(Ordering::Relaxed).max(1));
-            u128::from(done(*kind, meter.used.load(Ordering::Relaxed))) * 1_000_000 / limit
+            u128::from(meter.used.load(Ordering::Relaxed)) * 1_000_000 / limit
+                + u128::from(meter.beyond.load(Ordering::Relaxed))
         };
         let kind = KINDS.into_iter().max_by_key(share).unwrap_or(BudgetKind::Cost);
         let meter = self.meter(kind);
@@ -154,7 +162,7 @@ impl Budget {
                 Flow::Wait => BudgetStep::Pause,
                 Flow::Stop => BudgetStep::Stop,
             },
-            used: done(kind, meter.used.load(Ordering::Relaxed)),
+            used: meter.used.load(Ordering::Relaxed),
             limit: meter.limit.load(Ordering::Relaxed),
         }
     }
@@ -178,11 +186,23 @@ impl Budget {
             let meter = self.meter(kind);
             let used = meter.used.load(Ordering::Relaxed);
             let limit = meter.limit.load(Ordering::Relaxed);
-            if limit == NONE || done(kind, used) < limit {
+            let beyond = meter.beyond.swap(false, Ordering::Relaxed);
+            let reached = match kind {
+                BudgetKind::Turns => beyond,
+                BudgetKind::Cost
+                | BudgetKind::Tokens
+                | BudgetKind::BytesOut
+                | BudgetKind::BytesIn
+                | BudgetKind::Requests
+                | BudgetKind::Connections => used >= limit,
+            };
+            if limit == NONE || !reached {
                 continue;
             }
             let fifth = (meter.original.load(Ordering::Relaxed) / 5).max(1);
-            meter.limit.store(used.saturating_add(fifth), Ordering::Relaxed);
+            // The one that waits is let go besides.
+            let more = fifth.saturating_add(u64::from(beyond));
+            meter.limit.store(used.saturating_add(more), Ordering::Relaxed);
             meter.told.store(0, Ordering::Relaxed);
         }
         self.changed.notify_waiters();
@@ -194,6 +214,7 @@ impl Budget {
             if meter.original.swap(limit, Ordering::Relaxed) != limit {
                 meter.limit.store(limit, Ordering::Relaxed);
                 meter.told.store(0, Ordering::Relaxed);
+                meter.beyond.store(false, Ordering::Relaxed);
             }
         }
         for kind in KINDS {
@@ -217,20 +238,37 @@ impl Budget {
 
     fn flow_of(&self, kind: BudgetKind) -> Flow {
         let meter = self.meter(kind);
-        let used = done(kind, meter.used.load(Ordering::Relaxed));
-        let limit = meter.limit.load(Ordering::Relaxed);
-        match step_of(used, limit, self.attendance) {
+        match self.step(kind, meter.used.load(Ordering::Relaxed)) {
             None | Some(BudgetStep::Warn) => Flow::Go,
             Some(BudgetStep::Pause) => Flow::Wait,
             Some(BudgetStep::Stop) => Flow::Stop,
         }
     }
 
+    /// The mark that stands for `used`. A run may take as many turns as its limit says and go on with other things: only
+    /// the turn that is asked for beyond the last one pauses or stops it.
+    fn step(&self, kind: BudgetKind, used: u64) -> Option<BudgetStep> {
+        let meter = self.meter(kind);
+        let limit = meter.limit.load(Ordering::Relaxed);
+        match kind {
+            BudgetKind::Turns => match (meter.beyond.load(Ordering::Relaxed), self.attendance) {
+                (true, Attendance::Attended) => Some(BudgetStep::Pause),
+                (true, Attendance::Unattended) => Some(BudgetStep::Stop),
+                (false, attendance) => step_of(used, limit, attendance).map(|_| BudgetStep::Warn),
+            },
+            BudgetKind::Cost
+            | BudgetKind::Tokens
+            | BudgetKind::BytesOut
+            | BudgetKind::BytesIn
+            | BudgetKind::Requests
+            | BudgetKind::Connections => step_of(used, limit, self.attendance),
+        }
+    }
+
     fn mark(&self, kind: BudgetKind, used: u64) {
         let meter = self.meter(kind);
-        let used = done(kind, used);
         let limit = meter.limit.load(Ordering::Relaxed);
-        let Some(step) = step_of(used, limit, self.attendance) else {
+        let Some(step) = self.step(kind, used) else {
             return;
         };
         let number = match step {
@@ -248,20 +286,6 @@ impl Budget {
             });
             self.changed.notify_waiters();
         }
-    }
-}
-
-/// What counts as used. A turn is counted before it is taken, so that several at once cannot pass together; the one that
-/// is asked for is not used yet, and a run may take as many as its limit says.
-fn done(kind: BudgetKind, used: u64) -> u64 {
-    match kind {
-        BudgetKind::Turns => used.saturating_sub(1),
-        BudgetKind::Cost
-        | BudgetKind::Tokens
-        | BudgetKind::BytesOut
-        | BudgetKind::BytesIn
-        | BudgetKind::Requests
-        | BudgetKind::Connections => used,
     }
 }
 

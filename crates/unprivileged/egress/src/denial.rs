@@ -55,6 +55,8 @@ pub(crate) enum Pace {
     Usual,
     /// In a loop.
     Looping,
+    /// Among so many of its kind that it is not listed by itself.
+    Flooding,
 }
 
 impl Asked {
@@ -83,6 +85,11 @@ impl Asked {
             path: Some(clean(path, MAX_PATH)),
             ..Self::connection(via)
         }
+    }
+
+    /// Through which face.
+    pub(crate) fn face(&self) -> Face {
+        self.face
     }
 
     /// The same with what is done inside.
@@ -222,7 +229,7 @@ impl Denial {
             format!("Not a policy decision: {}", self.code().info().fix)
         };
         let code = match self.pace {
-            Pace::Usual => self.code(),
+            Pace::Usual | Pace::Flooding => self.code(),
             Pace::Looping => Code::NetLoop,
         };
         let body = json!({

@@ -1,10 +1,15 @@
-//! Counts denials: identical ones collapse, and a client that tries in a loop is slowed down.
+//! Counts denials: identical ones collapse, floods of different ones are sampled, and a client that tries in a loop is
+//! slowed down.
 //!
-//! **Trust:** keys come from the agent, so the table is bounded; what falls out of it is reported first.
+//! **Trust:** keys come from the agent, so the table is bounded; what falls out of it is reported first. The first ones of
+//! each kind are always listed one by one; of a flood some are, and all the others are counted by kind.
+mod classes;
+
 use crate::denial::{Asked, Grounds, Pace};
 use crate::limits::{DENIAL_PAUSE, LOOP_COUNT, LOOP_WINDOW, MAX_DELAYED, MAX_DENIALS};
 use bastle_contract::Code;
-use bastle_contract::egress::{NetDecision, NetVerdict};
+use bastle_contract::egress::{Face, NetDecision, NetVerdict};
+use classes::Classes;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -23,6 +28,7 @@ pub(crate) struct Denials {
 #[derive(Debug)]
 struct Table {
     entries: HashMap<(Asked, Option<Code>), Entry>,
+    classes: Classes,
     made: u32,
     offset: u32,
 }
@@ -53,6 +59,7 @@ impl Denials {
         Self {
             table: Mutex::new(Table {
                 entries: HashMap::new(),
+                classes: Classes::new(Instant::now()),
                 made: 0,
                 offset,
             }),
@@ -71,6 +78,16 @@ impl Denials {
                 self.pending.notify_one();
             }
             return noted;
+        }
+        if !table.classes.lists(asked.face(), grounds.code, now) {
+            let mut decision = asked.decision(NetVerdict::Denied, grounds);
+            decision.id = table.count_in_class(asked.face(), &decision);
+            self.pending.notify_one();
+            return Noted {
+                decision,
+                reports: Vec::new(),
+                pace: Pace::Flooding,
+            };
         }
         let mut reports = Vec::new();
         if table.entries.len() >= MAX_DENIALS {
@@ -97,27 +114,42 @@ impl Denials {
     /// Repetitions that have waited long enough.
     pub(crate) fn due(&self, now: Instant) -> Vec<NetDecision> {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        table
+        let mut due: Vec<NetDecision> = table
             .entries
             .values_mut()
             .filter_map(|entry| entry.report_if_due(now))
-            .collect()
+            .collect();
+        due.extend(table.classes.due(now));
+        due
     }
 
     /// Whether repetitions wait to be reported.
     pub(crate) fn has_pending(&self) -> bool {
         let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        table.entries.values().any(|entry| entry.unreported > 0)
+        table.classes.has_pending() || table.entries.values().any(|entry| entry.unreported > 0)
     }
 
     /// Every repetition not yet reported, for the end of a run.
     pub(crate) fn drain(&self) -> Vec<NetDecision> {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        table.entries.values_mut().filter_map(Entry::report).collect()
+        let mut rest: Vec<NetDecision> = table.entries.values_mut().filter_map(Entry::report).collect();
+        rest.extend(table.classes.drain());
+        rest
     }
 }
 
 impl Table {
+    /// Counts a denial that is not listed; gives the id under which its kind is.
+    fn count_in_class(&mut self, face: Face, decision: &NetDecision) -> String {
+        match self.classes.id(face, decision.code) {
+            Some(id) => self.classes.count(face, decision, id),
+            None => {
+                let id = self.next_id();
+                self.classes.count(face, decision, id)
+            }
+        }
+    }
+
     /// The entry that was reported longest ago makes room; its repetitions are not lost.
     fn evict(&mut self) -> Option<NetDecision> {
         let oldest = self
@@ -180,79 +212,4 @@ impl Entry {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use bastle_contract::egress::Face;
-    use std::time::Duration;
-
-    fn asked(host: &str) -> Asked {
-        Asked::raw(Face::Connect, host, 443)
-    }
-
-    fn grounds() -> Grounds {
-        Grounds::own(Code::NetDenied, "no rule")
-    }
-
-    #[test]
-    fn the_first_denial_is_reported_at_once_and_repetitions_are_counted_exactly() {
-        let denials = Denials::new(7);
-        let start = Instant::now();
-        let first = denials.note(&asked("a.example"), &grounds(), start);
-        assert_eq!(
-            (first.reports.len(), first.reports[0].count, first.pace),
-            (1, 1, Pace::Usual)
-        );
-        for _ in 0..9 {
-            let again = denials.note(&asked("a.example"), &grounds(), start);
-            assert_eq!((again.reports.len(), &again.decision.id), (0, &first.decision.id));
-        }
-        assert!(denials.due(start + Duration::from_millis(900)).is_empty());
-        let due = denials.due(start + Duration::from_secs(1));
-        assert_eq!(due.iter().map(|d| d.count).collect::<Vec<_>>(), [9]);
-        assert!(denials.drain().is_empty());
-    }
-
-    #[test]
-    fn more_than_twenty_identical_denials_in_a_minute_are_a_loop_and_others_are_not() {
-        let denials = Denials::new(0);
-        let start = Instant::now();
-        let paces: Vec<Pace> = (0..25)
-            .map(|_| denials.note(&asked("a.example"), &grounds(), start).pace)
-            .collect();
-        assert_eq!(paces.iter().position(|pace| *pace == Pace::Looping), Some(20));
-        for (host, later) in [("b.example", 0), ("a.example", 61)] {
-            let noted = denials.note(&asked(host), &grounds(), start + Duration::from_secs(later));
-            assert_eq!(noted.pace, Pace::Usual, "{host}");
-        }
-    }
-
-    #[test]
-    fn a_flood_of_different_denials_does_not_grow_the_table_and_loses_no_count() {
-        let denials = Denials::new(0);
-        let now = Instant::now();
-        let mut counted = 0;
-        for round in 0..3_000 {
-            for _ in 0..2 {
-                let noted = denials.note(&asked(&format!("h{round}.example")), &grounds(), now);
-                counted += noted.reports.iter().map(|d| d.count).sum::<u32>();
-            }
-        }
-        assert_eq!(denials.table.lock().unwrap().entries.len(), MAX_DENIALS);
-        counted += denials.drain().iter().map(|d| d.count).sum::<u32>();
-        assert_eq!(counted, 6_000);
-    }
-
-    #[test]
-    fn two_denials_never_share_a_name() {
-        let denials = Denials::new(u32::MAX - 5);
-        let ids: std::collections::HashSet<String> = (0..20_000)
-            .map(|n| {
-                denials
-                    .note(&asked(&format!("h{n}.example")), &grounds(), Instant::now())
-                    .decision
-                    .id
-            })
-            .collect();
-        assert_eq!(ids.len(), 20_000);
-    }
-}
+mod tests;

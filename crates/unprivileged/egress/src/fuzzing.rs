@@ -1,7 +1,7 @@
 //! Entries for fuzzing: every parser of bytes that come from the agent or the network. None may panic on any bytes.
 //!
 //! **Trust:** for tests only; nothing here has an effect.
-use crate::{dns, git, hello, http1, resolve, rpc, socks, upstream, usage};
+use crate::{dns, git, hello, http1, inspect, resolve, rpc, scrub, socks, upstream, usage};
 use bytes::BytesMut;
 
 /// Request line and header fields.
@@ -63,4 +63,14 @@ pub fn fuzz_rpc(bytes: &[u8]) {
 /// Usage fields of model answers, streamed and whole.
 pub fn fuzz_usage(bytes: &[u8]) {
     usage::fuzz_usage(bytes);
+}
+
+/// The canonical form of a request, as either version of HTTP gives it.
+pub fn fuzz_canonical_request(bytes: &[u8]) {
+    inspect::fuzz_canonical(bytes);
+}
+
+/// Answers that are looked through for a value: the first byte cuts them into pieces.
+pub fn fuzz_scrub(bytes: &[u8]) {
+    scrub::fuzz_scrub(bytes);
 }

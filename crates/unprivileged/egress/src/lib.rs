@@ -25,6 +25,7 @@ mod inspect;
 mod limits;
 mod link;
 mod local;
+mod memory;
 mod proxy;
 mod record;
 mod relay;
@@ -49,6 +50,6 @@ mod usage;
 mod via;
 
 pub use broker::serve_files;
-pub use serve::serve;
+pub use serve::{bound_memory, serve};
 pub use standalone::{Order, Standalone, Verbosity, settle, stand, tell_fault, told_fault};
 pub use tls::preload_roots;

@@ -81,6 +81,10 @@ pub(crate) const LOOP_COUNT: u32 = 20;
 pub(crate) const LOOP_WINDOW: Duration = Duration::from_secs(60);
 /// By how much the answer to a loop is delayed.
 pub(crate) const LOOP_DELAY: Duration = Duration::from_secs(1);
+/// By how much the answer to a flood is delayed, for each of [`MAX_DELAYED`] at once.
+pub(crate) const FLOOD_DELAY: Duration = Duration::from_millis(100);
+/// The same for lookups.
+pub(crate) const LOOKUP_DELAY: Duration = Duration::from_millis(1);
 /// Most answers delayed at once; beyond, they go out at once, because holding them would cost more than it saves.
 pub(crate) const MAX_DELAYED: usize = 64;
 

@@ -5,7 +5,7 @@
 //! is not for, somebody tries to take the secret elsewhere, so the request is refused and seen.
 use crate::scrub::{Needles, base64_padded, unbase64};
 use bastle_contract::egress::SecretValue;
-use bastle_policy::{SecretHeader, SecretUse};
+use bastle_policy::{CREDENTIAL_HEADERS, SecretHeader, SecretUse};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::fmt;
@@ -18,18 +18,6 @@ use zeroize::Zeroizing;
 pub(crate) const RENEWAL: Duration = Duration::from_secs(10);
 /// A value that ends within this many seconds counts as expired; the request must still reach the server.
 const MARGIN: u64 = 5;
-/// Headers by which a client says who it is. On a host with a secret the agent's own are taken out.
-const CREDENTIALS: [&str; 8] = [
-    "authorization",
-    "proxy-authorization",
-    "x-api-key",
-    "api-key",
-    "x-goog-api-key",
-    "x-auth-token",
-    "private-token",
-    "job-token",
-];
-
 /// The values of a run.
 pub(crate) struct Secrets {
     table: RwLock<Arc<Table>>,
@@ -159,6 +147,12 @@ impl Table {
         )
     }
 
+    /// Whether a secret was revoked while the run lives.
+    pub(crate) fn is_revoked(&self, name: &str) -> bool {
+        self.get(name)
+            .is_some_and(|secret| secret.expires == Some(bastle_contract::egress::REVOKED))
+    }
+
     fn get(&self, name: &str) -> Option<&Secret> {
         self.list.iter().find(|secret| secret.name == name)
     }
@@ -191,7 +185,7 @@ impl Table {
             .find(|one| sent(one))
             .or_else(|| fits.first())
             .copied();
-        for name in CREDENTIALS {
+        for name in CREDENTIAL_HEADERS {
             headers.remove(name);
         }
         for one in uses {

@@ -61,6 +61,24 @@ pub(crate) fn raise_file_limit() {
     let _fewer = setrlimit(Resource::Nofile, raised).is_err();
 }
 
+/// A backstop behind the accounts of [`crate::memory`]: beyond it the process ends and is replaced, instead of the host
+/// running out of memory. Every place that holds something for the agent is bounded far below.
+const MAX_DATA: u64 = 1024 * 1024 * 1024;
+
+/// Bounds the memory of this process, before it is fenced.
+pub fn bound_memory() -> io::Result<()> {
+    let limit = getrlimit(Resource::Data);
+    let most = limit.maximum.map_or(MAX_DATA, |maximum| maximum.min(MAX_DATA));
+    let bounded = Rlimit {
+        current: Some(most),
+        maximum: Some(most),
+    };
+    setrlimit(Resource::Data, bounded).map_err(io::Error::from)
+}
+
+/// Threads for work that would hold up connections; their stacks count as memory.
+const MAX_BLOCKING: usize = 8;
+
 /// The runtime of this crate.
 pub(crate) fn runtime() -> io::Result<tokio::runtime::Runtime> {
     let mut builder = match workers() {
@@ -72,7 +90,12 @@ pub(crate) fn runtime() -> io::Result<tokio::runtime::Runtime> {
             builder
         }
     };
-    builder.thread_name("egress").enable_io().enable_time().build()
+    builder
+        .thread_name("egress")
+        .max_blocking_threads(MAX_BLOCKING)
+        .enable_io()
+        .enable_time()
+        .build()
 }
 
 async fn run(control: OwnedFd) -> io::Result<()> {

@@ -7,14 +7,15 @@ use crate::denial::{Asked, Denial, Grounds, Pace};
 use crate::denials::Denials;
 use crate::dns::Synthetic;
 use crate::git::Known;
-use crate::limits::LOOP_DELAY;
+use crate::limits::{FLOOD_DELAY, LOOKUP_DELAY, LOOP_DELAY};
+use crate::memory::Memory;
 use crate::record::{Lost, Outbox, Recorder, Said};
 use crate::relay::Pipes;
 use crate::resolve::Resolver;
 use crate::secrets::Secrets;
 use crate::tls::Authority;
 use crate::tunnel::{Admission, Tunnel, Tunnels};
-use bastle_contract::egress::{FromEgress, NetClosed, NetVerdict, SecretValue};
+use bastle_contract::egress::{Face, FromEgress, NetClosed, NetVerdict, SecretValue};
 use bastle_contract::{Code, Fault, RunId};
 use bastle_policy::{ConnectVerdict, Decision, NetPolicy, OnExceed};
 use std::net::IpAddr;
@@ -50,7 +51,9 @@ pub(crate) struct State {
     /// Pipes for splicing.
     pub pipes: Pipes,
     /// Counts what is spent.
-    pub budget: Budget,
+    pub budget: Arc<Budget>,
+    /// Bounds what is held of requests.
+    pub memory: Memory,
     /// Credentials.
     pub secrets: Secrets,
     /// The decoy credential.
@@ -108,7 +111,8 @@ impl State {
             names: Synthetic::new(),
             resolver: Resolver::new(),
             pipes: Pipes::new(),
-            budget,
+            budget: Arc::new(budget),
+            memory: Memory::new(),
             secrets: Secrets::new(secrets),
             canary: Canary::default(),
             commits: Known::default(),
@@ -163,10 +167,23 @@ impl State {
             // Without a recorder the refusal stands all the same.
             drop(self.recorder.decided(report).await);
         }
-        if noted.pace == Pace::Looping
-            && let Ok(_place) = self.denials.delayed.try_acquire()
-        {
-            tokio::time::sleep(LOOP_DELAY).await;
+        match noted.pace {
+            Pace::Usual => {}
+            Pace::Looping => {
+                if let Ok(_place) = self.denials.delayed.try_acquire() {
+                    tokio::time::sleep(LOOP_DELAY).await;
+                }
+            }
+            // Whoever floods waits for its turn: some hundred answers a second cost little, and the connections that
+            // wait are bounded.
+            Pace::Flooding if asked.face() == Face::Dns => {
+                // Lookups are answered one after the other, and an allowed one must not wait for long behind a flood.
+                tokio::time::sleep(LOOKUP_DELAY).await;
+            }
+            Pace::Flooding => {
+                let _place = self.denials.delayed.acquire().await;
+                tokio::time::sleep(FLOOD_DELAY).await;
+            }
         }
         Denial::new(noted.decision, noted.pace)
     }

@@ -32,9 +32,15 @@ impl<F: Face> Desk<F> {
     /// The answer to `initialize`.
     pub(crate) fn welcome(&self, session: &Session) -> Value {
         let about = self.face.about();
+        let mut capabilities = about.capabilities;
+        // `resources/subscribe` of these revisions needs a stream from the server that is not served here; changes are
+        // told by `subscriptions/listen` of the newer one.
+        if let Some(resources) = capabilities.get_mut("resources").and_then(Value::as_object_mut) {
+            resources.remove("subscribe");
+        }
         json!({
             "protocolVersion": session.version,
-            "capabilities": about.capabilities,
+            "capabilities": capabilities,
             "serverInfo": { "name": about.name, "title": about.title, "version": about.version },
             "instructions": about.instructions,
         })

@@ -85,8 +85,8 @@ impl Effective {
         }
         lines.names("hide", &self.hide);
         lines.names("protect", &self.protect);
-        for path in &self.unprotect {
-            lines.add("unprotect", path.as_str());
+        for open in &self.unprotect {
+            lines.add("unprotect", &open.to_string());
         }
         lines.value("net.default", Some(&self.net.default));
         lines.add("net.ipLiterals", &self.net.ip_literals.to_string());
@@ -94,9 +94,18 @@ impl Effective {
             lines.net(tier, rules);
         }
         lines.add("net.mode", self.net.mode.name());
+        for pattern in self.net.within.iter().flatten() {
+            lines.add("net.within", &pattern.to_string());
+        }
+        if self.net.within.is_some() {
+            lines.add("net.within", "nothing else");
+        }
         lines.list("net.addresses", &self.net.addresses);
         lines.add("net.resolvers", &format!("{:?}", self.net.resolvers));
         lines.add("net.upstream", &format!("{:?}", self.net.upstream));
+        for endpoint in &self.net.models {
+            lines.add("net.models", &format!("{endpoint:?}"));
+        }
         lines.list("net.listen", &self.listen);
         lines.commands("exec", &self.exec);
         lines.commands("tools", &self.tools);
@@ -121,6 +130,7 @@ impl Effective {
             lines.add(section, &list.is_some().to_string());
             lines.list(section, list.as_deref().unwrap_or_default());
         }
+        lines.list("git.pushOptions", &self.git.push_options);
         for (kind, value) in &self.limits {
             lines.add("limits", &format!("{kind} {}", value.value));
         }
@@ -128,6 +138,11 @@ impl Effective {
         if self.cache_merge.is_some() {
             lines.value("cacheMerge", self.cache_merge.as_ref());
         }
+        self.budget_lines(&mut lines);
+        lines.0
+    }
+
+    fn budget_lines(&self, lines: &mut Lines) {
         let budgets = &self.budgets;
         lines.value("budget.usd", budgets.usd.as_ref());
         lines.value("budget.tokens", budgets.tokens.as_ref());
@@ -137,13 +152,15 @@ impl Effective {
         lines.value("budget.requests", budgets.requests.as_ref());
         lines.value("budget.connections", budgets.connections.as_ref());
         lines.value("budget.onExceed", budgets.on_exceed.as_ref());
+        for kind in &self.net.budget.waived {
+            lines.add("budget.waived", kind.name());
+        }
         lines.value("approvals.timeout", budgets.approval_timeout.as_ref());
         lines.value("approvals.onTimeout", budgets.on_timeout.as_ref());
         lines.list("approvals.reviewers", &budgets.reviewers);
         lines.value("audit.level", budgets.audit_level.as_ref());
         lines.list("audit.redact", &budgets.redact);
         lines.value("audit.canary", budgets.canary.as_ref());
-        lines.0
     }
 
     /// The BLAKE3 digest of [`Self::canonical`].

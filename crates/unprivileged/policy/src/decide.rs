@@ -1,13 +1,18 @@
 //! The one evaluator: the same answer for the plan, `why`, `can-i`, lint, dry-run and in-file tests.
 //!
 //! Total and deterministic. The operator's tier decides first; every other tier can only make the answer stricter.
+mod listed;
+
+use self::listed::listed;
 use crate::commands::strictest;
 use crate::document::Decided;
 use crate::effective::{Effective, Origin, Sourced};
 use crate::fsmap::Grade;
 use crate::layers::LayerKind;
+use crate::plan::shown_in;
 use crate::query::Query;
-use crate::tiers::{Tier, tier_of};
+use crate::text::{quoted, quoted_tree};
+use crate::tiers::{MATRIX, PushRule, Tier, stopping_line, stopping_tool, tier_of};
 use crate::toolrule::ToolRule;
 use bastle_contract::{AbsPath, Code, Mechanism};
 use serde::Serialize;
@@ -155,9 +160,7 @@ fn hidden(effective: &Effective, path: &AbsPath) -> Option<Decision> {
             Mechanism::Mount,
             "the hard floor hides it: credentials or bastle's own state",
         )
-        .help(format!(
-            "bastle run --unprotect {path} -- CMD   (command line only, if you mean it)"
-        ))
+        .help(unprotect(effective, path))
     } else {
         refused(
             Outcome::Deny,
@@ -168,6 +171,30 @@ fn hidden(effective: &Effective, path: &AbsPath) -> Option<Decision> {
         .help(format!("remove {} from fs.hide at {}", rule.value, rule.origin))
     };
     Some(decision.rule("fs.hide", rule))
+}
+
+/// The command that opens a path of the floor and as little else as can be.
+fn unprotect(effective: &Effective, path: &AbsPath) -> String {
+    let tree = shown_in(effective, path);
+    let above = tree.and_then(|tree| {
+        std::iter::successors(path.parent(), AbsPath::parent)
+            .take_while(|at| at != tree && at.is_within(tree))
+            .filter(|at| effective.hidden_by(at).is_some())
+            .last()
+    });
+    let file = quoted(path);
+    match (tree, above) {
+        (Some(_), Some(above)) => format!(
+            "bastle run --unprotect {} -- CMD   (opens all of {above}, which is hidden as a whole; if you mean it)",
+            quoted_tree(&above)
+        ),
+        (Some(_), None) => {
+            format!("bastle run --unprotect {file} -- CMD   (opens exactly this file, if you mean it)")
+        }
+        (None, _) => format!(
+            "bastle run --ro {file} --unprotect {file} -- CMD   (shows exactly this file, if you mean it)"
+        ),
+    }
 }
 
 /// Whether the run has its own place here: nothing of the host is behind it, so no rule speaks about it.
@@ -259,7 +286,10 @@ fn write(effective: &Effective, path: &AbsPath) -> Decision {
                 )
                 .rule("fs.protect", protected)
                 .help("make the change yourself after the run")
-                .help(format!("once     bastle run --unprotect {path} -- CMD"));
+                .help(format!(
+                    "once     bastle run --unprotect {} -- CMD   (opens exactly this file)",
+                    quoted(path)
+                ));
             }
             let operation = if path.is_within(&effective.surroundings.workspace) {
                 "write workspace"
@@ -323,8 +353,51 @@ fn nearest_grant(effective: &Effective, path: &AbsPath) -> Option<(String, Origi
 }
 
 fn exec(effective: &Effective, line: &str) -> Decision {
+    let ruled = exec_by_rules(effective, line);
+    if ruled.outcome != Outcome::Allow || has_allow_list(&effective.exec) {
+        return ruled;
+    }
+    match stopping_line(line, push_rule(effective)) {
+        Some(crate::commands::Judged {
+            rule: Some(rule),
+            reason,
+            ..
+        }) => asks_by_matrix(&rule, format!("tier 3 of the danger matrix: {reason}")),
+        Some(_) | None => ruled,
+    }
+}
+
+/// What the operator says about pushing.
+pub(crate) fn push_rule(effective: &Effective) -> PushRule {
+    match &effective.git.push {
+        Some(rule) if rule.value == Decided::Allow && rule.origin.layer.is_trusted() => PushRule::Allowed,
+        Some(_) | None => PushRule::Unstated,
+    }
+}
+
+fn exec_by_rules(effective: &Effective, line: &str) -> Decision {
     let judged = strictest(effective.exec.iter().map(|tier| tier.judge_line(line)));
-    command_decision(judged, "exec", tier_of("exec", line), line)
+    let decision = command_decision(judged, "exec", tier_of("exec", line), line);
+    if effective.lists_programs() {
+        listed(effective, line, decision)
+    } else {
+        decision
+    }
+}
+
+/// Whether the operator states what is allowed: then what is on that list was named by them, and the matrix asks no more.
+/// Only the first tier counts: a project's list narrows.
+fn has_allow_list(tiers: &[crate::commands::CommandTier]) -> bool {
+    tiers.first().is_some_and(|tier| tier.allow.is_some())
+}
+
+/// Tier 3 asks where somebody can answer; where nobody can, what asks is refused.
+fn asks_by_matrix(rule: &Sourced<String>, reason: String) -> Decision {
+    refused(Outcome::Ask, Code::ExecCommand, Mechanism::Advisory, reason)
+        .rule(MATRIX, rule)
+        .help("it asks at launch and where a driven agent wants to use it; inside an agent that is not driven it is advice")
+        .help("once     bastle run --approve -- CMD")
+        .help("always   name it in exec.allow or tools.allow of your user policy: a list that must name all you allow")
 }
 
 fn command_decision(judged: crate::commands::Judged, section: &str, tier: Tier, what: &str) -> Decision {
@@ -353,7 +426,14 @@ fn tool(effective: &Effective, text: &str) -> Decision {
         );
     };
     let judged = strictest(effective.tools.iter().map(|tier| tier.judge_tool(&used)));
-    let own = command_decision(judged, "tools", tier_of("tool", &used.name), text);
+    let mut own = command_decision(judged, "tools", tier_of("tool", &used.name), text);
+    let listed = has_allow_list(&effective.tools);
+    if let (Outcome::Allow, false, Some(row)) = (own.outcome, listed, stopping_tool(&used.name)) {
+        own = asks_by_matrix(
+            &row.sourced(),
+            format!("tier 3 of the danger matrix: {}", row.why),
+        );
+    }
     let Some(argument) = &used.argument else {
         return own;
     };
@@ -362,6 +442,11 @@ fn tool(effective: &Effective, text: &str) -> Decision {
         "Read" | "NotebookRead" => Query::parse(&format!("read {argument}"), &effective.surroundings),
         "Edit" | "Write" | "MultiEdit" | "NotebookEdit" => {
             Query::parse(&format!("write {argument}"), &effective.surroundings)
+        }
+        // A line that the operator's own list of tools names is judged by rules alone.
+        _ if used.is_shell() && listed => {
+            let effect = exec_by_rules(effective, argument);
+            return if effect.outcome < own.outcome { effect } else { own };
         }
         _ if used.is_shell() => Ok(Query::Exec(argument.clone())),
         _ => return own,

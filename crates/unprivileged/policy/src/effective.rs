@@ -10,7 +10,7 @@ use crate::names::{NameSet, Place};
 use crate::net::NetPolicy;
 use crate::netrule::{NetRule, NetTarget};
 use crate::pathrule::PathRule;
-use bastle_contract::{AbsPath, EnvName, LimitKind};
+use bastle_contract::{AbsPath, EnvName, LimitKind, Opening};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -128,6 +128,9 @@ pub struct GitRules {
     pub branches: Option<Vec<Sourced<String>>>,
     /// Remotes that may be pushed to; `None`: any.
     pub remotes: Option<Vec<Sourced<String>>>,
+    /// Push options that may be sent; others are refused.
+    #[serde(default)]
+    pub push_options: Vec<Sourced<String>>,
 }
 
 /// Spending, approvals and audit.
@@ -178,8 +181,8 @@ pub struct Effective {
     pub hide: Vec<Sourced<PathRule>>,
     /// Names that cannot be changed without approval.
     pub protect: Vec<Sourced<PathRule>>,
-    /// Paths re-opened on the command line.
-    pub unprotect: Vec<AbsPath>,
+    /// What the command line opened of the floor.
+    pub unprotect: Vec<Opening>,
     /// Requests that go out: the evaluator that egress holds, `can-i` and `why` ask.
     pub net: NetPolicy,
     /// Ports inside that are forwarded.
@@ -245,13 +248,32 @@ impl Effective {
         self.named_by(&self.protected, &self.protect, path)
     }
 
+    /// The rules of the floor that would hold `path` without an exception: in `fs.hide` and in `fs.protect`.
+    pub(crate) fn floor_rules(&self, path: &AbsPath) -> [Option<&Sourced<PathRule>>; 2] {
+        let find = |set: &NameSet, rules: &[Sourced<PathRule>]| {
+            set.find(path, self.place(path), |rule| {
+                rules[rule].origin.layer == LayerKind::Floor
+            })
+        };
+        [
+            find(&self.hidden, &self.hide).map(|rule| &self.hide[rule]),
+            find(&self.protected, &self.protect).map(|rule| &self.protect[rule]),
+        ]
+    }
+
     fn named_by<'e>(
         &self,
         set: &NameSet,
         rules: &'e [Sourced<PathRule>],
         path: &AbsPath,
     ) -> Option<&'e Sourced<PathRule>> {
-        let place = match self.fs.find(path) {
+        let reopened = self.unprotect.iter().any(|open| open.opens(path));
+        let counts = |rule: usize| !(reopened && rules[rule].origin.layer == LayerKind::Floor);
+        set.find(path, self.place(path), counts).map(|rule| &rules[rule])
+    }
+
+    fn place(&self, path: &AbsPath) -> Place {
+        match self.fs.find(path) {
             Some((_, reach)) if reach.system => Place::System,
             Some(_) | None => {
                 let tree = self.trees.iter().find(|tree| path.is_within(tree));
@@ -259,10 +281,13 @@ impl Effective {
                     tree.as_str().split('/').filter(|part| !part.is_empty()).count()
                 }))
             }
-        };
-        let reopened = self.unprotect.iter().any(|open| path.is_within(open));
-        let counts = |rule: usize| !(reopened && rules[rule].origin.layer == LayerKind::Floor);
-        set.find(path, place, counts).map(|rule| &rules[rule])
+        }
+    }
+
+    /// Whether a layer has an allow list of commands: then only the programs of every such list execute inside.
+    #[must_use]
+    pub fn lists_programs(&self) -> bool {
+        self.exec.iter().any(|tier| tier.allow.is_some())
     }
 
     /// The value of a limit.
@@ -283,7 +308,11 @@ impl Effective {
             .filter(|(kind, _)| *kind != LayerKind::Floor)
             .map(|(kind, name)| match kind {
                 LayerKind::Preset | LayerKind::Managed => name.as_str(),
-                LayerKind::Floor | LayerKind::User | LayerKind::Flags => kind.name(),
+                LayerKind::Floor
+                | LayerKind::User
+                | LayerKind::Flags
+                | LayerKind::Request
+                | LayerKind::Ceiling => kind.name(),
                 LayerKind::Project | LayerKind::ProjectLocal => name.rsplit('/').next().unwrap_or(name),
             })
             .collect();
@@ -316,6 +345,18 @@ impl Effective {
             }
         };
         crate::text::shown(&format!("policy: {}{change}", shown.join(" ⊂ ")))
+    }
+}
+
+impl Origin {
+    /// The command line, where it opens something of the floor.
+    #[must_use]
+    pub fn unprotect() -> Self {
+        Self {
+            layer: LayerKind::Flags,
+            file: "--unprotect".to_owned(),
+            line: 0,
+        }
     }
 }
 

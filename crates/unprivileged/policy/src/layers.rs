@@ -1,6 +1,7 @@
 //! Layers of policy, from the built-in floor to the project's own file.
 //!
-//! **Trust:** the first five kinds are the operator's. A project's files come with the workspace and are untrusted input.
+//! **Trust:** the first five kinds are the operator's. A project's files come with the workspace, and a request from whoever
+//! sends it: both are untrusted input.
 use crate::document::Document;
 use bastle_contract::AbsPath;
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,10 @@ pub enum LayerKind {
     Project,
     /// `agent-permissions.local.json` of the workspace.
     ProjectLocal,
+    /// The policy in a request of somebody who is no admin.
+    Request,
+    /// The authority ceiling of whoever asked for the run.
+    Ceiling,
 }
 
 /// One document and where it comes from.
@@ -53,7 +58,17 @@ impl LayerKind {
     pub fn is_trusted(self) -> bool {
         match self {
             Self::Floor | Self::Preset | Self::Managed | Self::User | Self::Flags => true,
-            Self::Project | Self::ProjectLocal => false,
+            Self::Project | Self::ProjectLocal | Self::Request | Self::Ceiling => false,
+        }
+    }
+
+    /// Whether the operator can let it grant for a run. A request and a ceiling never grant, whatever was said.
+    #[must_use]
+    pub fn is_expandable(self) -> bool {
+        match self {
+            Self::Floor | Self::Preset | Self::Managed | Self::User | Self::Flags => true,
+            Self::Project | Self::ProjectLocal => true,
+            Self::Request | Self::Ceiling => false,
         }
     }
 
@@ -68,6 +83,8 @@ impl LayerKind {
             Self::Flags => "flags",
             Self::Project => "project",
             Self::ProjectLocal => "project.local",
+            Self::Request => "request",
+            Self::Ceiling => "ceiling",
         }
     }
 }

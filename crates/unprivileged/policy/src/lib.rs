@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+mod authority;
+mod blocked;
 pub mod caches;
 mod canonical;
 pub mod command;
@@ -19,6 +21,7 @@ mod fsmap;
 pub mod fuzzing;
 mod groups;
 mod host;
+pub mod host_executed;
 mod import;
 mod json;
 mod layers;
@@ -44,6 +47,10 @@ mod toolrule;
 mod units;
 mod urlpath;
 
+pub use authority::{
+    AuthorityCeiling, Bounded, CeilingForm, Excess, Wanted, WorkspaceMode, beyond, reserved,
+};
+pub use blocked::{BlockedEntry, BlockedList, blocked_list};
 pub use decide::{Decision, Outcome, decide, judge};
 pub use diff::{DiffLine, diff};
 pub use document::{
@@ -64,15 +71,17 @@ pub use layers::{Layer, LayerKind, Surroundings};
 pub use lint::{Finding, FindingKind, lint};
 pub use merge::{Expansion, MergeOptions, merge};
 pub use net::{
-    BodyNeed, Cidr, ConnectVerdict, Force, GitPush, NetBudget, NetMode, NetPolicy, NetRequest, PushKind,
-    Remote, SecretHeader, SecretUse, UpstreamProxy,
+    BodyNeed, Cidr, ConnectVerdict, Declared, Force, ForgeWrite, GitPush, HostRole, ModelApi, ModelCall,
+    ModelEndpoint, ModelPrice, NetBudget, NetMode, NetPolicy, NetRequest, PushKind, Remote, SecretHeader,
+    SecretUse, UpstreamProxy, WriteKind,
 };
 pub use netrule::{NetRule, NetTarget};
 pub use pathrule::{Anchor, PathRule};
 pub use permit::{Permit, permit};
 pub use plan::{
     EgressMaterial, FsFacts, GivenFile, HOME, LentCache, LentPlace, Needs, PROGRAMS, PathFact, PathKind,
-    PlanLine, Planned, Rendered, TreeNeed, hidden_below, needs, plan, render_dry_run, writes_below,
+    PlanLine, Planned, Rendered, TreeNeed, countable, hidden_below, needs, needs_of, plan, refuse_shown,
+    render_dry_run, writes_below,
 };
 pub use preamble::{MAX_PREAMBLE, PreambleFacts, preamble, prompt_with};
 pub use presets::{
@@ -81,9 +90,11 @@ pub use presets::{
 };
 pub use profile::{PROFILE_SCHEMA, Profile, PromptBy};
 pub use query::{NetQuery, Query};
-pub use request::{Grant, LaunchRequest, Verdict, decide_launch};
+pub use request::{Grant, LaunchAnswer, LaunchApproval, LaunchRequest, Verdict, decide_launch, launch_asks};
 pub use score::{Contribution, Score, score};
 pub use selftest::{TestReport, selftest};
-pub use terms::{Operation, Operations, Terms};
+pub use terms::{CREDENTIAL_HEADERS, Operation, Operations, Terms};
 pub use text::nearest;
-pub use tiers::{DangerEntry, Tier, danger_matrix};
+pub use tiers::{DangerEntry, Tier, danger_matrix, danger_matrix_page};
+pub use units::duration as parse_duration;
+pub use urlpath::{CanonicalPath, PathDemand, PathForm};

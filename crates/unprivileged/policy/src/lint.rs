@@ -355,12 +355,13 @@ fn commands(effective: &Effective, findings: &mut Vec<Finding>) {
                 .flat_map(|(list, rules)| rules.iter().map(move |rule| (*list, rule)))
             {
                 let text = format!("{section}.{list} {}", rule.value);
-                findings.push(finding(
-                    FindingKind::Advisory,
-                    &text,
-                    &rule.origin,
-                    "advice to the agent; the fence holds without it",
-                ));
+                let held = section == "exec" && list == "allow";
+                let why = if held {
+                    "inside, the program file is held; its arguments and the scripts it reads are advice"
+                } else {
+                    "advice to the agent; the fence holds without it"
+                };
+                findings.push(finding(FindingKind::Advisory, &text, &rule.origin, why));
                 let program = rule
                     .value
                     .trim_start_matches("Bash(")

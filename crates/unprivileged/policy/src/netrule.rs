@@ -46,6 +46,8 @@ pub(crate) struct RuleObject {
     pub(crate) websocket: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) opaque: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) headers: Option<Vec<String>>,
 }
 
 /// What a rule is about.
@@ -105,7 +107,8 @@ impl NetRule {
                 && rule.path.is_none()
                 && rule.terms.operations == Operations::Any
                 && rule.terms.max_body.is_none()
-                && !rule.terms.websocket;
+                && !rule.terms.websocket
+                && rule.terms.headers.is_empty();
             // Plain HTTP is parsed always; and without a port the rule would open 443 to anything at all.
             if !plain || rule.port.is_none_or(|port| port == 80) {
                 return Err(

@@ -3,12 +3,14 @@
 //! **Trust:** its lines are made here; paths, hosts and rules in them come from policies, some untrusted, and cannot begin
 //! a line. The prompt comes from a client and cannot look like a preamble. It informs: nothing rests on it being heeded.
 use crate::commands::CommandTier;
+use crate::decide::push_rule;
 use crate::document::{Mode, NetDefault, OnExceed};
 use crate::effective::{Effective, NetRules, Sourced};
 use crate::fsmap::Grade;
 use crate::layers::LayerKind;
 use crate::net::NetMode;
 use crate::text::shown;
+use crate::tiers::{Tier, danger_matrix};
 use crate::units::{show_duration, show_size};
 use bastle_contract::{AbsPath, LimitKind};
 
@@ -60,8 +62,14 @@ pub fn preamble(effective: &Effective, facts: &PreambleFacts) -> String {
             &format!("allowed {what}"),
             allowed.unwrap_or_else(|| vec!["all but those below".to_owned()]),
         );
+        if what == "commands" && effective.lists_programs() {
+            let text = "programs that no allowed command names do not execute, also not as children";
+            tell("other programs", vec![text.to_owned()]);
+        }
         tell(&format!("blocked {what}"), listed(tiers, |tier| &tier.deny));
-        tell(&format!("{what} that ask first"), listed(tiers, |tier| &tier.ask));
+        let mut asking = listed(tiers, |tier| &tier.ask);
+        asking.extend(by_matrix(effective, what, tiers));
+        tell(&format!("{what} that ask first"), asking);
     }
     tell("limits", limits(effective));
     tell("budget", budget(effective));
@@ -168,7 +176,12 @@ fn amount(kind: LimitKind, value: u64) -> String {
         LimitKind::WallTime => show_duration(value),
         LimitKind::CpuTime => format!("{value}s"),
         LimitKind::Cpu => format!("{}.{:03}", value / 1000, value % 1000),
-        LimitKind::Memory | LimitKind::Disk | LimitKind::BytesWritten | LimitKind::Output => show_size(value),
+        LimitKind::Memory
+        | LimitKind::Disk
+        | LimitKind::BytesWritten
+        | LimitKind::Output
+        | LimitKind::FileSize
+        | LimitKind::DiskReserve => show_size(value),
         LimitKind::Pids | LimitKind::OpenFiles | LimitKind::Inodes | LimitKind::Files => value.to_string(),
     }
 }
@@ -228,6 +241,26 @@ fn listed(tiers: &[CommandTier], pick: fn(&CommandTier) -> &Vec<Sourced<String>>
     // What a person wrote comes first: the line may be too short for all.
     rules.sort_by_key(|rule| matches!(rule.origin.layer, LayerKind::Floor | LayerKind::Preset));
     rules.into_iter().map(|rule| rule.value.clone()).collect()
+}
+
+/// What tier 3 of the danger matrix asks about, where no list of the operator names what is allowed.
+fn by_matrix(effective: &Effective, what: &str, tiers: &[CommandTier]) -> Vec<String> {
+    if tiers.first().is_some_and(|tier| tier.allow.is_some()) {
+        return Vec::new();
+    }
+    let kind = if what == "tools" { "tool" } else { "exec" };
+    let named: Vec<&str> = tiers
+        .iter()
+        .flat_map(|tier| tier.ask.iter().chain(&tier.deny))
+        .map(|rule| rule.value.as_str())
+        .collect();
+    danger_matrix()
+        .iter()
+        .filter(|row| row.kind == kind && row.tier == Tier::Stops)
+        .map(|row| &row.name)
+        .filter(|name| !named.contains(&name.as_str()) && !push_rule(effective).waives(name))
+        .cloned()
+        .collect()
 }
 
 fn budget(effective: &Effective) -> Vec<String> {

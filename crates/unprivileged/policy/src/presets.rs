@@ -137,7 +137,7 @@ pub fn agent_presets_for(argv: &[String]) -> Result<Vec<Layer>, Fault> {
 pub fn read_preset(name: &str, version: u32, bytes: &[u8]) -> Result<Layer, Vec<Fault>> {
     let full = format!("{name}@{version}");
     let document = crate::document::parse_preset(&full, bytes)
-        .map_err(|found| found.iter().map(Diagnostic::fault).collect::<Vec<_>>())?;
+        .map_err(|found| found.iter().map(Diagnostic::withheld).collect::<Vec<_>>())?;
     let fits = name.len() <= 32
         && !name.is_empty()
         && name

@@ -27,6 +27,18 @@ pub struct LaunchRequest {
     pub waivers: Vec<Waiver>,
     /// Whether debuggers work between the agent's own processes.
     pub debuggers: bool,
+    /// Whether a person approved the command line.
+    pub approval: LaunchApproval,
+}
+
+/// Whether a person approved a command line that asks. Never taken from a request of a client or an agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LaunchApproval {
+    /// Nobody was asked, or nobody can be.
+    #[default]
+    None,
+    /// The person at the command line approved exactly this line.
+    Person,
 }
 
 /// The answer to a request. Must be read.
@@ -35,7 +47,7 @@ pub struct LaunchRequest {
 pub enum Verdict {
     /// It may be planned.
     Granted(Grant),
-    /// A person must decide, and nobody can be asked in this build.
+    /// A person must decide, and none has.
     NeedsApproval(Fault),
     /// No.
     Denied(Fault),
@@ -64,7 +76,32 @@ pub fn decide_launch(effective: &Effective, request: LaunchRequest) -> Verdict {
     if let Err(fault) = check(effective, &request) {
         return Verdict::Denied(fault);
     }
-    let line = shell_line(request.argv.as_slice());
+    let granted = |request| Verdict::Granted(Grant(Box::new((request, effective.clone()))));
+    match (
+        launch_asks(effective, request.argv.as_slice(), request.backend),
+        request.approval,
+    ) {
+        (LaunchAnswer::Allowed, _) | (LaunchAnswer::Asks(_), LaunchApproval::Person) => granted(request),
+        (LaunchAnswer::Asks(fault), LaunchApproval::None) => Verdict::NeedsApproval(fault),
+        (LaunchAnswer::Denied(fault), _) => Verdict::Denied(fault),
+    }
+}
+
+/// What the command rules and the danger matrix say about a command line that is to be launched.
+#[must_use]
+#[derive(Clone, Debug)]
+pub enum LaunchAnswer {
+    /// It may be launched.
+    Allowed,
+    /// A person must approve it first; the fault is for where nobody can.
+    Asks(Fault),
+    /// No.
+    Denied(Fault),
+}
+
+/// Answers for the line alone, so that whoever can ask a person does it before anything is started.
+pub fn launch_asks(effective: &Effective, argv: &[String], backend: BackendKind) -> LaunchAnswer {
+    let line = shell_line(argv);
     let decision = decide(effective, &Query::Exec(line.clone()));
     let shown = crate::text::shown(&line);
     let origin = decision
@@ -77,19 +114,18 @@ pub fn decide_launch(effective: &Effective, request: LaunchRequest) -> Verdict {
     let listed = effective.exec.iter().any(|tier| tier.allow.is_some());
     let unruled = decision.rule.is_none() && !listed;
     match decision.outcome {
-        Outcome::Ask | Outcome::Deny if unruled && request.backend == BackendKind::Native => {
-            Verdict::Granted(Grant(Box::new((request, effective.clone()))))
-        }
-        Outcome::Allow => Verdict::Granted(Grant(Box::new((request, effective.clone())))),
-        Outcome::Ask => Verdict::NeedsApproval(
+        Outcome::Ask | Outcome::Deny if unruled && backend == BackendKind::Native => LaunchAnswer::Allowed,
+        Outcome::Allow => LaunchAnswer::Allowed,
+        Outcome::Ask => LaunchAnswer::Asks(
             Fault::new(
                 Code::ExecCommand,
                 format!("`{shown}` needs approval, and nobody can be asked"),
                 why,
             )
-            .help("remove the ask rule from the layer that states it, or run the command yourself"),
+            .help(format!("bastle run --approve -- {shown}"))
+            .help("or remove the ask rule from the layer that states it, or run the command yourself"),
         ),
-        Outcome::Deny => Verdict::Denied(
+        Outcome::Deny => LaunchAnswer::Denied(
             Fault::new(Code::ExecDenied, format!("`{shown}` is denied"), why)
                 .help("remove the rule from the layer that states it: bastle policy show --origin"),
         ),

@@ -24,7 +24,21 @@ pub struct Terms {
     pub websocket: bool,
     /// Whether the bytes need not be TLS: nothing inside the connection is looked at.
     pub opaque: bool,
+    /// Credential headers of the agent's own that pass, in lower case.
+    pub headers: Vec<String>,
 }
+
+/// Headers by which a client says who it is. Where requests are read they are taken out unless a rule lets them pass.
+pub const CREDENTIAL_HEADERS: [&str; 8] = [
+    "authorization",
+    "proxy-authorization",
+    "x-api-key",
+    "api-key",
+    "x-goog-api-key",
+    "x-auth-token",
+    "private-token",
+    "job-token",
+];
 
 /// Operations a rule is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -121,6 +135,7 @@ impl Terms {
             max_body,
             websocket: object.websocket,
             opaque: object.opaque,
+            headers: checked_headers(object.headers.as_deref().unwrap_or_default())?,
         })
     }
 
@@ -138,6 +153,7 @@ impl Terms {
             max_body: self.max_body.map(show_size),
             websocket: self.websocket,
             opaque: self.opaque,
+            headers: (!self.headers.is_empty()).then_some(self.headers),
         }
     }
 
@@ -150,7 +166,28 @@ impl Terms {
             && body
             && (self.websocket || !other.websocket)
             && (self.opaque || !other.opaque)
+            && other.headers.iter().all(|name| self.headers.contains(name))
     }
+}
+
+/// Names of headers that are taken out otherwise; others pass anyway, and naming one would promise something.
+fn checked_headers(names: &[String]) -> Result<Vec<String>, String> {
+    let mut headers: Vec<String> = names.iter().map(|name| name.to_ascii_lowercase()).collect();
+    // It speaks to the proxy, which is egress itself.
+    let known = |name: &str| name != "proxy-authorization" && CREDENTIAL_HEADERS.contains(&name);
+    if let Some(bad) = headers.iter().find(|name| !known(name)) {
+        return Err(format!(
+            "{bad:?} is not a credential header; \"headers\" names some of {}",
+            CREDENTIAL_HEADERS
+                .into_iter()
+                .filter(|name| known(name))
+                .collect::<Vec<_>>()
+                .join(", ")
+        ));
+    }
+    headers.sort();
+    headers.dedup();
+    Ok(headers)
 }
 
 fn checked(names: &[String], check: fn(&str) -> bool) -> Result<Vec<String>, String> {
@@ -206,6 +243,9 @@ impl fmt::Display for Terms {
         parts.extend(self.max_body.map(|most| format!("maxBody {}", show_size(most))));
         parts.extend(self.websocket.then(|| "websocket".to_owned()));
         parts.extend(self.opaque.then(|| "opaque".to_owned()));
+        if !self.headers.is_empty() {
+            parts.push(format!("headers {}", self.headers.join(",")));
+        }
         if parts.is_empty() {
             return Ok(());
         }

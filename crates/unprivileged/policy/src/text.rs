@@ -51,6 +51,16 @@ pub(crate) fn shown(text: &str) -> String {
     out
 }
 
+/// A path as a shell reads it back.
+pub(crate) fn quoted(path: &bastle_contract::AbsPath) -> String {
+    crate::request::shell_line(&[shown(path.as_str())])
+}
+
+/// A directory with all that is in it, as `--unprotect` takes it and a shell reads it back.
+pub(crate) fn quoted_tree(path: &bastle_contract::AbsPath) -> String {
+    crate::request::shell_line(&[format!("{}/**", shown(path.as_str()))])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,7 +15,7 @@ pub(crate) fn size(text: &str) -> Option<u64> {
 }
 
 /// Milliseconds from `^[0-9]+(ms|s|m|h|d)$`.
-pub(crate) fn duration(text: &str) -> Option<u64> {
+pub fn duration(text: &str) -> Option<u64> {
     let (number, unit) = split(text)?;
     let factor: u64 = match unit {
         "ms" => 1,

@@ -158,8 +158,10 @@ fn every_command_line_that_names_an_agent_has_its_preset_read() {
             ]);
         }
         for line in lines {
+            let runner = ["npx", "uvx"].contains(&line[0].as_str());
+            let picked = bastle_policy::agent::pick(&agent, &line);
             assert!(
-                bastle_policy::agent::pick(&agent, &line).is_some(),
+                picked.is_some_and(|pick| (pick.way == bastle_policy::agent::Way::Own) != runner),
                 "control: {line:?}"
             );
             let read = agent_presets_for(&line).unwrap();

@@ -119,7 +119,7 @@ fn a_project_file_never_widens_and_what_it_asked_for_is_listed() {
         assert_eq!(answer(&policy, question), outcome, "{question}");
     }
     assert_eq!(policy.mode.value, Mode::Enforce);
-    assert_eq!(policy.limit(LimitKind::Pids).unwrap().value, 4096);
+    assert_eq!(policy.limit(LimitKind::Pids).unwrap().value, 2048);
     assert!(
         policy.env_set.is_empty()
             && policy.secrets.is_empty()
@@ -481,4 +481,39 @@ fn an_agents_question_is_answered_by_your_own_rules_and_by_no_list_of_the_projec
     let project = r#"{"version": 1, "tools": {"allow": ["Bash(rm *)"]}}"#;
     let policy = merged(&with_default(&[(Project, project)]));
     assert_eq!(permit(&policy, "Bash(rm x)"), Permit::Ask, "a project narrows");
+}
+
+#[test]
+fn the_advice_about_a_hidden_file_opens_that_file_alone() {
+    let policy = merged(&with_default(&[]));
+    let help = |question: &str| {
+        let question = bastle_policy::Query::parse(question, &surroundings()).unwrap();
+        bastle_policy::decide(&policy, &question).help.join("\n")
+    };
+    let file = help("read ./.env.example");
+    assert!(
+        file.contains("--unprotect /home/u/w/.env.example -- CMD"),
+        "{file}"
+    );
+    let inner = help("read ./.env.d/one");
+    assert!(
+        inner.contains("--unprotect '/home/u/w/.env.d/**'") && inner.contains("opens all of"),
+        "{inner}"
+    );
+    let elsewhere = help("read ~/.aws/credentials");
+    assert!(
+        elsewhere.contains("--ro /home/u/.aws/credentials --unprotect /home/u/.aws/credentials"),
+        "{elsewhere}"
+    );
+    for pattern in ["/w/.env*", "/w/*/x", "/**"] {
+        let options = MergeOptions {
+            unprotect: vec![path(pattern)],
+            ..MergeOptions::default()
+        };
+        let faults = merge(&with_default(&[]), &surroundings(), &options).unwrap_err();
+        assert!(
+            faults[0].to_string().contains("cannot be used"),
+            "{pattern}: {faults:?}"
+        );
+    }
 }

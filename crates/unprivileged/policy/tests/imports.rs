@@ -360,3 +360,20 @@ proptest! {
         bastle_policy::fuzzing::fuzz_import(&bytes);
     }
 }
+
+#[test]
+fn codex_rules_that_are_no_rule_and_not_ascii_are_reported_and_nothing_is_allowed() {
+    for rules in [
+        "é",
+        "prefix_rule(é",
+        "→ prefix_rule(pattern = [\"ls\"])\n",
+        "\u{feff}é\n",
+    ] {
+        let imported = imported(ImportTool::Codex, "a.rules", rules);
+        assert_ne!(
+            asks(&effective(&imported), "tool Bash(ls)"),
+            Outcome::Allow,
+            "{rules:?}"
+        );
+    }
+}

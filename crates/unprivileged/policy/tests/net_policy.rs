@@ -421,6 +421,10 @@ fn budgets_for_models_and_pushes_make_tls_end_only_where_they_apply() {
     assert_eq!(connect(&counted, "api.anthropic.com", 443), "inspect");
     assert_eq!(connect(&counted, "github.com", 443), "pass");
     assert_eq!(connect(&counted, "github.com", 22), "opaque");
+    assert!(
+        bastle_policy::countable(&counted).is_ok(),
+        "a known git host is no model"
+    );
     assert_eq!(counted.budget.cost_micro_usd, Some(500_000));
     assert_eq!(
         (counted.budget.bytes_out, counted.budget.requests),

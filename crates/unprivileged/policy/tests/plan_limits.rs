@@ -95,6 +95,98 @@ fn a_limit_that_cannot_be_held_stops_the_launch_unless_it_is_waived_by_name() {
 }
 
 #[test]
+fn a_run_that_states_no_memory_gets_four_fifths_of_the_host_and_a_stated_value_wins() {
+    let memory = |text: &str, host: &HostFacts| {
+        let policy = merged(&with_default(&[(User, text)]));
+        let planned = plan(grant(&policy, request(&["ls"])), host, &disk(&policy, &[])).unwrap();
+        planned
+            .plan
+            .limits
+            .iter()
+            .find(|rule| rule.limit == LimitKind::Memory)
+            .map(|rule| (rule.value, rule.mechanism))
+    };
+    let none = r#"{"version": 1}"#;
+    let share = (16_u64 << 30) / 5 * 4;
+    assert_eq!(memory(none, &host()), Some((share, LimitMechanism::Watchdog)));
+    let controllers = vec![(Controller::Memory, path("/sys/fs/cgroup/x"))];
+    let with = |flavour| HostFacts {
+        cgroup: CgroupFacts {
+            flavour,
+            controllers: controllers.clone(),
+            unified: None,
+        },
+        ..host()
+    };
+    assert_eq!(
+        memory(none, &with(CgroupFlavour::V2)),
+        Some((share, LimitMechanism::CgroupV2))
+    );
+    assert_eq!(
+        memory(none, &with(CgroupFlavour::V1)),
+        Some((share, LimitMechanism::Watchdog)),
+        "joining an old-style group costs too much for a default"
+    );
+    let stated = r#"{"version": 1, "limits": {"memory": "64GiB"}}"#;
+    assert_eq!(
+        memory(stated, &with(CgroupFlavour::V1)),
+        Some((64 << 30, LimitMechanism::CgroupV1)),
+        "also a larger one"
+    );
+    let unknown = HostFacts { memory: 0, ..host() };
+    assert_eq!(
+        memory(none, &unknown),
+        None,
+        "nothing is claimed that nobody knows"
+    );
+}
+
+#[test]
+fn of_two_reserves_the_larger_one_holds_and_a_preset_takes_a_share_of_a_small_disk() {
+    let reserve = |layers: &[(LayerKind, &str)]| {
+        let policy = merged(&with_default(layers));
+        let planned = plan(grant(&policy, request(&["ls"])), &host(), &disk(&policy, &[])).unwrap();
+        planned
+            .plan
+            .limits
+            .iter()
+            .find(|rule| rule.limit == LimitKind::DiskReserve)
+            .map(|rule| (rule.value, rule.mechanism))
+            .unwrap()
+    };
+    assert_eq!(reserve(&[]), (1 << 30, LimitMechanism::FreeSpaceShare));
+    let user = (User, r#"{"version": 1, "limits": {"diskReserve": "2GiB"}}"#);
+    assert_eq!(reserve(&[user]), (2 << 30, LimitMechanism::FreeSpace));
+    let less = (Project, r#"{"version": 1, "limits": {"diskReserve": "1M"}}"#);
+    assert_eq!(reserve(&[user, less]).0, 2 << 30, "a project does not lower it");
+    let more = (Project, r#"{"version": 1, "limits": {"diskReserve": "3GiB"}}"#);
+    assert_eq!(reserve(&[user, more]).0, 3 << 30);
+    let lower = (User, r#"{"version": 1, "limits": {"diskReserve": "1M"}}"#);
+    assert_eq!(
+        reserve(&[lower]).0,
+        1 << 20,
+        "control: the person's own word does"
+    );
+}
+
+#[test]
+fn the_private_directories_of_a_small_host_are_a_quarter_of_its_memory() {
+    let size = |memory| {
+        let policy = merged(&with_default(&[]));
+        let host = HostFacts { memory, ..host() };
+        let planned = plan(grant(&policy, request(&["ls"])), &host, &disk(&policy, &[])).unwrap();
+        let rule = planned
+            .plan
+            .limits
+            .iter()
+            .find(|rule| rule.limit == LimitKind::Disk);
+        rule.map(|rule| rule.value).unwrap()
+    };
+    assert_eq!(size(64 << 30), 4 << 30);
+    assert_eq!(size(2 << 30), 512 << 20);
+}
+
+#[test]
 fn a_host_without_the_fences_parts_is_refused() {
     let policy = merged(&with_default(&[]));
     let fs = disk(&policy, &[]);

@@ -152,24 +152,29 @@ fn a_hidden_name_is_covered_and_cannot_come_into_being() {
         r#"{"version": 1, "fs": {"hide": ["./private"], "protect": ["Makefile"]}}"#,
     )]));
     let needs = needs(&policy);
-    let (root, hide, protect) = &needs.trees[0];
+    let bastle_policy::TreeNeed {
+        root,
+        hide,
+        protect,
+        live,
+    } = &needs.trees[0];
     assert_eq!((needs.trees.len(), root.as_str()), (1, "/home/u/w"));
-    let covers =
-        |list: &[bastle_contract::NamePattern], name: &str| list.iter().any(|p| p.covers(name.as_bytes()));
+    let covers = |list: &bastle_contract::NameList, name: &str| list.covers(name.as_bytes());
     assert!(
         covers(hide, "private/x")
             && covers(hide, "a/.env.local")
             && covers(protect, "Makefile")
             && covers(protect, "x/.git/hooks/y")
     );
-    let planned = planned(&policy, &disk(&policy, &[])).unwrap();
-    assert_eq!(
-        (
-            &planned.plan.guard.trees[0].hide,
-            &planned.plan.guard.trees[0].protect
-        ),
-        (hide, protect)
-    );
+    let mut fs = disk(&policy, &[]);
+    let in_place = planned(&policy, &fs).unwrap().plan.guard.trees[0].clone();
+    fs.copied = Some(path("/home/u/w"));
+    let copied = planned(&policy, &fs).unwrap().plan.guard.trees[0].clone();
+    assert_eq!((&copied.hide, &copied.protect), (hide, protect));
+    assert!(live.iter().all(|name| in_place.protect.always.contains(name)));
+    assert!(!covers(&copied.protect, ".git/rebase-merge/git-rebase-todo"));
+    assert_eq!((in_place.pinned.len(), copied.pinned.len()), (1, 0));
+    assert!(covers(&in_place.protect, ".git/rebase-merge/git-rebase-todo"));
 }
 
 #[test]
@@ -424,7 +429,7 @@ fn unprotect_uncovers_exactly_what_it_names() {
         .chain([layer(Flags, r#"{"version": 1}"#)])
         .collect();
     let options = MergeOptions {
-        unprotect: vec![path("/home/u/w/.env"), path("/home/u/w/.git/hooks")],
+        unprotect: vec![path("/home/u/w/.env"), path("/home/u/w/.git/hooks/**")],
         ..MergeOptions::default()
     };
     let policy = merge(&layers, &surroundings(), &options).unwrap();
@@ -441,4 +446,104 @@ fn unprotect_uncovers_exactly_what_it_names() {
     );
     assert_eq!(at(&planned, "/home/u/w/.git/hooks"), None);
     assert!(is_bind(at(&planned, "/home/u/w/.git/config"), Access::ReadOnly));
+}
+
+fn with_unprotect(opened: &[&str]) -> bastle_policy::Effective {
+    let options = MergeOptions {
+        unprotect: opened.iter().map(|text| path(text)).collect(),
+        ..MergeOptions::default()
+    };
+    merge(&with_default(&[]), &surroundings(), &options).unwrap()
+}
+
+#[test]
+fn an_opened_file_opens_no_sibling_that_the_same_pattern_hides() {
+    let policy = with_unprotect(&["/home/u/w/.env.example"]);
+    let needs = needs(&policy);
+    let hide = &needs.trees[0].hide;
+    assert!(!hide.matches(b".env.example"), "control: what was named is open");
+    for name in [".env", ".env.local", "a/.env.example", ".ENV.EXAMPLE"] {
+        assert!(hide.matches(name.as_bytes()), "{name}");
+    }
+    let mut fs = disk(&policy, &[]);
+    fs.hidden = vec![path("/home/u/w/.env")];
+    let planned = planned(&policy, &fs).unwrap();
+    assert_eq!(at(&planned, "/home/u/w/.env"), Some(&MountKind::Mask));
+    let tree = &planned.plan.guard.trees[0];
+    assert!(tree.hide.matches(b".env") && !tree.hide.matches(b".env.example"));
+    let line = planned
+        .listing
+        .iter()
+        .find(|line| line.section == "fs.unprotect")
+        .unwrap();
+    assert_eq!(
+        (line.rule.as_str(), line.origin.to_string().as_str()),
+        ("/home/u/w/.env.example", "--unprotect")
+    );
+    assert!(
+        line.note.contains("EXCEPTION") && line.note.contains("**/.env*"),
+        "{}",
+        line.note
+    );
+}
+
+#[test]
+fn a_directory_a_link_and_a_part_of_a_hidden_directory_are_not_opened_as_one_file() {
+    let refused = |opened: &str, fact: Option<bastle_policy::PathFact>| {
+        let policy = with_unprotect(&[opened]);
+        let mut fs = disk(&policy, &[]);
+        if let Some(fact) = fact {
+            fs.paths.insert(path(opened), fact);
+        }
+        planned(&policy, &fs)
+            .err()
+            .map(|fault| format!("{fault} {:?}", fault.help))
+    };
+    let fact = |resolved: &str, kind| bastle_policy::PathFact {
+        resolved: path(resolved),
+        kind,
+    };
+    use bastle_policy::PathKind::{Dir, File};
+    let said = refused("/home/u/w/.env.d", Some(fact("/home/u/w/.env.d", Dir))).unwrap();
+    assert!(
+        said.contains("is a directory") && said.contains("'/home/u/w/.env.d/**'"),
+        "{said}"
+    );
+    let said = refused("/home/u/w/.env.x", Some(fact("/home/u/w/.env", File))).unwrap();
+    assert!(
+        said.contains("symbolic link") && said.contains("/home/u/w/.env"),
+        "{said}"
+    );
+    let said = refused("/home/u/w/.env.d/one", None).unwrap();
+    assert!(
+        said.contains("as a whole") && said.contains("'/home/u/w/.env.d/**'"),
+        "{said}"
+    );
+    assert_eq!(
+        refused("/home/u/w/.env.x", Some(fact("/home/u/w/.env.x", File))),
+        None,
+        "control"
+    );
+}
+
+#[test]
+fn a_hook_is_opened_by_itself_and_the_other_hooks_stay_read_only() {
+    let policy = with_unprotect(&["/home/u/w/.git/hooks/pre-commit"]);
+    let mut fs = disk(&policy, &[]);
+    fs.protected = vec![path("/home/u/w/.git/hooks")];
+    let said = planned(&policy, &fs).unwrap_err().to_string();
+    assert!(said.contains("does not exist"), "{said}");
+    let fact = bastle_policy::PathFact {
+        resolved: path("/home/u/w/.git/hooks/pre-commit"),
+        kind: bastle_policy::PathKind::File,
+    };
+    fs.paths.insert(path("/home/u/w/.git/hooks/pre-commit"), fact);
+    let planned = planned(&policy, &fs).unwrap();
+    assert!(is_bind(at(&planned, "/home/u/w/.git/hooks"), Access::ReadOnly));
+    assert!(is_bind(
+        at(&planned, "/home/u/w/.git/hooks/pre-commit"),
+        Access::ReadWrite
+    ));
+    let protect = &planned.plan.guard.trees[0].protect;
+    assert!(protect.covers(b".git/hooks/post-commit") && !protect.covers(b".git/hooks/pre-commit"));
 }

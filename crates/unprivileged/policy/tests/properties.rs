@@ -4,8 +4,9 @@ mod common;
 
 use bastle_contract::LimitKind;
 use bastle_policy::{
-    ConnectVerdict, Effective, Host, Layer, LayerKind, MergeOptions, NetPolicy, NetRequest, Operation,
-    Outcome, Query, decide, diagnose, merge, parse,
+    AuthorityCeiling, Bounded, CeilingForm, ConnectVerdict, Effective, Excess, Expansion, Host, Layer,
+    LayerKind, MergeOptions, NetPolicy, NetRequest, Operation, Outcome, Query, beyond, decide, diagnose,
+    merge, parse, reserved,
 };
 use common::{layer, path, surroundings};
 use proptest::prelude::*;
@@ -245,7 +246,7 @@ fn project() -> impl Strategy<Value = Layer> {
 
 fn options() -> MergeOptions {
     MergeOptions {
-        unprotect: vec![path("/home/u/.config")],
+        unprotect: vec![path("/home/u/.config/**")],
         ..MergeOptions::default()
     }
 }
@@ -295,6 +296,222 @@ fn requests(host: &Host, port: u16) -> Vec<NetRequest<'_>> {
     all
 }
 
+/// Whether the second policy reaches nothing that the first does not.
+fn never_wider(before: &Effective, after: &Effective) -> Result<(), TestCaseError> {
+    for question in QUESTIONS {
+        let query = Query::parse(question, &surroundings()).unwrap();
+        let (old, new) = (decide(before, &query), decide(after, &query));
+        prop_assert!(
+            new.outcome <= old.outcome,
+            "{} went from {:?} to {:?} ({})",
+            question,
+            old.outcome,
+            new.outcome,
+            new.reason
+        );
+    }
+    for kind in LimitKind::ALL {
+        let value = |policy: &Effective| policy.limit(kind).map_or(u64::MAX, |v| v.value);
+        prop_assert!(value(after) <= value(before), "{}", kind);
+    }
+    prop_assert!(after.mode.value >= before.mode.value);
+    prop_assert!(!after.net.ip_literals || before.net.ip_literals);
+    prop_assert_eq!(&after.net.upstream, &before.net.upstream);
+    prop_assert!(!after.net.learn || before.net.learn);
+    for range in &after.net.addresses {
+        prop_assert!(
+            before
+                .net
+                .addresses
+                .iter()
+                .any(|own| own.value.covers(&range.value)),
+            "{}",
+            range.value
+        );
+    }
+    for (name, port) in [
+        ("a.com", 443),
+        ("a.com", 0),
+        ("b.a.com", 443),
+        ("c.org", 443),
+        ("c.org", 80),
+        ("a.com", 8443),
+        ("d.org", 22),
+    ] {
+        let host = Host::new(name).unwrap();
+        let (old, new) = (before.net.connect(&host, port), after.net.connect(&host, port));
+        prop_assert!(
+            reach(&new) <= reach(&old),
+            "{}:{} went from {:?} to {:?}",
+            name,
+            port,
+            old,
+            new
+        );
+        prop_assert!(!new.decision().opaque || old.decision().opaque);
+        for request in requests(&host, port) {
+            let (old, new) = (before.net.request(&request), after.net.request(&request));
+            prop_assert!(
+                new.outcome <= old.outcome,
+                "{:?} went from {:?} to {:?}",
+                request,
+                old,
+                new
+            );
+            if new.outcome == Outcome::Allow {
+                prop_assert!(new.max_body.unwrap_or(u64::MAX) <= old.max_body.unwrap_or(u64::MAX));
+            }
+            // What a connection is refused, no request inside it is allowed.
+            if port > 0 {
+                let best = after.net.connect(&host, port).decision().outcome;
+                prop_assert!(
+                    new.outcome <= best,
+                    "{:?} is allowed more than its connection: {:?}",
+                    request,
+                    new
+                );
+            }
+        }
+    }
+    for name in &after.env_pass {
+        prop_assert!(before.env_pass.iter().any(|own| own.value == name.value));
+    }
+    Ok(())
+}
+
+const SECRETS: &[&str] = &["TOKEN_A", "TOKEN_B"];
+const CEILING_HOSTS: &[&str] = &["a.com", "*.a.com", "b.a.com", "c.org", "d.org"];
+const ROOTS: &[&str] = &[
+    "/",
+    "/home/u",
+    "/home/u/w",
+    "/home/u/w2",
+    "/srv",
+    "/srv/a",
+    "/home",
+];
+
+fn texts(choices: &'static [&'static str]) -> impl Strategy<Value = Option<Vec<String>>> {
+    let some = subsequence(choices, 0..=3.min(choices.len()))
+        .prop_map(|items| items.into_iter().map(str::to_owned).collect());
+    prop::option::of(some)
+}
+
+fn ceiling() -> impl Strategy<Value = AuthorityCeiling> {
+    let net = prop::option::of(select(vec!["none", "offline", "allowlist", "open"]).prop_map(str::to_owned));
+    let numbers = (
+        prop::option::of(1u64..5000),
+        prop::option::of(1u64..100),
+        prop::option::of(0u32..50),
+    )
+        .prop_map(|(pids, turns, usd)| {
+            let mut limits = serde_json::Map::new();
+            limits.extend(pids.map(|n| ("pids".to_owned(), (n + 3).into())));
+            limits.extend(turns.map(|n| ("turns".to_owned(), n.into())));
+            limits.extend(usd.map(|n| ("usd".to_owned(), n.into())));
+            limits
+        });
+    (
+        texts(ROOTS),
+        texts(&["default", "claude", "mine"]),
+        texts(&["default", "dev"]),
+        texts(CEILING_HOSTS),
+        texts(SECRETS),
+        net,
+        texts(&["copy", "overlay", "in-place"]),
+        texts(&["native", "host"]),
+        numbers,
+        prop::option::of(1u32..9),
+    )
+        .prop_map(
+            |(roots, profiles, presets, hosts, secrets, net, modes, backends, limits, max_runs)| {
+                AuthorityCeiling::try_from(CeilingForm {
+                    roots,
+                    profiles,
+                    presets,
+                    hosts,
+                    secrets,
+                    net,
+                    modes,
+                    backends,
+                    limits,
+                    max_runs,
+                })
+                .unwrap()
+            },
+        )
+}
+
+/// A layer of the operator that has secrets and opens the network.
+fn generous() -> Layer {
+    let text = r#"{"version": 1, "net": {"allow": ["a.com", "*.a.com", "c.org", "d.org:22"]}, "secrets": [
+        {"name": "TOKEN_A", "from": "env:A", "hosts": ["a.com"]},
+        {"name": "TOKEN_B", "from": "env:B", "hosts": ["c.org"]}]}"#;
+    layer(LayerKind::Managed, text)
+}
+
+fn bounded(layers: &[Layer], ceiling: &AuthorityCeiling, expansion: Expansion) -> Effective {
+    let options = MergeOptions {
+        ceiling: Some(ceiling.clone()),
+        expansion,
+        ..options()
+    };
+    merge(layers, &surroundings(), &options).unwrap()
+}
+
+/// Everything of a policy that a ceiling speaks about lies within it.
+fn within(effective: &Effective, ceiling: &AuthorityCeiling) -> Result<(), TestCaseError> {
+    for name in ["a.com", "b.a.com", "x.b.a.com", "c.org", "d.org", "e.net"] {
+        let host = Host::new(name).unwrap();
+        if ceiling.allows_host(&host) {
+            continue;
+        }
+        for port in [0, 22, 80, 443, 8443] {
+            let verdict = effective.net.connect(&host, port);
+            prop_assert_eq!(reach(&verdict), 0, "{}:{}", name, port);
+            for request in requests(&host, port) {
+                prop_assert_eq!(effective.net.request(&request).outcome, Outcome::Deny);
+            }
+        }
+    }
+    for secret in &effective.secrets {
+        prop_assert!(ceiling.allows_secret(&secret.value.name));
+    }
+    for secret in &effective.net.secrets {
+        prop_assert!(ceiling.allows_secret(&secret.name));
+    }
+    prop_assert!(ceiling.net().is_none_or(|most| effective.net.mode <= most));
+    for kind in LimitKind::ALL {
+        if let Some(most) = ceiling.most(Bounded::Limit(kind)) {
+            prop_assert!(
+                effective.limit(kind).is_some_and(|value| value.value <= most),
+                "{}",
+                kind
+            );
+        }
+    }
+    if let Some(most) = ceiling.most(Bounded::Turns) {
+        prop_assert!(
+            effective
+                .budgets
+                .turns
+                .as_ref()
+                .is_some_and(|turns| turns.value <= most)
+        );
+        prop_assert!(effective.net.budget.turns.is_some_and(|turns| turns <= most));
+    }
+    if let Some(most) = ceiling.most(Bounded::Cost) {
+        prop_assert!(
+            effective
+                .net
+                .budget
+                .cost_micro_usd
+                .is_some_and(|cost| cost <= most)
+        );
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
@@ -305,43 +522,85 @@ proptest! {
         let before = effective(&layers);
         layers.push(extra);
         let after = effective(&layers);
-        for question in QUESTIONS {
-            let query = Query::parse(question, &surroundings()).unwrap();
-            let (old, new) = (decide(&before, &query), decide(&after, &query));
-            prop_assert!(new.outcome <= old.outcome, "{} went from {:?} to {:?} ({})", question, old.outcome, new.outcome, new.reason);
+        never_wider(&before, &after)?;
+    }
+
+    #[test]
+    fn a_request_never_widens_and_never_leaves_its_ceiling(
+        base in trusted(), asked in document(), ceiling in ceiling(), other in prop::option::of(project()), expands in any::<bool>(), open in any::<bool>(),
+    ) {
+        let expansion = if expands { Expansion::Allowed } else { Expansion::RestrictOnly };
+        let mut layers = base;
+        layers.push(generous());
+        layers.extend(other);
+        if open {
+            let mut flags = parse("flags", b"{\"version\": 1}").unwrap();
+            flags.net.mode = Some(bastle_policy::At::nowhere(bastle_policy::NetMode::Open));
+            layers.push(Layer { kind: LayerKind::Flags, name: "flags".to_owned(), document: flags.into() });
         }
-        for kind in LimitKind::ALL {
-            let value = |policy: &Effective| policy.limit(kind).map_or(u64::MAX, |v| v.value);
-            prop_assert!(value(&after) <= value(&before), "{}", kind);
+        let without = bounded(&layers, &ceiling, expansion);
+        layers.push(layer(LayerKind::Request, &asked));
+        let with = bounded(&layers, &ceiling, expansion);
+        never_wider(&without, &with)?;
+        within(&without, &ceiling)?;
+        within(&with, &ceiling)?;
+        prop_assert_eq!(&with.env_set, &without.env_set);
+        prop_assert_eq!(&with.secrets, &without.secrets);
+        prop_assert_eq!(&with.net.resolvers, &without.net.resolvers);
+    }
+
+    #[test]
+    fn what_a_request_states_is_in_force_or_told_as_beyond(base in trusted(), asked in document(), ceiling in ceiling()) {
+        let mut layers = base;
+        layers.push(generous());
+        layers.push(layer(LayerKind::Request, &asked));
+        let with = bounded(&layers, &ceiling, Expansion::RestrictOnly);
+        let document = parse("request", asked.as_bytes()).unwrap();
+        let told = beyond(&document, &with, &ceiling);
+        for (kind, at) in &document.limits.0 {
+            let got = with.limit(*kind).map_or(u64::MAX, |value| value.value);
+            let named = told.iter().any(|excess| match excess {
+                Excess::Number(bounded, ..) => *bounded == Bounded::Limit(*kind),
+                Excess::NotGranted(what) => what.starts_with(&format!("limits.{kind} ")),
+                _ => false,
+            });
+            prop_assert!(got >= at.value || named, "{}: asked {}, got {}, and nobody was told", kind, at.value, got);
         }
-        prop_assert!(after.mode.value >= before.mode.value);
-        prop_assert!(!after.net.ip_literals || before.net.ip_literals);
-        prop_assert_eq!(&after.net.upstream, &before.net.upstream);
-        prop_assert!(!after.net.learn || before.net.learn);
-        for range in &after.net.addresses {
-            prop_assert!(before.net.addresses.iter().any(|own| own.value.covers(&range.value)), "{}", range.value);
+        let keys = reserved(&document);
+        prop_assert_eq!(keys.contains(&Excess::Key("net.addresses")), document.net.addresses.is_some());
+        prop_assert_eq!(keys.contains(&Excess::Key("net.upstream")), document.net.upstream.is_some());
+        prop_assert_eq!(keys.contains(&Excess::Key("lock")), !document.lock.is_empty());
+    }
+
+    #[test]
+    fn two_ceilings_meet_in_one_that_allows_what_both_allow(a in ceiling(), b in ceiling(), c in ceiling()) {
+        let both = a.meet(&b);
+        prop_assert_eq!(&both, &b.meet(&a));
+        prop_assert_eq!(both.meet(&c), a.meet(&b.meet(&c)));
+        prop_assert_eq!(a.meet(&a), a.clone());
+        prop_assert_eq!(a.meet(&AuthorityCeiling::default()), a.clone());
+        for root in ROOTS.iter().chain(&["/home/u/w/x", "/srvx", "/srv/a/b", "/tmp"]) {
+            let root = path(root);
+            prop_assert_eq!(both.allows_root(&root), a.allows_root(&root) && b.allows_root(&root), "{}", root);
         }
-        for (name, port) in [("a.com", 443), ("a.com", 0), ("b.a.com", 443), ("c.org", 443), ("c.org", 80), ("a.com", 8443), ("d.org", 22)] {
+        for name in ["a.com", "b.a.com", "x.b.a.com", "c.org", "d.org", "e.net"] {
             let host = Host::new(name).unwrap();
-            let (old, new) = (before.net.connect(&host, port), after.net.connect(&host, port));
-            prop_assert!(reach(&new) <= reach(&old), "{}:{} went from {:?} to {:?}", name, port, old, new);
-            prop_assert!(!new.decision().opaque || old.decision().opaque);
-            for request in requests(&host, port) {
-                let (old, new) = (before.net.request(&request), after.net.request(&request));
-                prop_assert!(new.outcome <= old.outcome, "{:?} went from {:?} to {:?}", request, old, new);
-                if new.outcome == Outcome::Allow {
-                    prop_assert!(new.max_body.unwrap_or(u64::MAX) <= old.max_body.unwrap_or(u64::MAX));
-                }
-                // What a connection is refused, no request inside it is allowed.
-                if port > 0 {
-                    let best = after.net.connect(&host, port).decision().outcome;
-                    prop_assert!(new.outcome <= best, "{:?} is allowed more than its connection: {:?}", request, new);
-                }
-            }
+            prop_assert_eq!(both.allows_host(&host), a.allows_host(&host) && b.allows_host(&host), "{}", name);
         }
-        for name in &after.env_pass {
-            prop_assert!(before.env_pass.iter().any(|own| own.value == name.value));
+        for name in ["default", "claude", "mine", "dev", "dev@1"] {
+            prop_assert_eq!(both.allows_profile(name), a.allows_profile(name) && b.allows_profile(name));
+            prop_assert_eq!(both.allows_preset(name), a.allows_preset(name) && b.allows_preset(name));
         }
+        for mode in bastle_policy::WorkspaceMode::ALL {
+            prop_assert_eq!(both.allows_mode(mode), a.allows_mode(mode) && b.allows_mode(mode));
+        }
+        for kind in [Bounded::Limit(LimitKind::Pids), Bounded::Turns, Bounded::Cost] {
+            let most = |one: &AuthorityCeiling| one.most(kind).unwrap_or(u64::MAX);
+            prop_assert_eq!(most(&both), most(&a).min(most(&b)));
+        }
+        prop_assert_eq!(both.max_runs().unwrap_or(u32::MAX), a.max_runs().unwrap_or(u32::MAX).min(b.max_runs().unwrap_or(u32::MAX)));
+        let text = serde_json::to_string(&a).unwrap();
+        prop_assert_eq!(serde_json::from_str::<AuthorityCeiling>(&text).unwrap(), a);
     }
 
     #[test]

@@ -131,7 +131,7 @@ fn a_difference_says_whether_reach_was_won_or_lost() {
         (true, "exec.deny removed docker"),
         (true, "fs /srv invisible → read"),
         (false, "fs.hide added ./x"),
-        (false, "limits pids 4096 → 9"),
+        (false, "limits pids 2048 → 9"),
         (true, "limits timeout 1m → none"),
     ];
     assert_eq!(lines, expected.map(|(wider, text)| (wider, text.to_owned())));

@@ -27,6 +27,10 @@ pub(crate) struct Inner {
     pub(crate) state: PathBuf,
     /// Where events are told over WebSocket, for whoever asks.
     pub(crate) ws_url: String,
+    /// What the newest trial run showed of the fence.
+    pub(crate) containment: Arc<bastle_control::containment::ContainmentCache>,
+    /// Held by whoever makes a trial; the others wait without a thread.
+    pub(crate) probing: tokio::sync::Mutex<()>,
     /// What the agent protocol's face needs.
     pub(crate) a2a: crate::a2a::Face,
 }

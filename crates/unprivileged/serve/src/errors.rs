@@ -226,6 +226,7 @@ fn shown(fault: &Fault, status: StatusCode, told: Told) -> Fault {
             what: without_paths(&fault.what),
             why: without_paths(&fault.why),
             help: fault.help.iter().map(|help| without_paths(help)).collect(),
+            local: None,
         },
     }
 }

@@ -6,6 +6,7 @@
 mod a2a;
 mod app;
 pub mod client;
+mod containment;
 mod dto;
 mod errors;
 pub mod fuzzing;
@@ -19,6 +20,7 @@ mod otlp;
 mod outward;
 mod routes;
 mod server;
+mod transcript;
 mod webhook;
 
 pub use options::{InTheOpen, ServeOptions};

@@ -1,6 +1,7 @@
 //! Numbers for a monitoring system, in the text form of Prometheus.
 //!
 //! **Trust:** labels are routes and states of our own, never text of a request: nobody can make them grow.
+use bastle_control::containment::{Containment, ContainmentVerdict};
 use bastle_control::fleet::MetricsSnapshot;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -56,8 +57,14 @@ impl Metrics {
     }
 
     /// The whole text.
-    pub(crate) fn text(&self, fleet: &MetricsSnapshot, streams: usize) -> String {
+    pub(crate) fn text(
+        &self,
+        fleet: &MetricsSnapshot,
+        streams: usize,
+        contained: Option<&Containment>,
+    ) -> String {
         let mut out = Text::default();
+        containment(&mut out, contained);
         out.family("bastle_runs", "gauge", "Runs by state.");
         for (state, count) in &fleet.runs {
             out.line(&format!("bastle_runs{{state=\"{state}\"}}"), *count);
@@ -80,6 +87,7 @@ impl Metrics {
             "Denied attempts.",
             fleet.denials,
         );
+        anomalies(&mut out, fleet);
         out.one(
             "bastle_events_total",
             "counter",
@@ -176,6 +184,37 @@ impl Metrics {
 #[derive(Default)]
 struct Text(String);
 
+fn containment(out: &mut Text, contained: Option<&Containment>) {
+    if let Some(known) = contained {
+        out.one(
+            "bastle_containment_enforced",
+            "gauge",
+            "Whether the newest containment probe held.",
+            u64::from(known.verdict == ContainmentVerdict::Enforced),
+        );
+        out.one(
+            "bastle_containment_probe_age_seconds",
+            "gauge",
+            "How long ago the newest containment probe ended.",
+            known.age().as_secs(),
+        );
+    }
+}
+
+fn anomalies(out: &mut Text, fleet: &MetricsSnapshot) {
+    out.family(
+        "bastle_anomalies_total",
+        "counter",
+        "Findings of the anomaly rules by severity.",
+    );
+    for (severity, count) in &fleet.anomalies {
+        out.line(
+            &format!("bastle_anomalies_total{{severity=\"{severity}\"}}"),
+            *count,
+        );
+    }
+}
+
 impl Text {
     fn raw(&mut self, line: &str) {
         self.0.push_str(line);
@@ -209,7 +248,7 @@ mod tests {
         let metrics = Metrics::default();
         metrics.request("GET", "/api/v1/runs", 200, Duration::from_millis(3));
         metrics.request("X\"}\nevil", "other", 404, Duration::from_secs(60));
-        let text = metrics.text(&MetricsSnapshot::default(), 2);
+        let text = metrics.text(&MetricsSnapshot::default(), 2, None);
         assert!(!text.contains("evil"));
         assert!(
             text.contains(

@@ -1,4 +1,6 @@
 //! The OpenAPI document, made from the table of routes.
+mod names;
+
 use crate::routes::{Form, Gives, Route, table};
 use serde_json::json;
 use utoipa::openapi::path::{HttpMethod, OperationBuilder, Parameter, ParameterBuilder, ParameterIn};
@@ -59,7 +61,7 @@ pub fn document() -> OpenApi {
 fn operation(route: Route, components: &mut Components) -> utoipa::openapi::path::Operation {
     let mut operation = OperationBuilder::new()
         .summary(Some(route.about))
-        .operation_id(Some(operation_id(&route)))
+        .operation_id(names::operation_id(route.method.as_str(), route.path))
         .tag(tag(route.path));
     match route.need.role() {
         Some(role) => {
@@ -69,7 +71,7 @@ fn operation(route: Route, components: &mut Components) -> utoipa::openapi::path
         }
         None => operation = operation.description(Some("Needs no token.")),
     }
-    for name in names(route.path) {
+    for name in variables(route.path) {
         operation = operation.parameter(in_path(name));
     }
     for parameter in route.params.clone() {
@@ -132,7 +134,7 @@ fn keep(form: Form, components: &mut Components) -> RefOr<utoipa::openapi::Schem
     form.of
 }
 
-fn names(path: &str) -> impl Iterator<Item = &str> {
+fn variables(path: &str) -> impl Iterator<Item = &str> {
     path.split('/')
         .filter_map(|part| part.strip_prefix('{').and_then(|part| part.strip_suffix('}')))
 }
@@ -144,21 +146,6 @@ fn in_path(name: &str) -> Parameter {
         .required(Required::True)
         .schema(Some(ObjectBuilder::new().schema_type(Type::String).build()))
         .build()
-}
-
-/// `getRunsIdStop` of `GET /api/v1/runs/{id}/stop`.
-fn operation_id(route: &Route) -> String {
-    let mut id = route.method.as_str().to_ascii_lowercase();
-    let path = route.path.strip_prefix("/api/v1").unwrap_or(route.path);
-    for part in path
-        .split(['/', '-', '.', '{', '}'])
-        .filter(|part| !part.is_empty())
-    {
-        let mut letters = part.chars();
-        id.extend(letters.next().map(|first| first.to_ascii_uppercase()));
-        id.extend(letters);
-    }
-    id
 }
 
 fn tag(path: &str) -> &str {

@@ -3,10 +3,12 @@
 //! **Trust:** both are the operator's. The file is read strictly: a setting that is not understood stops the start.
 use crate::json;
 use bastle_contract::{Code, Fault};
+use bastle_policy::AuthorityCeiling;
 use serde::Deserialize;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Largest settings file.
 const MOST: u64 = 256 * 1024;
@@ -68,8 +70,33 @@ pub(crate) struct Config {
     pub(crate) desktop: Option<bool>,
     /// A collector of traces: `https://HOST[:PORT]`, or `http://` of this machine. None when absent.
     pub(crate) otlp: Option<String>,
+    /// How long what is over is kept.
+    pub(crate) retention: Retention,
     /// The agent protocol.
     pub(crate) a2a: crate::a2a::Settings,
+    /// The most that anybody but an admin may give to a run, where a token does not say less.
+    pub(crate) ceiling: AuthorityCeiling,
+}
+
+/// How long what is over is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Retention {
+    /// Runs after their end, such as `30d` (the default) or `12h`; `never` keeps all. Work that was not applied stays.
+    pub(crate) runs: Option<String>,
+}
+
+impl Retention {
+    /// The time; `Duration::MAX` where nothing goes.
+    pub(crate) fn runs(&self) -> Result<Option<Duration>, String> {
+        match self.runs.as_deref() {
+            None => Ok(None),
+            Some("never") => Ok(Some(Duration::MAX)),
+            Some(text) => bastle_policy::parse_duration(text)
+                .map(|millis| Some(Duration::from_millis(millis)))
+                .ok_or_else(|| "field retention.runs: such as 30d, 12h, 90m, 10s, or never".to_owned()),
+        }
+    }
 }
 
 /// Somebody who is told.
@@ -133,6 +160,7 @@ impl Config {
             crate::webhook::Address::parse(url).map_err(|why| format!("field otlp: {why}"))?;
         }
         self.a2a.check()?;
+        self.retention.runs()?;
         if self.requests_per_second == Some(0) || self.max_parallel == Some(0) {
             return Err("field requests_per_second, max_parallel: at least 1".to_owned());
         }
@@ -163,6 +191,14 @@ mod tests {
             "{\"webhooks\":[{\"url\":\"https://example.com/x\"}]}",
             "{\"otlp\":\"http://collector.example:4318\"}",
             "{\"otlp\":\"127.0.0.1:4318\"}",
+            "{\"ceiling\":{\"root\":[\"/srv\"]}}",
+            "{\"ceiling\":{\"roots\":[\"srv\"]}}",
+            "{\"ceiling\":{\"hosts\":[\"*.com\"]}}",
+            "{\"ceiling\":{\"net\":\"everything\"}}",
+            "{\"ceiling\":{\"limits\":{\"memory\":\"much\"}}}",
+            "{\"ceiling\":{\"max_runs\":0}}",
+            "{\"retention\":{\"runs\":\"soon\"}}",
+            "{\"retention\":{\"run\":\"1d\"}}",
         ] {
             std::fs::write(&path, bad).unwrap();
             assert!(Config::load(Some(&path)).is_err(), "{bad}");

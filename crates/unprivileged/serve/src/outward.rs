@@ -3,7 +3,7 @@ use crate::app::App;
 use crate::errors::Refusal;
 use crate::options::Config;
 use crate::otlp;
-use crate::webhook::{Address, Hook};
+use crate::webhook::{Address, Hook, is_alert};
 use bastle_contract::{Code, Fault};
 use bastle_control::fleet::{EventFilter, StoredEvent};
 use std::path::PathBuf;
@@ -139,7 +139,7 @@ async fn follow(app: App, hook: Hook, at: Arc<AtomicU64>) {
         loop {
             for event in reader.next().await? {
                 let seq = event.seq;
-                if !hook.tell(event).await {
+                if hook.wants(&event) && !hook.tell(event).await {
                     app.metrics.webhook_failures.fetch_add(1, Ordering::Relaxed);
                 }
                 at.store(seq, Ordering::Relaxed);
@@ -163,13 +163,21 @@ fn notifier() -> Option<PathBuf> {
 async fn notice(app: App, program: PathBuf, at: Arc<AtomicU64>) {
     let mut closing = app.closing.clone();
     let work = async {
-        let mut reader = Reader::open(app, vec!["question".to_owned()], &at).await?;
+        let mut reader = Reader::open(app, vec!["question".to_owned(), "anomaly".to_owned()], &at).await?;
         loop {
             let events = reader.next().await?;
-            let Some(event) = events.into_iter().next_back() else {
+            if let Some(last) = events.last() {
+                at.store(last.seq, Ordering::Relaxed);
+            }
+            let shown_there = |event: &StoredEvent| event.kind != "anomaly" || is_alert(event);
+            let Some(event) = events.into_iter().rev().find(shown_there) else {
                 continue;
             };
-            at.store(event.seq, Ordering::Relaxed);
+            let does = if event.kind == "anomaly" {
+                "is unusual"
+            } else {
+                "asks"
+            };
             let run = event.run.map(String::from).unwrap_or_default();
             let text = event
                 .data
@@ -180,7 +188,7 @@ async fn notice(app: App, program: PathBuf, at: Arc<AtomicU64>) {
             let program = program.clone();
             let shows = tokio::task::spawn_blocking(move || {
                 Command::new(program)
-                    .args(["--app-name=bastle", "--", &format!("bastle: {run} asks"), &text])
+                    .args(["--app-name=bastle", "--", &format!("bastle: {run} {does}"), &text])
                     .stdin(Stdio::null())
                     .stdout(Stdio::null())
                     .stderr(Stdio::null())

@@ -71,6 +71,8 @@ pub(crate) struct Hook {
     address: Address,
     key: hmac::Key,
     kinds: Vec<String>,
+    /// Whether findings that are only notes are wanted too.
+    notes: bool,
 }
 
 impl Hook {
@@ -96,15 +98,23 @@ impl Hook {
             return Err(fault("it has fewer than 16 characters".to_owned()));
         }
         let kinds = if hook.kinds.is_empty() {
-            vec!["question".to_owned(), "answered".to_owned(), "state".to_owned()]
+            ["question", "answered", "state", "anomaly"]
+                .map(str::to_owned)
+                .to_vec()
         } else {
             hook.kinds.clone()
         };
         Ok(Self {
             address,
             key: hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()),
+            notes: hook.kinds.iter().any(|kind| kind == "anomaly"),
             kinds,
         })
+    }
+
+    /// Whether it is told this event. A finding that is only a note is told to those who name the kind.
+    pub(crate) fn wants(&self, event: &StoredEvent) -> bool {
+        self.notes || event.kind != "anomaly" || is_alert(event)
     }
 
     /// Kinds of events it wants.
@@ -190,6 +200,14 @@ fn sign(key: &hmac::Key, seconds: u64, body: &[u8]) -> String {
         .map(|byte| format!("{byte:02x}"))
         .collect();
     format!("t={seconds},v1={hex}")
+}
+
+/// Whether a finding is more than a note.
+pub(crate) fn is_alert(event: &StoredEvent) -> bool {
+    matches!(
+        event.data.get("action").and_then(serde_json::Value::as_str),
+        Some("alert" | "pause")
+    )
 }
 
 #[cfg(test)]

@@ -12,6 +12,9 @@ use bastle_contract::{Code, Fault};
 use std::io::{self, Read, Write};
 
 const BLOCK: usize = 512;
+/// Most bytes and entries of one archive.
+const MOST_BYTES: u64 = 64 << 30;
+const MOST_ENTRIES: usize = 1_000_000;
 /// The largest number that eleven octal digits hold: 8 GiB less one byte.
 const MAX_OCTAL: u64 = 0o777_7777_7777;
 
@@ -29,6 +32,7 @@ pub struct Exported {
 /// # Errors
 /// When a content cannot be read or is damaged, or writing fails.
 pub fn export(manifest: &Manifest, blobs: &dyn Blobs, out: &mut dyn Write) -> Result<Exported, Fault> {
+    within_limits(manifest)?;
     let mut done = Exported {
         entries: 0,
         left_out: Vec::new(),
@@ -93,6 +97,29 @@ pub fn export(manifest: &Manifest, blobs: &dyn Blobs, out: &mut dyn Write) -> Re
     out.write_all(&[0; 2 * BLOCK]).map_err(end)?;
     out.flush().map_err(end)?;
     Ok(done)
+}
+
+/// Refuses before the first byte: an archive has every byte of a file, also those of its holes, so a few names could fill
+/// the disk of whoever asks for it.
+fn within_limits(manifest: &Manifest) -> Result<(), Fault> {
+    let (mut names, mut bytes) = (0_usize, 0_u64);
+    for entry in manifest.entries() {
+        names += 1;
+        if let Kind::File { size, .. } = &entry.kind {
+            bytes = bytes.saturating_add(*size);
+        }
+    }
+    let why = if names > MOST_ENTRIES {
+        format!("it would have {names} entries, and {MOST_ENTRIES} are the most")
+    } else if bytes > MOST_BYTES {
+        format!("it would have {bytes} bytes, holes written out, and {MOST_BYTES} are the most")
+    } else {
+        return Ok(());
+    };
+    Err(
+        Fault::new(Code::WorkspaceApply, "the work is too large for an archive", why)
+            .help("bastle diff RUN --stat shows the largest files; bastle apply RUN brings the work without an archive"),
+    )
 }
 
 struct Header<'a> {

@@ -28,6 +28,7 @@ pub mod meta;
 pub mod mounting;
 pub mod path;
 pub mod place;
+pub mod project;
 mod restore;
 pub mod retention;
 pub mod rollback;

@@ -50,6 +50,8 @@ pub struct GitMade {
     pub agent_branch: Option<String>,
     /// What is worth knowing.
     pub findings: Vec<Finding>,
+    /// Whether the copy's repository has one commit and no hidden names in its index.
+    pub without_history: bool,
 }
 
 /// What a copy is made of.
@@ -68,7 +70,6 @@ pub struct CreateRequest<'a> {
 
 /// A fresh tree, before it is recorded.
 pub(crate) struct Made {
-    /// The tree.
     pub(crate) scan: crate::scan::Scan,
     /// What the source's files looked like.
     pub(crate) source: Option<SeenList>,

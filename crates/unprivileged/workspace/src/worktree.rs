@@ -3,7 +3,7 @@
 //! **Trust:** the files come out of the object store through hardened git with an index of ours. Attributes are off, so no
 //! filter runs and every file has the bytes that are in the repository.
 use crate::finding::{About, Finding};
-use crate::git::{Call, HostGit, HostRepo, Scratch};
+use crate::git::{Call, HostGit, HostRepo, Scratch, remove_from_index};
 use crate::manifest::Manifest;
 use crate::meta::Meta;
 use crate::path::TreePath;
@@ -30,8 +30,11 @@ impl Workspace {
             scratch: &self.path("tmp"),
             absent: &absent,
         })?;
-        sweep(&self.path("tmp"))?;
         let own = self.tree().join(".git");
+        if git.without_history {
+            self.forget_names(&index, &absent)?;
+        }
+        sweep(&self.path("tmp"))?;
         if own.is_dir() {
             // The index of the checkout, not the host's: it fits these files and has nothing that is only staged.
             std::fs::rename(&index, own.join("index"))
@@ -59,6 +62,17 @@ impl Workspace {
                 git,
             },
         )
+    }
+
+    /// Takes hidden names out of the index: the copy has no object for them.
+    fn forget_names(&self, index: &Path, absent: &[TreePath]) -> Result<(), Fault> {
+        let Some(repo) = HostRepo::open(&self.source)? else {
+            return Ok(());
+        };
+        let scratch = Scratch::new(&self.path("tmp"), repo.format, &[repo.objects()])?;
+        let empty = self.path("tmp").join("no-work-tree");
+        std::fs::create_dir_all(&empty).map_err(|error| crate::faults::io_fault("make", &empty, error))?;
+        remove_from_index(&HostGit::find()?, &scratch, index.to_path_buf(), &empty, absent)
     }
 
     /// Writes the files of the commit; returns the names that stay out.

@@ -10,7 +10,7 @@ use bastle_workspace::audit_delta::{Scope, delta};
 use bastle_workspace::durable::Durable;
 use bastle_workspace::export::export;
 use bastle_workspace::finding::{About, Finding};
-use bastle_workspace::gate::{Approvals, Rules, assess_all};
+use bastle_workspace::gate::{Approvals, Rules, Tree, assess_all, set_hash};
 use bastle_workspace::manifest::{Kind, Manifest};
 use bastle_workspace::meta::{Reason, Which, WorkMode};
 use bastle_workspace::path::TreePath;
@@ -63,9 +63,14 @@ fn has_set(manifest: &Manifest, path: &str) -> bool {
 
 fn planned(space: &Workspace) -> Plan {
     let (_, now) = space.current().unwrap();
-    let changes = delta(&space.base().unwrap(), &now, Scope::Work);
-    let assessed = assess_all(&Rules::builtin().unwrap(), &changes, &BTreeSet::new(), space).unwrap();
-    let selection = select(&assessed, &Approvals::default(), &[]);
+    let base = space.base().unwrap();
+    let changes = delta(&base, &now, Scope::Work);
+    let rules = Rules::new(bastle_policy::host_executed::catalogue().unwrap()).unwrap();
+    let assessed = assess_all(&rules, &Tree::new(&base, &now), &changes, &BTreeSet::new(), space).unwrap();
+    // Names without a kind are held; what is tried here is what becomes of attributes.
+    let mut approvals = Approvals::default();
+    approvals.add(&set_hash(&assessed).to_string()).unwrap();
+    let selection = select(&assessed, &approvals, &[]);
     plan(
         &Root::open(space.source()).unwrap(),
         &selection,

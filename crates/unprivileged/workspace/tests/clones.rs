@@ -40,7 +40,8 @@ impl Mounted {
                 .args([&image, &at])
                 .status()
                 .is_ok_and(|status| status.success());
-        mounted.then_some(Self { root })
+        // Made only where it is mounted: dropping it takes the mount down.
+        mounted.then(|| Self { root })
     }
 
     fn at(&self) -> PathBuf {

@@ -7,9 +7,9 @@ use bastle_contract::RunId;
 use bastle_workspace::apply::{Resolve, Target, apply, plan, select, undo};
 use bastle_workspace::audit_delta::{Scope, delta};
 use bastle_workspace::durable::Durable;
-use bastle_workspace::gate::{Approvals, Rules, assess_all};
+use bastle_workspace::gate::{Approvals, Rules, Tree, assess_all};
 use bastle_workspace::git::{
-    BranchName, CommitRequest, HostGit, HostRepo, Identity, Prepare, Scratch, commit_to_branch,
+    BranchName, CommitRequest, History, HostGit, HostRepo, Identity, Prepare, Scratch, commit_to_branch,
     ignored_paths, prepare,
 };
 use bastle_workspace::path::TreePath;
@@ -101,6 +101,7 @@ fn planted_files_stay_behind_and_source_comes_back_and_goes_again() {
             branch: &branch,
             user_configs: &[],
             absent: fresh.absent,
+            history: History::Full,
         };
         Ok(prepare(&program, &request)?.map_or_else(GitMade::default, |made| made.made(&branch)))
     };
@@ -124,7 +125,8 @@ fn planted_files_stay_behind_and_source_comes_back_and_goes_again() {
     let ignoring = Scratch::new(&scratch, repo.format, &[]).unwrap();
     let asked: Vec<&TreePath> = changes.iter().map(|change| &change.path).collect();
     let ignored = ignored_paths(&program, &ignoring, None, &[&base, &now], &copy, &asked).unwrap();
-    let assessed = assess_all(&Rules::builtin().unwrap(), &changes, &ignored, &copy).unwrap();
+    let rules = Rules::new(bastle_policy::host_executed::catalogue().unwrap()).unwrap();
+    let assessed = assess_all(&rules, &Tree::new(&base, &now), &changes, &ignored, &copy).unwrap();
     let selection = select(&assessed, &Approvals::default(), &[]);
     assert_eq!(contents(&host), before, "review wrote to the host");
 
@@ -193,6 +195,7 @@ fn a_tracked_file_that_an_ignore_rule_names_too_is_reviewed_like_any_other() {
                 branch: &branch,
                 user_configs: &[],
                 absent: fresh.absent,
+                history: History::Full,
             };
             Ok(prepare(&program, &request)?.map_or_else(GitMade::default, |made| made.made(&branch)))
         };

@@ -48,7 +48,12 @@ fn units(limit: LimitKind) -> &'static [(&'static str, u64)] {
     match limit {
         LimitKind::WallTime => MILLISECONDS,
         LimitKind::CpuTime => SECONDS,
-        LimitKind::Memory | LimitKind::Disk | LimitKind::BytesWritten | LimitKind::Output => SIZES,
+        LimitKind::Memory
+        | LimitKind::Disk
+        | LimitKind::BytesWritten
+        | LimitKind::Output
+        | LimitKind::FileSize
+        | LimitKind::DiskReserve => SIZES,
         LimitKind::Cpu | LimitKind::Pids | LimitKind::OpenFiles | LimitKind::Inodes | LimitKind::Files => &[],
     }
 }

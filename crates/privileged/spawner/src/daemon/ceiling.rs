@@ -93,6 +93,7 @@ struct Maxima {
     inodes: Option<Amount>,
     files: Option<Amount>,
     bytes_written: Option<Amount>,
+    file_size: Option<Amount>,
 }
 
 impl Ceiling {
@@ -206,6 +207,7 @@ impl Maxima {
             (LimitKind::Inodes, self.inodes),
             (LimitKind::Files, self.files),
             (LimitKind::BytesWritten, self.bytes_written),
+            (LimitKind::FileSize, self.file_size),
         ];
         all.into_iter()
             .filter_map(|(limit, amount)| Some(amount?.of(limit).map(|most| (limit, most))))

@@ -16,6 +16,7 @@ fn books(max_workers: u32, adopted: &[Entry]) -> Books {
         landlock_abi: 6,
         seccomp_notify: true,
         cpus: 1,
+        memory: 0,
         cgroup: CgroupFacts::none(),
     };
     Books::new(Ceiling::parse(&text).unwrap(), facts, adopted)

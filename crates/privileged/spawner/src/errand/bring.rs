@@ -137,7 +137,7 @@ fn stage(
 }
 
 /// Something empty and unreadable of the same kind.
-fn empty_like(target: &OwnedFd) -> std::io::Result<OwnedFd> {
+pub(super) fn empty_like(target: &OwnedFd) -> std::io::Result<OwnedFd> {
     let stat = rustix::fs::fstat(target)?;
     let [file, directory] = EMPTY;
     let empty = if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
@@ -153,7 +153,7 @@ fn empty_like(target: &OwnedFd) -> std::io::Result<OwnedFd> {
     tree::detach(&empty, Attributes::READ_ONLY.and(Attributes::NO_EXEC))
 }
 
-fn attach(tree: &OwnedFd, target: &OwnedFd) -> Result<(), Errno> {
+pub(super) fn attach(tree: &OwnedFd, target: &OwnedFd) -> Result<(), Errno> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     rustix::mount::move_mount(tree, "", target, "", flags)
 }

@@ -1,51 +1,178 @@
-//! Who still has something of a mount open: told to the person, because a descriptor cannot be taken back.
-use rustix::fs::{AtFlags, Dir, Mode, OFlags};
+//! Who still has something of a mount open, and ending those through whom something could still be done.
+//!
+//! A descriptor cannot be taken back. A file that is open for reading stays readable, and that is told. Through a directory
+//! a process could still connect to a socket that appears there later, and through a file that is open for writing it
+//! could write on: such a process is ended.
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, StatxFlags};
+use rustix::process::{Pid, PidfdFlags, Signal};
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// The host's list of processes, open before its paths are left behind.
 pub(super) struct Processes(OwnedFd);
 
+/// How a process holds something of a mount; the stronger comes last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Hold {
+    /// A file that is open for reading.
+    Reads,
+    /// A directory, a name without its content, a working directory, or a file that is open for writing.
+    Reaches,
+}
+
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+/// How long the end of a killed process is waited for: a frozen one ends when it goes on.
+const PATIENCE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 500_000_000,
+};
 
 impl Processes {
     pub(super) fn open() -> Option<Self> {
         rustix::fs::open("/proc", DIRECTORY, Mode::empty()).ok().map(Self)
     }
 
-    /// How many processes of the sandbox behind `mounts` have a descriptor of the mount. What cannot be looked at is
-    /// not counted: the number is a help, nothing depends on it.
-    pub(super) fn holding(&self, mounts: BorrowedFd<'_>, mount: u64) -> u32 {
-        let Ok(namespace) = rustix::fs::fstat(mounts) else {
-            return 0;
+    /// The numbers of the mounts at and below `place`, as this process sees them.
+    pub(super) fn mounts_below(&self, place: &str) -> BTreeSet<u64> {
+        let table = self.text("self/mountinfo", usize::MAX).unwrap_or_default();
+        let below = |at: &str| {
+            at.strip_prefix(place)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        let line = format!("mnt_id:\t{mount}");
-        let mut count = 0;
-        for name in names(&self.0) {
-            let own = rustix::fs::statat(&self.0, format!("{name}/ns/mnt"), AtFlags::empty());
-            let inside = own.is_ok_and(|own| own.st_ino == namespace.st_ino);
-            if inside && self.holds(&name, &line) {
-                count += 1;
-            }
-        }
-        count
+        table
+            .lines()
+            .filter_map(|line| {
+                let mut fields = line.split(' ');
+                let id = fields.next()?.parse().ok()?;
+                below(&unescape(fields.nth(3)?)).then_some(id)
+            })
+            .collect()
     }
 
-    fn holds(&self, process: &str, line: &str) -> bool {
-        let open = |path: &str, flags| rustix::fs::openat(&self.0, path, flags, Mode::empty());
-        let Ok(descriptors) = open(&format!("{process}/fdinfo"), DIRECTORY) else {
+    /// Processes of the sandbox behind `namespace` that hold something of these mounts, and how.
+    pub(super) fn holding(&self, namespace: BorrowedFd<'_>, mounts: &BTreeSet<u64>) -> Vec<(Pid, Hold)> {
+        self.inside(namespace)
+            .into_iter()
+            .filter_map(|pid| Some((pid, self.hold(pid, mounts)?)))
+            .collect()
+    }
+
+    /// Processes of the sandbox, init not among them: it holds nothing but for the time of one call.
+    pub(super) fn inside(&self, namespace: BorrowedFd<'_>) -> Vec<Pid> {
+        let Ok(namespace) = rustix::fs::fstat(namespace) else {
+            return Vec::new();
+        };
+        let own = rustix::process::getpid();
+        let all = names(&self.0)
+            .into_iter()
+            .filter_map(|name| Pid::from_raw(name.parse().ok()?));
+        all.filter(|pid| {
+            let mounts = rustix::fs::statat(&self.0, format!("{}/ns/mnt", number(*pid)), AtFlags::empty());
+            *pid != own && mounts.is_ok_and(|mounts| mounts.st_ino == namespace.st_ino) && !self.is_init(*pid)
+        })
+        .collect()
+    }
+
+    /// Ends a process if `still` says so of it once it cannot be another any more. Whether it was ended.
+    pub(super) fn end(&self, pid: Pid, still: impl Fn(&Self) -> bool) -> bool {
+        let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else {
             return false;
         };
-        names(&descriptors).into_iter().any(|descriptor| {
-            let path = format!("{process}/fdinfo/{descriptor}");
-            let Ok(info) = open(&path, OFlags::RDONLY | OFlags::CLOEXEC) else {
-                return false;
-            };
-            let mut text = String::new();
-            let read = std::fs::File::from(info).take(4096).read_to_string(&mut text);
-            read.is_ok() && text.lines().any(|found| found == line)
+        if !still(self) || rustix::process::pidfd_send_signal(&pidfd, Signal::KILL).is_err() {
+            return false;
+        }
+        // Waiting longer helps nobody: one that is frozen does nothing until it ends.
+        let mut waiting = [PollFd::new(&pidfd, PollFlags::IN)];
+        rustix::event::poll(&mut waiting, Some(&PATIENCE)).is_ok()
+    }
+
+    /// How a process holds something of these mounts. What cannot be looked at is init, or has ended.
+    pub(super) fn hold(&self, pid: Pid, mounts: &BTreeSet<u64>) -> Option<Hold> {
+        let process = number(pid);
+        let at = |name: &str| {
+            let path = format!("{process}/{name}");
+            let seen = rustix::fs::statx(&self.0, path, AtFlags::empty(), StatxFlags::MNT_ID);
+            seen.is_ok_and(|seen| mounts.contains(&seen.stx_mnt_id))
+        };
+        if at("cwd") || at("root") {
+            return Some(Hold::Reaches);
+        }
+        let tasks = self.list(&format!("{process}/task"));
+        let tables = tasks.iter().map(|task| format!("{process}/task/{task}"));
+        let held = tables.flat_map(|table| {
+            let descriptors = self.list(&format!("{table}/fdinfo"));
+            descriptors
+                .into_iter()
+                .filter_map(move |fd| self.descriptor(&table, &fd, mounts))
+        });
+        let mapped = at("exe").then_some(Hold::Reads);
+        held.chain(mapped).max()
+    }
+
+    fn descriptor(&self, table: &str, fd: &str, mounts: &BTreeSet<u64>) -> Option<Hold> {
+        let info = self.text(&format!("{table}/fdinfo/{fd}"), 4096)?;
+        let field = |name: &str| {
+            info.lines()
+                .find_map(|line| line.strip_prefix(name))
+                .map(str::trim)
+        };
+        let mount: u64 = field("mnt_id:")?.parse().ok()?;
+        if !mounts.contains(&mount) {
+            return None;
+        }
+        let flags = field("flags:").and_then(|flags| u32::from_str_radix(flags, 8).ok());
+        let flags = OFlags::from_bits_retain(flags?);
+        let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
+        let stat = rustix::fs::statat(&self.0, format!("{table}/fd/{fd}"), AtFlags::empty());
+        let file = stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+        if file && !writes && !flags.contains(OFlags::PATH) {
+            Some(Hold::Reads)
+        } else {
+            Some(Hold::Reaches)
+        }
+    }
+
+    /// Whether it is the first process of a PID namespace that is not this one's.
+    fn is_init(&self, pid: Pid) -> bool {
+        let status = self
+            .text(&format!("{}/status", number(pid)), 8192)
+            .unwrap_or_default();
+        let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+        numbers.is_some_and(|numbers| {
+            let numbers: Vec<&str> = numbers.split_whitespace().collect();
+            numbers.len() > 1 && numbers.last() == Some(&"1")
         })
     }
+
+    fn list(&self, path: &str) -> Vec<String> {
+        rustix::fs::openat(&self.0, path, DIRECTORY, Mode::empty())
+            .map_or_else(|_| Vec::new(), |open| names(&open))
+    }
+
+    fn text(&self, path: &str, most: usize) -> Option<String> {
+        let file = rustix::fs::openat(&self.0, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let mut text = String::new();
+        let most = u64::try_from(most).unwrap_or(u64::MAX);
+        std::fs::File::from(file)
+            .take(most)
+            .read_to_string(&mut text)
+            .ok()?;
+        Some(text)
+    }
+}
+
+fn number(pid: Pid) -> i32 {
+    pid.as_raw_nonzero().get()
+}
+
+/// The kernel writes space, tab, newline and backslash as octal.
+fn unescape(text: &str) -> String {
+    text.replace("\\040", " ")
+        .replace("\\011", "\t")
+        .replace("\\012", "\n")
+        .replace("\\134", "\\")
 }
 
 /// Entries that are numbers.

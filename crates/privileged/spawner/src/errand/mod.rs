@@ -7,13 +7,14 @@
 //! A child and not the spawner itself: who has entered other namespaces cannot come back, and a path on a dead file
 //! system must hold up neither the clock nor the kill.
 mod bring;
+mod cover;
 mod holders;
 mod inside;
 mod take;
 
 use crate::bounds::Bounds;
 use crate::launch::Running;
-use bastle_contract::grants::GrantOrder;
+use bastle_contract::grants::{Cover, GrantOrder};
 use bastle_contract::{AbsPath, Code, Fault, FromSpawner, IdMapping, socket};
 use bastle_sys::clone::{Cloned, Namespaces, clone_into};
 use rustix::process::{DumpableBehavior, Signal, WaitId, WaitIdOptions};
@@ -25,11 +26,13 @@ pub(crate) enum Task {
     Bring(GrantOrder, OwnedFd),
     /// Take it out.
     Take(AbsPath),
+    /// Cover names again.
+    Cover(Vec<Cover>),
 }
 
 /// A child that is on its way.
 pub(crate) struct Errand {
-    path: AbsPath,
+    about: About,
     pidfd: OwnedFd,
     line: OwnedFd,
 }
@@ -42,11 +45,38 @@ pub(crate) struct Rooms {
     pub(crate) identity: IdMapping,
 }
 
-impl Task {
+/// What an errand is about, for the case that it fails.
+#[derive(Clone)]
+enum About {
+    Grant(AbsPath),
+    Names(AbsPath),
+}
+
+impl About {
     fn path(&self) -> &AbsPath {
         match self {
-            Self::Bring(order, _) => &order.path,
-            Self::Take(path) => path,
+            Self::Grant(path) | Self::Names(path) => path,
+        }
+    }
+
+    fn failed(self, fault: Fault) -> FromSpawner {
+        match self {
+            Self::Grant(path) => FromSpawner::GrantFailed { path, fault },
+            Self::Names(_) => FromSpawner::CoverFailed { fault },
+        }
+    }
+}
+
+impl Task {
+    fn about(&self) -> About {
+        match self {
+            Self::Bring(order, _) => About::Grant(order.path.clone()),
+            Self::Take(path) => About::Grant(path.clone()),
+            Self::Cover(covers) => About::Names(
+                covers
+                    .first()
+                    .map_or_else(AbsPath::root, |cover| cover.at.clone()),
+            ),
         }
     }
 }
@@ -56,7 +86,7 @@ impl Errand {
     pub(crate) fn start(running: &Running, task: Task) -> Result<Self, Fault> {
         let (Some(rooms), Some(mounts)) = (&running.rooms, &running.mounts) else {
             return Err(fault(
-                task.path(),
+                task.about().path(),
                 "namespaces",
                 "they could not be held at the start",
             ));
@@ -66,19 +96,20 @@ impl Errand {
                 .check()
                 .map_err(|error| fault(&order.path, "order", error.to_string()))?;
         }
-        let path = task.path().clone();
-        let (ours, theirs) = socket::pair().map_err(|error| fault(&path, "line", error.to_string()))?;
-        match clone_into(Namespaces::NONE, None).map_err(|error| fault(&path, "clone", error.to_string()))? {
+        let about = task.about();
+        let failed = |step: &str, error: std::io::Error| fault(about.path(), step, error.to_string());
+        let (ours, theirs) = socket::pair().map_err(|error| failed("line", error))?;
+        match clone_into(Namespaces::NONE, None).map_err(|error| failed("clone", error))? {
             Cloned::Child => {
                 drop(ours);
                 let word = settle(&theirs, (rooms, mounts), &task)
                     .and_then(|()| carry_out((rooms, running.bounds.as_ref()), mounts.as_fd(), task))
-                    .unwrap_or_else(|fault| FromSpawner::GrantFailed { path, fault });
+                    .unwrap_or_else(|fault| about.clone().failed(fault));
                 let told = socket::send(&theirs, &word, &[]);
                 bastle_sys::exec::exit(u8::from(told.is_err()))
             }
             Cloned::Parent { pid: _, pidfd } => Ok(Self {
-                path,
+                about: about.clone(),
                 pidfd,
                 line: ours,
             }),
@@ -98,17 +129,17 @@ impl Errand {
             .and_then(|()| rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED));
         match (word, reaped) {
             (Ok(Some((word, _))), _) => word,
-            (Ok(None) | Err(_), _) => FromSpawner::GrantFailed {
-                fault: fault(&self.path, "errand", "it ended without a word"),
-                path: self.path,
-            },
+            (Ok(None) | Err(_), _) => {
+                let fault = fault(self.about.path(), "errand", "it ended without a word");
+                self.about.failed(fault)
+            }
         }
     }
 }
 
 /// Nothing of the spawner's goes along: its line to control least of all.
 fn settle(line: &OwnedFd, (rooms, mounts): (&Rooms, &OwnedFd), task: &Task) -> Result<(), Fault> {
-    let failed = |error: std::io::Error| fault(task.path(), "settle", error.to_string());
+    let failed = |error: std::io::Error| fault(task.about().path(), "settle", error.to_string());
     let mut kept = vec![line.as_raw_fd(), rooms.user.as_raw_fd(), mounts.as_raw_fd()];
     if let Task::Bring(_, judged) = task {
         kept.push(judged.as_raw_fd());
@@ -130,6 +161,7 @@ fn carry_out(
     match task {
         Task::Bring(order, judged) => bring::bring((rooms, bounds), mounts, order, &judged),
         Task::Take(path) => take::take(rooms, mounts, path),
+        Task::Cover(covers) => cover::cover(rooms, mounts, &covers),
     }
 }
 

@@ -7,7 +7,7 @@ mod rules;
 mod server;
 mod table;
 
-use bastle_contract::{LaunchPlan, LimitKind, LimitMechanism};
+use bastle_contract::{GuardedTree, LaunchPlan, LimitKind, LimitMechanism, TreeKind};
 use bastle_sys::seccomp::Instruction;
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -25,6 +25,10 @@ pub(crate) struct FilterSpec {
     pub(crate) watched: bool,
     /// Processors are pinned: changing the affinity is refused.
     pub(crate) pinned: bool,
+    /// Programs are listed: Landlock does not see memory files, so none may be made that could be executed.
+    pub(crate) listed: bool,
+    /// The host changes a guarded tree meanwhile: writing and removing is judged by name, too.
+    pub(crate) live: bool,
 }
 
 impl FilterSpec {
@@ -39,8 +43,17 @@ impl FilterSpec {
             pinned: plan
                 .limit(LimitKind::Cpu)
                 .is_some_and(|rule| rule.mechanism == LimitMechanism::Affinity),
+            listed: plan.exec.is_some(),
+            live: plan.guard.trees.iter().any(is_live),
         }
     }
+}
+
+/// Whether the host's processes change names in a tree that must be held. The place of grants is not asked: it is empty at
+/// the start, and what is mounted there comes with covers of its own.
+fn is_live(tree: &GuardedTree) -> bool {
+    let named = !tree.hide.is_empty() || !tree.protect.is_empty();
+    named && tree.kind == TreeKind::Live && tree.root.as_str() != bastle_contract::grants::GRANTS
 }
 
 /// Assembled once: whoever makes many sandboxes by copying itself does it before.
@@ -48,12 +61,12 @@ static AHEAD: OnceLock<Filters> = OnceLock::new();
 
 /// The filters of one run, assembled before its plan is there.
 pub(crate) struct Filters {
-    usual: (FilterSpec, Vec<Instruction>),
+    usual: [(FilterSpec, Vec<Instruction>); 2],
     init: Vec<Instruction>,
 }
 
 impl Filters {
-    /// For the plan that most runs have: debuggers, no counting, no watchdog.
+    /// For the plans that most runs have: debuggers, no counting, no watchdog; in a copy or in place.
     pub(crate) fn ahead() -> &'static Self {
         AHEAD.get_or_init(Self::assemble)
     }
@@ -64,19 +77,21 @@ impl Filters {
             counting: false,
             watched: false,
             pinned: false,
+            listed: false,
+            live: false,
         };
+        let in_place = FilterSpec { live: true, ..spec };
         Self {
-            usual: (spec, for_agent(spec)),
+            usual: [spec, in_place].map(|spec| (spec, for_agent(spec))),
             init: for_init(),
         }
     }
 
     /// The filter of the agent and all its children.
     pub(crate) fn agent(&self, spec: FilterSpec) -> Cow<'_, [Instruction]> {
-        if spec == self.usual.0 {
-            Cow::Borrowed(&self.usual.1)
-        } else {
-            Cow::Owned(for_agent(spec))
+        match self.usual.iter().find(|(usual, _)| *usual == spec) {
+            Some((_, filter)) => Cow::Borrowed(filter),
+            None => Cow::Owned(for_agent(spec)),
         }
     }
 

@@ -285,6 +285,8 @@ mod tests {
             counting: true,
             watched: true,
             pinned: true,
+            listed: false,
+            live: true,
         };
         let rules = super::super::rules::for_agent(spec);
         let program = assemble(&rules);

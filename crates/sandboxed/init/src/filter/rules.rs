@@ -34,7 +34,7 @@ const RENAMEAT: c_long = SYS_renameat;
 #[cfg(target_arch = "aarch64")]
 const RENAMEAT: c_long = 38;
 
-/// Calls that remove names: counted only.
+/// Calls that remove names: handed over where files are counted, and where names are judged at every change.
 #[cfg(target_arch = "x86_64")]
 const REMOVING: &[(c_long, &str)] = &[
     (SYS_unlinkat, "unlinkat"),
@@ -76,6 +76,26 @@ const ALLOCATING: [u32; 6] = [
     0x4020_940d,
     0xc018_9436,
 ];
+
+/// Requests that create, snapshot or remove a subvolume: a directory comes into being, or a copy of the workspace with all its
+/// hidden names, without a call that names it. btrfs (include/uapi/linux/btrfs.h), in order: snapshot, create, destroy,
+/// snapshot v2, create v2, destroy v2, flags, the default; then bcachefs: create, destroy.
+const VOLUMES: [u32; 10] = [
+    0x5000_9401,
+    0x5000_940e,
+    0x5000_940f,
+    0x5000_9417,
+    0x5000_9418,
+    0x5000_943f,
+    0x4008_941a,
+    0x4008_9413,
+    0x4020_bc10,
+    0x4020_bc11,
+];
+
+/// Requests that change flags of an inode (include/uapi/linux/fs.h): a directory that folds case compares names by Unicode's
+/// rules, which the patterns do not know. In order: flags, the same from 32 bits, extended flags, verity, encryption.
+const FLAGS: [u32; 5] = [0x4008_6602, 0x4004_6602, 0x401c_5820, 0x4080_6685, 0x800c_6613];
 
 /// Changing a mode, and the register it is in. A set-uid file the agent leaves in the workspace belongs to the
 /// invoker on the host, where `nosuid` does not hold.
@@ -120,7 +140,7 @@ pub(crate) enum Guarded {
     Writing(&'static str),
     /// Maps a file for shared writing.
     Mapping,
-    /// Starts a program: seen, not judged.
+    /// Starts a program.
     Executing(&'static str),
 }
 
@@ -172,8 +192,11 @@ pub(super) fn for_agent(spec: FilterSpec) -> Rules {
     set(NAMING, &hand_over);
     set(NAMING_HERE, &hand_over);
     set(EXECUTING, &hand_over);
-    set(REMOVING, &counted);
+    set(REMOVING, if spec.live { &hand_over } else { &counted });
     set(WRITING, &counted);
+    if spec.live {
+        set(&[(SYS_truncate, "truncate")], &hand_over);
+    }
     if spec.counting {
         let refused = ALLOCATING.map(|request| when(1, request, Action::Fail(EOPNOTSUPP)));
         rules
@@ -190,8 +213,8 @@ pub(super) fn for_agent(spec: FilterSpec) -> Rules {
             }),
         );
     }
-    // Without counting only opens that can create matter: existing names are held by mounts.
-    let flags = if spec.counting {
+    // Without counting, and where nobody outside can take a mount off a name, only opens that can create matter.
+    let flags = if spec.counting || spec.live {
         O_CREAT | TMPFILE | O_TRUNC | O_WRONLY | O_RDWR
     } else {
         O_CREAT | TMPFILE
@@ -212,14 +235,29 @@ pub(super) fn for_agent(spec: FilterSpec) -> Rules {
             },
         );
     }
-    if spec.watched {
-        // ENOSYS: runtimes fall back to files in TMPDIR, which are counted.
-        rules.insert(SYS_memfd_create, plain(Action::Fail(ENOSYS)));
+    if let Some(rule) = memory_files(spec) {
+        rules.insert(SYS_memfd_create, rule);
     }
     if spec.pinned {
         rules.insert(SYS_sched_setaffinity, plain(Action::Fail(EPERM)));
     }
     rules
+}
+
+/// What becomes of memory files. ENOSYS: runtimes fall back to files in TMPDIR.
+fn memory_files(spec: FilterSpec) -> Option<Rule> {
+    if spec.watched {
+        // Files in TMPDIR are counted.
+        return Some(plain(Action::Fail(ENOSYS)));
+    }
+    spec.listed.then(|| Rule {
+        cases: vec![Case {
+            register: 1,
+            test: Test::AnyOf(MFD_NOEXEC_SEAL),
+            action: Action::Allow,
+        }],
+        otherwise: Action::Fail(ENOSYS),
+    })
 }
 
 /// init's own rules: what the agent may do plus what the guard needs, without hand-over.
@@ -354,14 +392,18 @@ fn sockets() -> Rule {
     }
 }
 
-/// Requests that put bytes into a terminal's input or change its console: never.
+/// Requests that put bytes into a terminal's input or change its console, and those by which a file system makes or removes
+/// names, or changes how names are compared: never.
 fn ioctls() -> Rule {
     const TIOCLINUX: u32 = 0x541c;
-    let refused = [TIOCSTI as u32, TIOCLINUX, TIOCCONS as u32, TIOCSETD as u32];
+    let console = [TIOCSTI as u32, TIOCLINUX, TIOCCONS as u32, TIOCSETD as u32];
+    let refused = console
+        .into_iter()
+        .chain(VOLUMES)
+        .map(|request| when(1, request, Action::Fail(EPERM)));
+    let unknown = FLAGS.map(|request| when(1, request, Action::Fail(EOPNOTSUPP)));
     Rule {
-        cases: refused
-            .map(|request| when(1, request, Action::Fail(EPERM)))
-            .to_vec(),
+        cases: refused.chain(unknown).collect(),
         otherwise: Action::Allow,
     }
 }
@@ -410,6 +452,8 @@ mod tests {
                 counting,
                 watched: false,
                 pinned: false,
+                listed: false,
+                live: counting,
             })
         });
         for spec in every {

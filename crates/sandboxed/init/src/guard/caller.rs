@@ -115,6 +115,15 @@ impl Caller {
         }
     }
 
+    /// A descriptor of our own that names what one of the caller's descriptors refers to.
+    pub(super) fn pin(&self, fd: RawFd) -> Result<OwnedFd, Errno> {
+        if fd < 0 {
+            return Err(Errno::BADF);
+        }
+        self.open(&format!("fd/{fd}"), OFlags::PATH)
+            .map_err(no_entry_is_bad_descriptor)
+    }
+
     /// What one of the caller's descriptors refers to, without taking it.
     pub(super) fn descriptor_stat(&self, fd: RawFd) -> Result<Stat, Errno> {
         rustix::fs::stat(format!("/proc/{}/fd/{fd}", self.tid)).map_err(no_entry_is_bad_descriptor)

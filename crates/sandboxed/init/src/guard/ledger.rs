@@ -78,6 +78,9 @@ impl Ledger {
                 | LimitMechanism::Tmpfs
                 | LimitMechanism::Relay
                 | LimitMechanism::Timer
+                | LimitMechanism::Watchdog
+                | LimitMechanism::FreeSpace
+                | LimitMechanism::FreeSpaceShare
                 | LimitMechanism::Waived => None,
             })
         };

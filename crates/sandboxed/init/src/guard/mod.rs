@@ -12,12 +12,13 @@
 //!   in that moment slips that call past the byte count.
 //! * `open` without `O_CREAT` and `O_TRUNC` on terminals and pipes, which the caller must wait for itself.
 //! * A shared mapping is charged once, with its length; how often its pages are rewritten is not seen.
-//! * Programs that are started: seen, not judged.
+//! * Programs that are started: seen, and judged where the plan lists programs; see `executing` for what that leaves open.
 //!
 //! A process that confined itself further (its own Landlock rules or `RLIMIT_FSIZE`) is not held to that by what
 //! init does for it.
 mod binding;
 mod caller;
+mod executing;
 mod fifo;
 mod ledger;
 mod names;
@@ -32,9 +33,11 @@ mod writing;
 mod tests;
 
 use crate::filter::{self, Guarded};
+use crate::programs::Programs;
 use bastle_contract::{DenialKind, Event, ExecSeen, LaunchPlan};
 use bastle_sys::seccomp::{self, Answer, CloseOnExec, Notification};
 use caller::{Base, Caller};
+pub(crate) use executing::Expected;
 use ledger::{Ledger, Over};
 use names::Trees;
 use report::{Denial, Told};
@@ -63,7 +66,14 @@ pub(crate) struct Guard {
     buffer: Vec<u8>,
     /// Whether the umask is zero: modes are computed with the caller's.
     unmasked: bool,
+    /// Judges programs, where the plan lists some.
+    judge: Option<executing::Judge>,
+    /// Calls that changed names, since they were last told.
+    changed: u64,
 }
+
+/// Changed names after which it is told that there were as many.
+const CHANGED_STEP: u64 = 64;
 
 /// What the guard counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -125,7 +135,17 @@ impl Guard {
             places: None,
             buffer: Vec::new(),
             unmasked: false,
+            judge: None,
+            changed: 0,
         }
+    }
+
+    /// Lets nothing be executed but these.
+    pub(crate) fn with_programs(mut self, programs: Option<&Programs>) -> Self {
+        if crate::hooks::enforces("exec-judge") {
+            self.judge = programs.map(executing::Judge::of);
+        }
+        self
     }
 
     /// Serves one waiting notification.
@@ -167,6 +187,19 @@ impl Guard {
             Some(guarded) => self.carry_out(&call, guarded, tell),
             None => Err(call.refused()),
         };
+        let names = matches!(
+            guarded,
+            Some(Guarded::Open(_) | Guarded::Naming(_) | Guarded::Removing(_))
+        );
+        if names && done.is_ok() {
+            self.changed += 1;
+            if self.changed == CHANGED_STEP {
+                self.changed = 0;
+                tell(Event::Files {
+                    changed: CHANGED_STEP,
+                });
+            }
+        }
         match done {
             Ok(Done::Answer(answer)) => seccomp::answer(listener, id, answer),
             Ok(Done::Descriptor(fd, close)) => {
@@ -208,10 +241,7 @@ impl Guard {
             Guarded::Removing(_) => self.remove(call),
             Guarded::Writing(_) => self.change(call),
             Guarded::Mapping => self.map(call),
-            Guarded::Executing(_) => {
-                tell(Event::Exec(call.program()));
-                Ok(Done::Answer(Answer::Continue))
-            }
+            Guarded::Executing(_) => self.execute(call, tell),
         }
     }
 
@@ -314,6 +344,13 @@ impl Over {
     fn refuse(self, path: &[u8]) -> Stop {
         Stop::Denied(Denial::limit(self, path.to_vec()))
     }
+}
+
+/// Whether a tree guards a canonical path, for fuzzing.
+pub(crate) fn decides(tree: &bastle_contract::GuardedTree, path: &[u8]) -> bool {
+    Trees::of(std::slice::from_ref(tree))
+        .guard(path, names::Reach::Itself)
+        .is_some()
 }
 
 fn name_of(guarded: Guarded) -> &'static str {

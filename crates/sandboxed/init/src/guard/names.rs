@@ -2,7 +2,7 @@
 //!
 //! Renames make patterns harder than they look: a directory that is renamed brings everything below it along, so
 //! its new name is refused already when a pattern could be completed by what lies below ([`Match::below`]).
-use bastle_contract::{DenialKind, GuardedTree, NamePattern};
+use bastle_contract::{DenialKind, GuardedTree, NameList, NamePattern, OpenName, OpenScope, PatternIndex};
 
 /// Longest pattern in components: 1024 bytes, every second one a slash.
 const WORDS: usize = 512 / 64 + 1;
@@ -14,7 +14,20 @@ pub(super) struct Trees(Vec<Tree>);
 #[derive(Debug)]
 struct Tree {
     root: Vec<u8>,
-    rules: Vec<(DenialKind, Rule)>,
+    rules: Vec<(DenialKind, Held, Rule)>,
+    /// The rules by their first name: a path that has none like it has nothing in common with them.
+    index: PatternIndex,
+    /// Names that are protected by themselves, without what is below.
+    pinned: Vec<NamePattern>,
+    /// Exceptions to hidden and to protected names.
+    open: [Vec<OpenName>; 2],
+}
+
+/// Whether a rule has exceptions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    Always,
+    UnlessOpen,
 }
 
 /// A pattern, split once.
@@ -82,7 +95,7 @@ impl Trees {
 
     /// The first rule that guards `path`; hidden names come before protected ones.
     pub(super) fn guard(&self, path: &[u8], reach: Reach) -> Option<Guarded<'_>> {
-        self.find(path, |_, found| match reach {
+        self.find(path, reach, |_, found| match reach {
             Reach::Itself => found.covered,
             Reach::Below => found.covered || found.below,
         })
@@ -90,28 +103,48 @@ impl Trees {
 
     /// The first rule that guards `path` as a name that must stay: a directory above a protected name must, too.
     pub(super) fn guard_source(&self, path: &[u8], reach: Reach) -> Option<Guarded<'_>> {
-        self.find(path, |kind, found| {
+        self.find(path, reach, |kind, found| {
             found.covered || (found.below && reach == Reach::Below && kind == DenialKind::Protected)
         })
     }
 
     /// The rule that hides `path`.
     pub(super) fn hidden(&self, path: &[u8]) -> Option<Guarded<'_>> {
-        self.find(path, |kind, found| kind == DenialKind::Hidden && found.covered)
+        self.find(path, Reach::Itself, |kind, found| {
+            kind == DenialKind::Hidden && found.covered
+        })
     }
 
-    fn find(&self, path: &[u8], counts: impl Fn(DenialKind, Match) -> bool) -> Option<Guarded<'_>> {
+    fn find(
+        &self,
+        path: &[u8],
+        reach: Reach,
+        counts: impl Fn(DenialKind, Match) -> bool,
+    ) -> Option<Guarded<'_>> {
         for tree in &self.0 {
             let Some(relative) = tree.relative(path) else {
                 continue;
             };
-            for (kind, rule) in &tree.rules {
-                if counts(*kind, rule.find(relative)) {
+            for (kind, held, rule) in tree.candidates(relative) {
+                if counts(*kind, rule.find(relative)) && !tree.opens(*kind, *held, relative, reach) {
                     return Some(Guarded {
                         kind: *kind,
                         pattern: &rule.text,
                     });
                 }
+            }
+            let itself = Match {
+                covered: true,
+                below: false,
+            };
+            let pinned = tree.pinned.iter().find(|pattern| pattern.matches(relative));
+            if let Some(pattern) = pinned
+                && counts(DenialKind::Protected, itself)
+            {
+                return Some(Guarded {
+                    kind: DenialKind::Protected,
+                    pattern: pattern.as_str(),
+                });
             }
         }
         None
@@ -120,18 +153,49 @@ impl Trees {
 
 impl Tree {
     fn of(tree: &GuardedTree) -> Self {
-        let hide = tree
-            .hide
-            .iter()
-            .map(|pattern| (DenialKind::Hidden, Rule::of(pattern)));
-        let protect = tree
-            .protect
-            .iter()
-            .map(|pattern| (DenialKind::Protected, Rule::of(pattern)));
+        let rules = |kind: DenialKind, list: &NameList| {
+            let always = list.always.iter().map(|pattern| (Held::Always, pattern));
+            let unless_open = list.unless_open.iter().map(|pattern| (Held::UnlessOpen, pattern));
+            let all = always.chain(unless_open);
+            all.map(|(held, pattern)| (kind, held, Rule::of(pattern)))
+                .collect::<Vec<_>>()
+        };
+        let mut all = rules(DenialKind::Hidden, &tree.hide);
+        all.extend(rules(DenialKind::Protected, &tree.protect));
+        let first = |(_, _, rule): &(DenialKind, Held, Rule)| match rule.parts.get(rule.first_name) {
+            Some(Part::Name(name)) => name.clone(),
+            Some(Part::Any) | None => Vec::new(),
+        };
         Self {
             root: tree.root.as_str().as_bytes().to_vec(),
-            rules: hide.chain(protect).collect(),
+            index: PatternIndex::of(all.iter().map(first)),
+            rules: all,
+            pinned: tree.pinned.clone(),
+            open: [tree.hide.open.clone(), tree.protect.open.clone()],
         }
+    }
+
+    /// The rules that could say something about a path, in their order.
+    fn candidates(&self, relative: &[u8]) -> impl Iterator<Item = &(DenialKind, Held, Rule)> {
+        let names = relative
+            .split(|byte| *byte == b'/')
+            .filter(|name| !name.is_empty());
+        let mut found: Vec<usize> = names.flat_map(|name| self.index.candidates(name)).collect();
+        found.sort_unstable();
+        found.dedup();
+        found.into_iter().filter_map(|at| self.rules.get(at))
+    }
+
+    /// Whether an exception to the rule opens the path. A directory or a link in the place of an opened file would bring
+    /// other names along: it is not what was opened.
+    fn opens(&self, kind: DenialKind, held: Held, relative: &[u8], reach: Reach) -> bool {
+        let open = match (held, kind) {
+            (Held::Always, _) => return false,
+            (Held::UnlessOpen, DenialKind::Hidden) => &self.open[0],
+            (Held::UnlessOpen, _) => &self.open[1],
+        };
+        open.iter()
+            .any(|open| open.opens(relative) && (open.scope == OpenScope::Tree || reach == Reach::Itself))
     }
 
     /// The rest of `path` below the root, by whole components; empty for the root itself.

@@ -4,22 +4,33 @@ use super::names::Reach;
 use super::walk::{self, Link, Place, Start, Walk};
 use super::{Call, Done, Guard, MODE_BITS, Stop};
 use bastle_sys::seccomp::Answer;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, RenameFlags, Stat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// Times a link may change between look and act.
 const ATTEMPTS: u32 = 64;
 
-/// Where an existing file to be linked is.
+/// An existing file to be linked, pinned.
 #[derive(Debug)]
-enum Source {
-    /// At a name; not followed.
-    Named(Place),
-    /// Behind a link of `/proc`, which the kernel follows.
-    Magic(Place),
-    /// One of the caller's descriptors.
-    Descriptor(String),
+struct Source {
+    fd: OwnedFd,
+    /// The name it was asked for by; the same as `found` where a descriptor was meant.
+    spelled: Vec<u8>,
+    /// Where it is.
+    found: Vec<u8>,
+}
+
+impl Source {
+    fn of(fd: OwnedFd, spelled: Option<Vec<u8>>) -> Result<Self, Stop> {
+        let found = walk::canonical(fd.as_fd())?;
+        walk::refuse_own(&found)?;
+        Ok(Self {
+            fd,
+            spelled: spelled.unwrap_or_else(|| found.clone()),
+            found,
+        })
+    }
 }
 
 impl Guard {
@@ -94,14 +105,10 @@ impl Guard {
         }
         let source = self.link_source(call, old, flags)?;
         let place = locate(call, new.0, new.1)?;
-        let stat = match &source {
-            Source::Named(old) => rustix::fs::statat(&old.dir, &old.name, AtFlags::SYMLINK_NOFOLLOW)?,
-            Source::Magic(old) => rustix::fs::statat(&old.dir, &old.name, AtFlags::empty())?,
-            Source::Descriptor(path) => rustix::fs::stat(path)?,
-        };
+        let stat = rustix::fs::fstat(&source.fd)?;
         let reach = reach_of(&stat);
-        if let Source::Named(old) = &source {
-            self.refuse(self.trees.guard_source(&old.path, reach), &old.path)?;
+        for path in [&source.spelled, &source.found] {
+            self.refuse(self.trees.guard_source(path, reach), path)?;
         }
         self.admit_name(&place, reach)?;
         let id = (stat.st_dev, stat.st_ino);
@@ -112,20 +119,15 @@ impl Guard {
                 .map_err(|over| over.refuse(&place.path))?;
         }
         call.confirm()?;
-        let follow = AtFlags::SYMLINK_FOLLOW;
-        let linked = match &source {
-            Source::Named(old) => rustix::fs::linkat(
-                &old.dir,
-                old.spelled(),
-                &place.dir,
-                place.spelled(),
-                AtFlags::empty(),
-            ),
-            Source::Magic(old) => {
-                rustix::fs::linkat(&old.dir, &old.name, &place.dir, place.spelled(), follow)
-            }
-            Source::Descriptor(path) => rustix::fs::linkat(CWD, path, &place.dir, place.spelled(), follow),
-        };
+        // The very file that was looked at, whatever its name leads to by now. Without a capability only the link in
+        // /proc names a file by its descriptor.
+        let linked = rustix::fs::linkat(
+            CWD,
+            walk::own_link(source.fd.as_fd()),
+            &place.dir,
+            place.spelled(),
+            AtFlags::SYMLINK_FOLLOW,
+        );
         match linked {
             Ok(()) if counted => self.ledger.named(id),
             Ok(()) => {}
@@ -138,6 +140,7 @@ impl Guard {
         Ok(Done::Answer(Answer::Return(0)))
     }
 
+    /// The file to be linked, opened once (`O_PATH`): what is judged and what is linked are one.
     fn link_source(
         &self,
         call: &Call<'_>,
@@ -147,28 +150,33 @@ impl Guard {
         let path = call.caller.path(path)?;
         if path.is_empty() && flags.contains(AtFlags::EMPTY_PATH) {
             let tid = call.caller.tid;
-            return Ok(Source::Descriptor(match base {
+            let link = match base {
                 Base::Cwd => format!("/proc/{tid}/cwd"),
                 Base::Descriptor(fd) if fd < 0 => return Err(Errno::BADF.into()),
                 Base::Descriptor(fd) => format!("/proc/{tid}/fd/{fd}"),
-            }));
+            };
+            let fd = rustix::fs::openat(CWD, link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+            return Source::of(fd, None);
         }
         let mut walk = Walk::new(&call.caller);
         let mut place = walk.locate(Start::Caller(base), &path)?;
         for _ in 0..ATTEMPTS {
-            let symlink = place
-                .stat()?
-                .is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
+            // With the slashes that were typed: a file that is no directory is refused with them.
+            let fd = walk::open_name(place.dir.as_fd(), &place.spelled())?;
+            let symlink = FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) == FileType::Symlink;
             if !symlink || !flags.contains(AtFlags::SYMLINK_FOLLOW) {
-                return Ok(Source::Named(place));
+                return Source::of(fd, Some(place.path));
             }
-            let link = walk::open_name(place.dir.as_fd(), &place.name)?;
-            match walk.follow(place.dir.as_fd(), &place.name, link.as_fd())? {
+            match walk.follow(place.dir.as_fd(), &place.name, fd.as_fd())? {
                 Link::Text(target) => {
                     let next = walk.locate(Start::At(place.dir.as_fd()), &target)?;
                     place = next;
                 }
-                Link::Magic => return Ok(Source::Magic(place)),
+                Link::Magic => {
+                    let flags = OFlags::PATH | OFlags::CLOEXEC;
+                    let fd = rustix::fs::openat(&place.dir, &place.name, flags, Mode::empty())?;
+                    return Source::of(fd, None);
+                }
             }
         }
         Err(Errno::AGAIN.into())

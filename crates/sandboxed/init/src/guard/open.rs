@@ -17,6 +17,8 @@ const ALWAYS: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY).union(OFlags::CLOE
 const STATUS: OFlags = OFlags::APPEND.union(OFlags::DIRECT).union(OFlags::NOATIME);
 /// The major number of pseudo-terminals.
 const PTY_MAJOR: u32 = 136;
+/// The major numbers of the other terminals.
+const TTY_MAJORS: [u32; 2] = [4, 5];
 
 /// What the caller asked for.
 #[derive(Clone, Copy, Debug)]
@@ -242,10 +244,19 @@ impl Guard {
         stat: &Stat,
     ) -> Result<Done, Stop> {
         self.refuse(self.trees.hidden(file.path()), file.path())?;
+        if want.changes() {
+            // By name and not only by mount: a rename on the host takes the mount off the name.
+            self.refuse(self.trees.guard(file.path(), Reach::Itself), file.path())?;
+        }
         let kind = FileType::from_raw_mode(stat.st_mode);
-        let waits = matches!(kind, FileType::CharacterDevice | FileType::Fifo);
+        // What is continued is read again from the caller's memory, so nothing is that could be a guarded name by then,
+        // but for terminals: who opens one may become its owner, and that init cannot do for another.
+        let waits = match kind {
+            FileType::Fifo => !want.changes(),
+            FileType::CharacterDevice => is_terminal(stat) && !want.flags.contains(OFlags::NOCTTY),
+            _ => false,
+        };
         if waits && !want.flags.intersects(OFlags::CREATE | OFlags::TRUNC) {
-            // Registers say that no name comes into being; the caller waits and gets a terminal by itself.
             return Ok(Done::Answer(Answer::Continue));
         }
         match kind {
@@ -310,4 +321,9 @@ impl Guard {
         }
         want.finish(fd)
     }
+}
+
+fn is_terminal(stat: &Stat) -> bool {
+    let major = rustix::fs::major(stat.st_rdev);
+    TTY_MAJORS.contains(&major) || (PTY_MAJOR..PTY_MAJOR + 8).contains(&major)
 }

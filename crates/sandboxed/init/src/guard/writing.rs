@@ -2,7 +2,7 @@
 //! descriptor, which shares its offset and its flags.
 use super::caller::Base;
 use super::ledger::{Extent, FileId, Over};
-use super::names::Trees;
+use super::names::{Reach, Trees};
 use super::transfer::{Cursor, Position, Request};
 use super::walk::{self, Link, Start, Walk};
 use super::{Call, Done, Guard, Stop};
@@ -301,6 +301,7 @@ impl Guard {
             call.confirm()?;
             let target = walk::canonical(pinned.as_fd())?;
             walk::refuse_own(&target)?;
+            self.refuse(self.trees.guard(&target, Reach::Itself), &target)?;
             let opened = rustix::fs::openat(CWD, walk::own_link(pinned.as_fd()), flags, Mode::empty());
             return opened.map_err(|errno| self.kernel(errno, &target));
         }

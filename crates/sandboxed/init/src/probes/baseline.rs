@@ -1,4 +1,6 @@
 //! What was possible before confinement: the positive controls of the probes that come after.
+use crate::programs::Programs;
+use bastle_contract::LaunchPlan;
 use rustix::fs::{Mode, OFlags};
 use std::os::unix::fs::MetadataExt;
 
@@ -17,6 +19,10 @@ pub(crate) struct Baseline {
     pub(crate) had_mempolicy: bool,
     /// Somebody's filter, a service manager's say, was on this process before ours.
     pub(crate) had_filter: bool,
+    /// The files that execute, where the plan lists them.
+    pub(crate) programs: Option<Programs>,
+    /// A file that is no program got past every check but that before Landlock.
+    pub(crate) tried_unlisted: bool,
 }
 
 impl Baseline {
@@ -44,7 +50,9 @@ impl Baseline {
     }
 
     /// In the finished root, before confinement.
-    pub(crate) fn before_confinement(mut self) -> Self {
+    pub(crate) fn before_confinement(mut self, plan: &LaunchPlan) -> Self {
+        self.programs = Programs::of(plan);
+        self.tried_unlisted = self.programs.is_some() && super::programs::plant();
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
         self.wrote_proc = rustix::fs::open("/proc/self/comm", flags, Mode::empty()).is_ok();
         self.had_capabilities =

@@ -220,16 +220,20 @@ fn names(plan: &LaunchPlan, control: &Control, results: &mut Vec<ProbeResult>) {
 /// A name in the tree's root that one of its own patterns covers and that does not exist. Built from patterns of one
 /// component, with or without a `*` at the end; the other forms are the same code with more components.
 fn guarded_path(tree: &GuardedTree) -> Option<String> {
-    tree.hide.iter().chain(&tree.protect).find_map(|pattern| {
-        let text = pattern.as_str();
-        let last = text.strip_prefix("**/").unwrap_or(text);
-        let name = last
-            .strip_suffix('*')
-            .map_or_else(|| last.to_owned(), |stem| format!("{stem}{NAME}"));
-        let path = format!("{}/{name}", tree.root);
-        let plain = !name.contains(['*', '?', '/']);
-        (plain && std::fs::symlink_metadata(&path).is_err()).then_some(path)
-    })
+    tree.hide
+        .patterns()
+        .chain(tree.protect.patterns())
+        .find_map(|pattern| {
+            let text = pattern.as_str();
+            let last = text.strip_prefix("**/").unwrap_or(text);
+            let name = last
+                .strip_suffix('*')
+                .map_or_else(|| last.to_owned(), |stem| format!("{stem}{NAME}"));
+            let path = format!("{}/{name}", tree.root);
+            let guarded = tree.hide.matches(name.as_bytes()) || tree.protect.matches(name.as_bytes());
+            let plain = guarded && !name.contains(['*', '?', '/']);
+            (plain && std::fs::symlink_metadata(&path).is_err()).then_some(path)
+        })
 }
 
 fn landlock(baseline: &Baseline, results: &mut Vec<ProbeResult>) {

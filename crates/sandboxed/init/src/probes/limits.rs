@@ -28,7 +28,12 @@ pub(super) fn probe(handover: &Handover, baseline: &Baseline, results: &mut Vec<
                 counted(results);
             }
             LimitMechanism::WriteGuard => counted(results),
-            LimitMechanism::Relay | LimitMechanism::Timer | LimitMechanism::Waived => {}
+            LimitMechanism::Relay
+            | LimitMechanism::Timer
+            | LimitMechanism::Watchdog
+            | LimitMechanism::FreeSpace
+            | LimitMechanism::FreeSpaceShare
+            | LimitMechanism::Waived => {}
         }
     }
 }
@@ -41,7 +46,8 @@ fn guarantee(limit: LimitKind) -> Option<Guarantee> {
         LimitKind::OpenFiles => Some(Guarantee::OpenFilesLimited),
         LimitKind::Disk | LimitKind::Inodes => Some(Guarantee::DiskLimited),
         LimitKind::Files | LimitKind::BytesWritten => Some(Guarantee::WritesCounted),
-        LimitKind::WallTime | LimitKind::CpuTime | LimitKind::Output => None,
+        LimitKind::FileSize => Some(Guarantee::FileSizeLimited),
+        LimitKind::WallTime | LimitKind::CpuTime | LimitKind::Output | LimitKind::DiskReserve => None,
     }
 }
 
@@ -78,6 +84,7 @@ fn by_rlimit(rule: &LimitRule, control: &Control, results: &mut Vec<ProbeResult>
         LimitKind::Pids => Resource::Nproc,
         LimitKind::Memory => Resource::Data,
         LimitKind::OpenFiles => Resource::Nofile,
+        LimitKind::FileSize => Resource::Fsize,
         _ => return,
     };
     let Some(guarantee) = guarantee(rule.limit) else {

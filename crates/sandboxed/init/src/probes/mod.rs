@@ -8,6 +8,7 @@ mod egress;
 mod files;
 mod kernel;
 mod limits;
+mod programs;
 mod spaces;
 
 use bastle_contract::{EnvName, Guarantee, Handover, Network, ProbeResult, Verdict};
@@ -23,6 +24,7 @@ pub(crate) use command::of_command;
 pub(crate) fn of_place(handover: &Handover, baseline: &Baseline) -> Vec<ProbeResult> {
     let mut results = Vec::with_capacity(64);
     files::of_place(&handover.plan, baseline, &mut results);
+    programs::of_place(baseline, &mut results);
     results
 }
 
@@ -35,6 +37,7 @@ pub(crate) fn of_agent(handover: &Handover, baseline: &Baseline) -> Vec<ProbeRes
     spaces::of_place(handover, &mut results);
     kernel::probe(plan, baseline, &mut results);
     files::of_agent(plan, baseline, &mut results);
+    programs::of_agent(baseline, &mut results);
     results
 }
 
@@ -141,6 +144,8 @@ fn name(errno: i32) -> String {
         libc::ENOENT => "ENOENT".into(),
         libc::EACCES => "EACCES".into(),
         libc::EROFS => "EROFS".into(),
+        libc::EFAULT => "EFAULT".into(),
+        libc::ENOEXEC => "ENOEXEC".into(),
         libc::ENOSYS => "ENOSYS".into(),
         libc::ENETUNREACH => "ENETUNREACH".into(),
         libc::EAFNOSUPPORT => "EAFNOSUPPORT".into(),

@@ -284,6 +284,7 @@ fn network(events: &mut Vec<AuditEvent>, table: Digest) {
         allow: true,
         by: "rule".into(),
         rule: Some("tools Bash(ls *)".into()),
+        hash: Some("0".repeat(64)),
     });
     events.push(AuditEvent::NetChanged {
         change: "reload".into(),

@@ -98,6 +98,11 @@ fn an_index_cut_back_is_found_by_every_log_opened_after_the_cut() {
     }
     fs::remove_file(&path).unwrap();
     assert!(
+        matches!(self::all(state.path()), Err(Defect::RolledBack { .. })),
+        "the anchor alone knows"
+    );
+    fs::remove_file(state.path().join("audit.anchor")).unwrap();
+    assert!(
         verify_all(state.path())
             .unwrap()
             .iter()
@@ -199,4 +204,170 @@ fn processes_that_open_and_seal_at_once_share_one_unbroken_index() {
     let reports = verify_all(path).unwrap();
     assert_eq!(reports.len(), 8);
     assert!(reports.iter().all(|report| report.verdict == Verdict::Sealed));
+}
+
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+fn all(state: &std::path::Path) -> Result<usize, Defect> {
+    match verify_all(state) {
+        Ok(reports) => Ok(reports.len()),
+        Err(AuditError::Tampered(finding)) => Err(finding.defect),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// Removes a run with every line of the index about it and after it.
+fn remove_newest(state: &std::path::Path, name: &str, lines_left: usize) {
+    std::fs::remove_dir_all(state.join("audit").join(name)).unwrap();
+    let text = lines(&index_path(state))[..lines_left].concat();
+    std::fs::write(index_path(state), text).unwrap();
+}
+
+#[test]
+fn a_newest_run_removed_with_its_lines_of_the_index_is_missed() {
+    let state = state();
+    sealed(state.path(), &run("a"), 3);
+    sealed(state.path(), &run("b"), 3);
+    assert_eq!(all(state.path()), Ok(2), "control");
+    remove_newest(state.path(), "b", 2);
+    assert!(
+        matches!(
+            all(state.path()),
+            Err(Defect::RolledBack {
+                expected: 4,
+                found: 2,
+                ..
+            })
+        ),
+        "{:?}",
+        all(state.path())
+    );
+    sealed(state.path(), &run("c"), 3);
+    assert!(
+        matches!(all(state.path()), Err(Defect::Replaced { sequence: 4, .. })),
+        "later runs do not cover it up"
+    );
+    sealed(state.path(), &run("d"), 3);
+    assert!(
+        matches!(all(state.path()), Err(Defect::Replaced { sequence: 4, .. })),
+        "{:?}",
+        all(state.path())
+    );
+}
+
+#[test]
+fn a_run_that_was_only_opened_and_then_removed_is_missed() {
+    let state = state();
+    sealed(state.path(), &run("a"), 3);
+    let mut writer = AuditWriter::create(state.path(), &run("b")).unwrap();
+    writer.sync().unwrap();
+    drop(writer);
+    remove_newest(state.path(), "b", 2);
+    assert!(matches!(
+        all(state.path()),
+        Err(Defect::RolledBack { expected: 3, .. })
+    ));
+}
+
+#[test]
+fn an_older_copy_of_the_directory_an_emptied_and_a_removed_one_are_missed() {
+    for how in ["rollback", "emptied", "removed", "replaced"] {
+        let state = state();
+        let (audit, before) = (state.path().join("audit"), state.path().join("before"));
+        sealed(state.path(), &run("a"), 3);
+        copy(&audit, &before);
+        sealed(state.path(), &run("b"), 3);
+        assert_eq!(all(state.path()), Ok(2), "control");
+        std::fs::remove_dir_all(&audit).unwrap();
+        match how {
+            "rollback" => std::fs::rename(&before, &audit).unwrap(),
+            "emptied" => std::fs::create_dir(&audit).unwrap(),
+            "replaced" => drop(sealed(state.path(), &run("z"), 3)),
+            _ => {}
+        }
+        let found = all(state.path());
+        let expected = match how {
+            "rollback" => matches!(found, Err(Defect::RolledBack { .. })),
+            "replaced" => matches!(found, Err(Defect::AnchorForeign { .. })),
+            _ => matches!(found, Err(Defect::Emptied { .. })),
+        };
+        assert!(expected, "{how}: {found:?}");
+    }
+}
+
+#[test]
+fn a_run_removed_on_purpose_and_a_torn_or_lost_anchor_raise_no_alarm() {
+    let state = state();
+    sealed(state.path(), &run("a"), 3);
+    sealed(state.path(), &run("b"), 3);
+    remove(state.path(), &run("b")).unwrap();
+    assert_eq!(all(state.path()), Ok(1));
+    let anchor = state.path().join("audit.anchor");
+    let whole = std::fs::read(&anchor).unwrap();
+    for slot in [0, 1024] {
+        let mut torn = whole.clone();
+        torn[slot..slot + 200].fill(b'x');
+        std::fs::write(&anchor, &torn).unwrap();
+        assert_eq!(all(state.path()), Ok(1), "slot {slot}");
+    }
+    sealed(state.path(), &run("c"), 3);
+    assert_eq!(all(state.path()), Ok(2));
+    std::fs::remove_file(&anchor).unwrap();
+    assert_eq!(all(state.path()), Ok(2), "logs of before there were anchors");
+}
+
+#[test]
+fn a_file_elsewhere_gets_every_line_and_is_held_against_the_directory() {
+    let state = state();
+    let elsewhere = state.path().join("elsewhere");
+    std::fs::write(&elsewhere, "").unwrap();
+    std::fs::write(
+        state.path().join("audit.anchor-file"),
+        format!("{}\n", elsewhere.display()),
+    )
+    .unwrap();
+    sealed(state.path(), &run("a"), 3);
+    sealed(state.path(), &run("b"), 3);
+    assert_eq!(
+        lines(&elsewhere).len(),
+        2,
+        "each seal; these logs were never durable before"
+    );
+    assert_eq!(all(state.path()), Ok(2), "control");
+    std::fs::remove_dir_all(state.path().join("audit")).unwrap();
+    std::fs::remove_file(state.path().join("audit.anchor")).unwrap();
+    assert!(matches!(all(state.path()), Err(Defect::Emptied { anchor }) if anchor.ends_with("elsewhere")));
+    std::fs::remove_file(&elsewhere).unwrap();
+    assert!(
+        AuditWriter::create(state.path(), &run("c"))
+            .unwrap()
+            .sync()
+            .is_err(),
+        "no anchor, no run"
+    );
+}
+
+#[test]
+fn the_first_record_of_every_log_tells_what_it_ran_on() {
+    let state = state();
+    sealed(state.path(), &run("a"), 1);
+    let first: serde_json::Value =
+        serde_json::from_slice(&lines(&log_path(state.path(), &run("a")))[0]).unwrap();
+    let text = first.to_string();
+    for key in ["\"kernel\"", "\"os\"", "\"lsm\"", "\"cgroup\"", "\"bastle\""] {
+        assert!(text.contains(key), "{key} in {text}");
+    }
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    assert!(text.contains(release.trim()), "{text}");
 }

@@ -15,7 +15,6 @@ use bastle_control::review::{
     self as control, Act, AppliedAs, Approval, Destination, Outcome, Replace, Wish,
 };
 use serde_json::{Value, json};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Lines of one conflict that are shown.
@@ -108,7 +107,7 @@ pub(crate) fn run(args: &ApplyArgs, cx: &Context) -> Ended {
         control::patch_to(&space, &outcome, file, replace)?;
     }
     if let (AppliedAs::Patch(bytes, _), true) = (&outcome.taken, to_stdout) {
-        print_bytes(bytes)?;
+        review::print_bytes(bytes)?;
     }
     let conflicts = match &outcome.taken {
         AppliedAs::Tree(plan) => plan.conflict_fault(),
@@ -248,7 +247,7 @@ fn show(args: &ApplyArgs, space: &Workspace, outcome: &Outcome, cx: &Context) ->
         }
         AppliedAs::Patch(_, lacking) => {
             for path in lacking {
-                cx.note(&format!("  not in the patch, which holds text only: {path}"));
+                cx.note(&format!("  not in the patch, which cannot carry it: {path}"));
             }
             let text = verb("in the patch", "would be in the patch");
             let count = outcome.paths.len().saturating_sub(lacking.len());
@@ -402,20 +401,6 @@ fn left_out_json(outcome: &Outcome, one: &LeftOut) -> Value {
         value["approval"] = json!(approval);
     }
     value
-}
-
-/// A patch is exact to the byte, so it does not pass the escaping of other output.
-fn print_bytes(bytes: &[u8]) -> Result<(), Failed> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Fault::new(
-            Code::WorkspaceApply,
-            "write to standard output",
-            error.to_string(),
-        )
-        .into()),
-        Ok(()) | Err(_) => Ok(()),
-    }
 }
 
 fn counted(count: usize, noun: &str) -> String {

@@ -1,9 +1,10 @@
 //! `bastle approvals`: what runs ask a person, and the answers. With the daemon through it, without over the runs' sockets.
 mod question;
 
-use crate::client::{rest, short};
+use crate::client::{Daemon, rest, short};
 use crate::context::{Context, Ended, Failed, Format};
 use crate::render::{Paint, Table, ago, clean, duration_ms, now_ms, timestamp};
+use bastle_control::fleet::{Approval, PrincipalKind};
 use bastle_control::live::Scope;
 use bastle_serve::client::Waited;
 use question::{Answer, Channel, Question};
@@ -19,6 +20,7 @@ const LOOK: Duration = Duration::from_secs(1);
 #[command(after_help = "\
 Examples:
   bastle approvals ls
+  bastle approvals ls --all
   bastle approvals watch
   bastle approvals approve 12 --scope session
   bastle approvals deny 13 -m 'use the mirror'
@@ -38,6 +40,9 @@ enum ApprovalsVerb {
     /// List open questions
     #[command(visible_alias = "list")]
     Ls {
+        /// Also those that were answered: by whom, and whether a person or a program; needs the daemon
+        #[arg(long)]
+        all: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -95,7 +100,7 @@ impl ApprovalsArgs {
     pub(crate) fn json(&self) -> bool {
         match &self.verb {
             None => self.json,
-            Some(ApprovalsVerb::Ls { json } | ApprovalsVerb::Watch { json }) => *json || self.json,
+            Some(ApprovalsVerb::Ls { json, .. } | ApprovalsVerb::Watch { json }) => *json || self.json,
             Some(ApprovalsVerb::Approve { more, .. } | ApprovalsVerb::Deny { more, .. }) => {
                 more.json || self.json
             }
@@ -107,6 +112,7 @@ impl ApprovalsArgs {
 pub(crate) fn run(args: &ApprovalsArgs, cx: &Context) -> Ended {
     let format = Format::from(args.json());
     match &args.verb {
+        Some(ApprovalsVerb::Ls { all: true, .. }) => ls_all(format, cx),
         None | Some(ApprovalsVerb::Ls { .. }) => ls(format, cx),
         Some(ApprovalsVerb::Watch { .. }) => watch(format, cx),
         Some(ApprovalsVerb::Approve { id, scope, more }) => {
@@ -160,6 +166,48 @@ fn ls(format: Format, cx: &Context) -> Ended {
     }
     cx.print(&table.render(cx.out))?;
     Ok(0)
+}
+
+/// All questions that the daemon has on record, with who answered each.
+fn ls_all(format: Format, cx: &Context) -> Ended {
+    let daemon = Daemon::open()?;
+    let all: Vec<Approval> = daemon.list("/api/v1/approvals?limit=1000")?;
+    if format == Format::Json {
+        let listed: Vec<Value> = all.into_iter().map(recorded).collect();
+        cx.print_json(&json!({ "schema": "bastle.approvals/v1", "approvals": listed }))?;
+        return Ok(0);
+    }
+    let mut table = Table::new(&["ID", "RUN", "ABOUT", "STATE", "BY", "KIND", "WHAT"]);
+    for one in &all {
+        let state = json!(one.state);
+        table.row([
+            (&one.id.to_string(), Paint::Bold),
+            (one.run.as_str(), Paint::Plain),
+            (&one.about, Paint::Plain),
+            (state.as_str().unwrap_or_default(), Paint::Plain),
+            (one.approver.as_deref().unwrap_or("-"), Paint::Plain),
+            (one.approver_kind.map_or("-", PrincipalKind::word), Paint::Plain),
+            (&one.text, Paint::Warn),
+        ]);
+    }
+    if table.is_empty() {
+        cx.note("no question is on record");
+        return Ok(0);
+    }
+    cx.print(&table.render(cx.out))?;
+    Ok(0)
+}
+
+/// A question with what became of it.
+fn recorded(approval: Approval) -> Value {
+    let (state, answered) = (json!(approval.state), approval.answered_ms.map(timestamp));
+    let (approver, kind) = (approval.approver.clone(), approval.approver_kind);
+    let mut value = as_value(&Question::from(approval));
+    value["state"] = state;
+    value["answered"] = json!(answered);
+    value["approver"] = json!(approver);
+    value["approver_kind"] = json!(kind);
+    value
 }
 
 /// The hash as it is shown: what `--hash` takes.

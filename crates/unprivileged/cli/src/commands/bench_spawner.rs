@@ -36,6 +36,7 @@ pub(crate) fn run(args: BenchSpawnerArgs, cx: &Context) -> Ended {
             stdio: Stdio::Pipes,
             waivers: Vec::new(),
             debuggers: true,
+            approval: bastle_policy::LaunchApproval::None,
             attendance: Attendance::Nobody,
         };
         let helpers = Helpers {

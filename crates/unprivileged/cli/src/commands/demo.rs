@@ -2,12 +2,12 @@
 mod attacks;
 mod stage;
 
-use crate::commands::doctor::trial::{Outcome, Trial};
 use crate::context::{Context, Failed, Format};
 use crate::render::{Paint, Table, clean, duration_ms};
 use attacks::{ATTACKS, Attempt};
 use bastle_audit::Verdict as AuditVerdict;
 use bastle_contract::{CapabilityStatement, Code, Fault, Verdict};
+use bastle_control::trial::{Outcome, TRIAL_TIME, Trial, TrialSettings};
 use serde_json::{Value, json};
 use stage::{AFTER, Stage};
 use std::time::Instant;
@@ -102,10 +102,14 @@ fn honest_work(stage: &Stage) -> Result<(bool, Outcome), Fault> {
     let script = "sh test.sh && exit 9\nwhile IFS= read -r line; do\n  case $line in\n    *Helo*) printf '%s\\n' 'echo \"Hello, $1\"' ;;\n    *) printf '%s\\n' \"$line\" ;;\n  esac\ndone < src/greet.sh > src/greet.new\nmv src/greet.new src/greet.sh\nsh test.sh\n";
     let path = stage.script("work", script)?;
     let trial = Trial {
+        // The place is made for the trial and thrown away: there is nothing a copy would keep.
+        mode: "in-place",
         flags: &["--quiet", "--timeout", "20s", "--name", "work"],
         command: &["sh", &path],
         workspace: &stage.project,
         state: &stage.state,
+        settings: TrialSettings::Own,
+        within: TRIAL_TIME,
     };
     let outcome = trial.run()?;
     let edited = std::fs::read_to_string(stage.project.join("src/greet.sh")).is_ok_and(|text| text == AFTER);

@@ -101,10 +101,14 @@ fn request(args: &RunArgs) -> Result<(Place, LaunchSpec, Vec<String>), Vec<Fault
     } = sources_here(args, &place)?;
     // Read here too, so that a mistake is told as `run` tells it.
     let loaded = bastle_control::load(&place, &sources)?;
+    let argv = args.argv().map_err(one)?;
+    let approval = super::launch_approval::launch_approval(args, &loaded, &argv).map_err(one)?;
+    let approved = approval == bastle_policy::LaunchApproval::Person;
     let mut told = Vec::new();
     if let Some(preset) = chosen.preset.as_deref().filter(|_| chosen.from_command) {
         told.push(format!("preset: {preset} (from the command)"));
     }
+    told.extend(chosen.note.iter().map(|note| format!("! {note}")));
     if let Some(agent) = loaded.agent {
         told.extend(agent.told);
         told.extend(agent.warnings.iter().map(|line| format!("! {line}")));
@@ -124,7 +128,7 @@ fn request(args: &RunArgs) -> Result<(Place, LaunchSpec, Vec<String>), Vec<Fault
         .map_err(one)?;
     let spec = RawSpec {
         name: args.run_id().map_err(one)?,
-        argv: args.argv().map_err(one)?,
+        argv,
         workspace: place.workspace.clone(),
         cwd: Some(place.cwd.clone()),
         mode: args.workspace.clone(),
@@ -138,11 +142,15 @@ fn request(args: &RunArgs) -> Result<(Place, LaunchSpec, Vec<String>), Vec<Fault
         preset: sources.preset.clone(),
         policy_files: files,
         policy,
+        bounds: None,
         net: args.net.net.clone(),
         expand: args.allow_user_expansion,
         unprotect: sources.unprotect.clone(),
+        hide_history: args.hide_history,
         waive: args.limits.waive.clone(),
         no_debuggers: args.no_debuggers,
+        approved,
+        scopes: Vec::new(),
         env: args.variables().map_err(one)?,
         tty: terminal(args).map_err(one)?,
         open_input: args.interactive,

@@ -6,8 +6,10 @@ use super::review;
 use crate::context::{Context, Ended, Failed};
 use crate::render::{Paint, Style};
 use bastle_contract::{Code, Fault};
-use bastle_control::review::library::diff::{FileDiff, json, name_only, unified};
+use bastle_control::review::library::diff::{FileDiff, exact_patch, json, name_only, reviewed};
 use bastle_control::review::library::gate::{Assessed, Tier, set_hash};
+use bastle_control::review::library::path::TreePath;
+use bastle_control::review::library::workspace::Workspace;
 use bastle_control::review::{End, Ignored, Look, look, read_end};
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
@@ -22,6 +24,7 @@ Examples:
   bastle diff calm-otter --stat
   bastle diff @last src/                 only what lies below src
   bastle diff @last --from 2 --to now    since snapshot 2
+  bastle diff @last --patch > p          for git apply; bastle apply --patch leaves out what is held
 
 Exit codes: 0 ok; with --exit-code 1 when something changed; 3 no such run.")]
 pub(crate) struct DiffArgs {
@@ -35,6 +38,9 @@ pub(crate) struct DiffArgs {
     /// Names only
     #[arg(long, conflicts_with = "json")]
     name_only: bool,
+    /// Write every byte as `git apply` takes it, files that are not text too; not to a terminal
+    #[arg(long, conflicts_with_all = ["json", "name_only", "stat"])]
+    patch: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -73,7 +79,7 @@ pub(crate) fn run(args: &DiffArgs, cx: &Context) -> Ended {
     let run = space.run().as_str();
     let diffs = seen.diffs(&space, &shown)?;
     if args.json {
-        let mut value = as_json(&diffs, &shown);
+        let mut value = as_json(&diffs, &shown, run);
         if let Value::Object(members) = &mut value {
             members.insert("run".to_owned(), json!(run));
             members.insert("source".to_owned(), json!(space.source().to_string_lossy()));
@@ -81,6 +87,16 @@ pub(crate) fn run(args: &DiffArgs, cx: &Context) -> Ended {
             members.insert("ignored".to_owned(), json!(seen.ignored()));
         }
         cx.print_json(&value)?;
+        return Ok(code);
+    }
+    if args.patch {
+        review::refuse_terminal("a patch")?;
+        let (bytes, lacking) = as_patch(&space, &diffs, &shown, run)?;
+        review::print_bytes(&bytes)?;
+        for path in &lacking {
+            cx.note(&format!("note: not in the patch, which cannot carry it: {path}"));
+        }
+        cx.note(&summary(&seen, &diffs, &shown, run, cx));
         return Ok(code);
     }
     let text = if args.name_only {
@@ -100,9 +116,32 @@ pub(crate) fn run(args: &DiffArgs, cx: &Context) -> Ended {
     Ok(code)
 }
 
-fn as_json(diffs: &[FileDiff], shown: &[&Assessed]) -> Value {
+fn as_json(diffs: &[FileDiff], shown: &[&Assessed], run: &str) -> Value {
     let shown: Vec<Assessed> = shown.iter().map(|one| (*one).clone()).collect();
-    json(diffs, &shown)
+    json(diffs, &shown, run)
+}
+
+/// Every change as git takes it; what the gate says stands in lines before each, which git passes over.
+fn as_patch(
+    space: &Workspace,
+    diffs: &[FileDiff],
+    shown: &[&Assessed],
+    run: &str,
+) -> Result<(Vec<u8>, Vec<TreePath>), Fault> {
+    let (mut bytes, mut lacking) = (Vec::new(), Vec::new());
+    for (diff, one) in diffs.iter().zip(shown) {
+        for line in review::gate_lines(one, run, Style::PLAIN) {
+            bytes.extend_from_slice(format!("{line}\n").as_bytes());
+        }
+        if one.tier() == Tier::Refuse {
+            lacking.push(diff.path.clone());
+            continue;
+        }
+        let part = exact_patch(std::slice::from_ref(diff), space)?;
+        bytes.extend_from_slice(&part.bytes);
+        lacking.extend(part.left_out);
+    }
+    Ok((bytes, lacking))
 }
 
 /// Every file under a heading that no line of a difference can imitate.
@@ -122,7 +161,11 @@ fn whole(diffs: &[FileDiff], shown: &[&Assessed], run: &str, style: Style) -> St
             out.push_str(&line);
             out.push('\n');
         }
-        for line in unified(std::slice::from_ref(diff)).lines() {
+        if one.tier() == Tier::Refuse {
+            // Never part of a patch: git refuses the whole of one that names a git directory.
+            continue;
+        }
+        for line in reviewed(diff).lines() {
             let paint = match line.as_bytes().first() {
                 _ if line.starts_with("--- ") || line.starts_with("+++ ") => Paint::Dim,
                 Some(b'+') => Paint::Good,

@@ -1,11 +1,12 @@
 //! `bastle doctor`: what this host can enforce, found by trying, and the exact fix for what it cannot.
 mod causes;
 mod checks;
-pub(crate) mod trial;
 
 use crate::context::{Context, Format};
 use crate::render::{Paint, clean};
 use bastle_contract::{BackendKind, Fault, HostFacts};
+use bastle_control::containment::{Containment, ContainmentVerdict};
+use bastle_control::trial::{Scratch, TRIAL_TIME, Trial, TrialSettings};
 use bastle_control::{Place, Sources, Spawner};
 use bastle_policy::Score;
 use serde::Serialize;
@@ -49,6 +50,7 @@ struct Findings {
     checks: Vec<Check>,
     facts: Option<HostFacts>,
     statement: Value,
+    probe: Containment,
     native: bool,
     score: Option<Score>,
 }
@@ -103,16 +105,22 @@ fn examine() -> Result<Findings, Fault> {
         Err(fault) => checks.push(Check::new(State::Problem, "spawner", fault.to_string())),
     }
     let facts = facts.ok();
-    let scratch = trial::Scratch::make()?;
+    let scratch = Scratch::make()?;
     let (workspace, state) = (scratch.dir("project")?, scratch.dir("state")?);
-    let outcome = trial::Trial {
+    let began = std::time::Instant::now();
+    let outcome = Trial {
+        // The place is made for the trial and thrown away: there is nothing a copy would keep.
+        mode: "in-place",
         flags: &["--quiet"],
         command: &["true"],
         workspace: &workspace,
         state: &state,
+        settings: TrialSettings::Own,
+        within: TRIAL_TIME,
     }
     .run()?;
-    let native = outcome.code == 0 && outcome.probes().is_some();
+    let probe = Containment::from_trial(began, &outcome);
+    let native = probe.verdict == ContainmentVerdict::Enforced;
     checks.push(checks::fence(&outcome));
     checks.extend(causes::find(if native { State::Info } else { State::Problem }));
     if let Some(facts) = &facts {
@@ -144,6 +152,7 @@ fn examine() -> Result<Findings, Fault> {
         checks,
         facts,
         statement: outcome.json["statement"].clone(),
+        probe,
         native,
         score,
     })
@@ -175,12 +184,27 @@ fn document(findings: &Findings) -> Value {
     json!({
         "schema": "bastle.doctor/v1",
         "native": findings.native,
+        "probe": probe(&findings.probe),
         "problems": findings.count(State::Problem),
         "warnings": findings.count(State::Warning),
         "checks": findings.checks,
         "host": findings.facts,
         "statement": findings.statement,
         "score": findings.score,
+    })
+}
+
+/// What the trial showed, when, and how long ago.
+fn probe(probe: &Containment) -> Value {
+    let millis = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    json!({
+        "verdict": probe.verdict,
+        "probed_at_ms": probe.probed_at_ms,
+        "age_ms": millis(probe.age()),
+        "took_ms": millis(probe.took),
+        "fence": probe.fence,
+        "guarantees": probe.guarantees,
+        "problem": probe.problem,
     })
 }
 

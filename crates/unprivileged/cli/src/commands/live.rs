@@ -74,6 +74,7 @@ pub(crate) fn allow(args: &AllowArgs, cx: &Context) -> Ended {
             target,
             scope,
             hash: None,
+            by: None,
         },
         args.format(),
         cx,
@@ -96,7 +97,11 @@ pub(crate) fn deny(args: &DenyArgs, cx: &Context) -> Ended {
     let target = target(&args.target)?;
     say(
         &args.run,
-        &Command::Deny { target, hash: None },
+        &Command::Deny {
+            target,
+            hash: None,
+            by: None,
+        },
         args.format(),
         cx,
     )
@@ -110,8 +115,8 @@ pub(crate) fn revoke(args: &DenyArgs, cx: &Context) -> Ended {
         let path = grant::absolute(Path::new(path))?;
         let state = state_dir()?;
         let run = find(&state, &args.run)?;
-        let holders = NativeBackend::new(&state).get(&run)?.revoke(&path)?;
-        let result = json!({ "revoked": path, "holders": holders });
+        let told = NativeBackend::new(&state).get(&run)?.revoke(&path)?;
+        let result = json!({ "revoked": path, "holders": told.holders, "ended": told.ended });
         return show(&run, &result, args.format(), cx);
     }
     let target = target(&args.target)?;
@@ -186,11 +191,21 @@ fn told(run: &RunId, result: &Value) -> String {
         result["revoked"].as_str(),
         result["holders"].as_u64().unwrap_or(0),
     ) {
-        (Some(path), 0) => format!("{run}: {} is taken back", clean(path)),
-        (Some(path), count) => format!(
-            "{run}: {} is taken back; {count} processes still hold something of it open, until they close it",
-            clean(path)
-        ),
+        (Some(path), count) => {
+            let mut text = format!("{run}: {} is taken back", clean(path));
+            match result["ended"].as_u64().unwrap_or(0) {
+                0 => {}
+                ended => text.push_str(&format!(
+                    "; {ended} processes that could still reach it were ended"
+                )),
+            }
+            if count > 0 {
+                text.push_str(&format!(
+                    "; {count} processes still have a file of it open for reading, until they close it"
+                ));
+            }
+            text
+        }
         (None, _) => format!("{run}: done"),
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod bench;
 pub(crate) mod bench_spawner;
 pub(crate) mod cache;
 pub(crate) mod can_i;
+pub(crate) mod ceiling;
 pub(crate) mod completions;
 pub(crate) mod context;
 pub(crate) mod cp;
@@ -29,6 +30,7 @@ pub(crate) mod grant;
 pub(crate) mod host;
 pub(crate) mod inspect;
 mod kept;
+mod launch_approval;
 pub(crate) mod learn;
 pub(crate) mod live;
 pub(crate) mod logs;
@@ -61,6 +63,7 @@ pub(crate) mod steer;
 pub(crate) mod token;
 pub(crate) mod top;
 pub(crate) mod version;
+pub(crate) mod whoami;
 pub(crate) mod why;
 
 use crate::args::Command;
@@ -82,7 +85,8 @@ pub(crate) fn format_of(command: &Command) -> Format {
         Command::Logs(args) => args.json,
         Command::Stop(args) => args.json,
         Command::Kill(args) => args.json,
-        Command::Pause(args) | Command::Resume(args) => args.json,
+        Command::Pause(args) => args.json,
+        Command::Resume(args) => args.pause.json,
         Command::Wait(args) => args.json,
         Command::Inspect(args) => args.json,
         Command::Cp(args) => args.json,
@@ -110,6 +114,7 @@ pub(crate) fn format_of(command: &Command) -> Format {
         Command::Stats(args) => args.json,
         Command::Approvals(args) => args.json(),
         Command::Token(args) => args.json(),
+        Command::Whoami(args) => args.json,
         Command::Preset(args) => args.json(),
         Command::Profile(args) => args.json(),
         Command::Context(args) => args.json(),

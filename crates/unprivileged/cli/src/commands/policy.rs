@@ -104,10 +104,19 @@ enum PolicyVerb {
     },
     /// Make a policy of another tool's settings, with a report of what became of each rule
     Import(import::ImportArgs),
-    /// List command rules that deny or ask, and operations that always stop for a person
+    /// List what this policy denies or asks about, each with the decision on an example
     BlockedCommands {
         #[command(flatten)]
         common: Common,
+    },
+    /// Print the danger matrix: every classified operation and its tier
+    DangerMatrix {
+        /// Print JSON
+        #[arg(long, conflicts_with = "markdown")]
+        json: bool,
+        /// Print the page of the documentation
+        #[arg(long)]
+        markdown: bool,
     },
 }
 
@@ -150,7 +159,9 @@ impl PolicyArgs {
             | PolicyVerb::Diff { common, .. }
             | PolicyVerb::Score { common }
             | PolicyVerb::BlockedCommands { common } => common.json,
-            PolicyVerb::Presets { json } | PolicyVerb::Reload { json, .. } => *json,
+            PolicyVerb::Presets { json }
+            | PolicyVerb::Reload { json, .. }
+            | PolicyVerb::DangerMatrix { json, .. } => *json,
             PolicyVerb::Import(args) => args.json,
             PolicyVerb::Schema => false,
         }
@@ -213,5 +224,8 @@ pub(crate) fn run(args: PolicyArgs, cx: &Context) -> Ended {
         PolicyVerb::Presets { json } => lists::presets(if json { Format::Json } else { Format::Human }, cx),
         PolicyVerb::Import(args) => import::run(&args, cx),
         PolicyVerb::BlockedCommands { common } => lists::blocked(&common, cx),
+        PolicyVerb::DangerMatrix { json: true, .. } => lists::matrix(lists::MatrixForm::Json, cx),
+        PolicyVerb::DangerMatrix { markdown: true, .. } => lists::matrix(lists::MatrixForm::Markdown, cx),
+        PolicyVerb::DangerMatrix { .. } => lists::matrix(lists::MatrixForm::Table, cx),
     }
 }

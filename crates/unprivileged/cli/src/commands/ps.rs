@@ -116,6 +116,7 @@ fn background(state: &Path, dir: &RunDir, args: &PsArgs) -> Option<Value> {
             "state": file.state,
             "reason": file.reason,
             "denials": file.denials,
+            "findings": file.findings,
             "net": null,
             "grants": [],
         })
@@ -136,7 +137,8 @@ fn background(state: &Path, dir: &RunDir, args: &PsArgs) -> Option<Value> {
 
 fn table(rows: &[Value]) -> Table {
     let mut table = Table::new(&[
-        "NAME", "STATE", "NEEDS", "UP", "REQUESTS", "DENIED", "OUT", "IN", "GRANTS", "TAGS", "COMMAND",
+        "NAME", "STATE", "NEEDS", "UP", "REQUESTS", "DENIED", "UNUSUAL", "OUT", "IN", "GRANTS", "TAGS",
+        "COMMAND",
     ]);
     let now = now_ms();
     for row in rows {
@@ -166,6 +168,7 @@ fn table(rows: &[Value]) -> Table {
             (&up(row, now), Paint::Plain),
             (&number("requests").to_string(), Paint::Plain),
             (&row["denials"].as_u64().unwrap_or(0).to_string(), Paint::Plain),
+            (&findings(&row["findings"]), Paint::Warn),
             (&bytes(number("bytes_out")), Paint::Plain),
             (&bytes(number("bytes_in")), Paint::Plain),
             (
@@ -177,6 +180,14 @@ fn table(rows: &[Value]) -> Table {
         ]);
     }
     table
+}
+
+/// `2 high`: how many findings, and the gravest; nothing where there are none.
+fn findings(found: &Value) -> String {
+    match (found["count"].as_u64().unwrap_or(0), found["worst"].as_str()) {
+        (0, _) => String::new(),
+        (count, worst) => format!("{count} {}", worst.unwrap_or_default()),
+    }
 }
 
 /// How long it works, or worked.

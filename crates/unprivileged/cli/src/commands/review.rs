@@ -14,7 +14,7 @@ use bastle_control::review::library::path::{TreePath, visible};
 use bastle_control::review::library::workspace::Workspace;
 use bastle_control::review::{self, Whereabouts};
 use serde_json::{Value, json};
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -78,6 +78,20 @@ pub(crate) fn refuse_terminal(what: &str) -> Result<(), Fault> {
     }
     let why = format!("{what} holds the agent's bytes as they are, which a terminal would obey");
     Err(Fault::new(Code::UsageArgument, "standard output is a terminal", why).help("name a file, or pipe it"))
+}
+
+/// A patch is exact to the byte, so it does not pass the escaping of other output.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failed> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Fault::new(
+            Code::WorkspaceApply,
+            "write to standard output",
+            error.to_string(),
+        )
+        .into()),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// A name for programs: exact where it shows as it is, and what a person sees.

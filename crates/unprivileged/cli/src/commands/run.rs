@@ -1,5 +1,6 @@
 //! `bastle run`: from the command line to the agent's exit code.
 use super::host;
+use super::launch_approval::launch_approval;
 use super::run_args::{Backend, RunArgs};
 use super::run_copying::Copying;
 use super::run_voice::{Loudness, RunVoice, denial_code};
@@ -7,7 +8,7 @@ use crate::context::{Context, Format};
 use crate::render::clean;
 use bastle_contract::{Code, ExitCode, Fault, HostFacts, LaunchPlan, RunId};
 use bastle_control::presets::{self, Chosen};
-use bastle_control::workspaces::{self, Making, Which, WorkEnd, WorkFacts, WorkWish};
+use bastle_control::workspaces::{self, Making, Which, WorkEnd, WorkFacts, WorkHistory, WorkWish};
 use bastle_control::{
     Egress, Helpers, Launch, Loaded, Place, Receipt, Rules, Sources, Spawner, learn, review,
 };
@@ -79,14 +80,17 @@ fn prepare(args: &RunArgs) -> Result<Prepared, Vec<Fault>> {
     let mut loaded = bastle_control::load(&place, &sources)?;
     let rules = Rules::new(&place, &sources, &mut loaded).map_err(one)?;
     let stdio = args.stdio().map_err(one)?;
+    let argv = args.argv().map_err(one)?;
+    let approval = launch_approval(args, &loaded, &argv).map_err(one)?;
     let launch = Launch {
         run: args.run_id().map_err(one)?,
-        argv: args.argv().map_err(one)?,
+        argv,
         env: args.variables().map_err(one)?,
         stdio,
         waivers: args.waivers().map_err(one)?,
         debuggers: !args.no_debuggers,
         attendance: args.attendance(stdio),
+        approval,
     };
     Ok(Prepared {
         place,
@@ -175,11 +179,15 @@ fn native(
     };
     let mut voice = RunVoice::new(cx.err, loudness, &place, &loaded);
     voice.chosen_by_command = chosen.from_command;
+    if let (Some(note), Loudness::Normal) = (&chosen.note, loudness) {
+        cx.note(&format!("! {}", crate::render::clean(note)));
+    }
     let mut copying = Copying::new(cx.err, loudness);
     let wish = WorkWish {
         mode: args.work_mode().map_err(|fault| vec![fault])?,
         from,
         branch: args.branch.clone(),
+        history: WorkHistory::from(args.hide_history),
         making: if args.dry_run_policy {
             Making::Never
         } else {
@@ -330,6 +338,7 @@ pub(super) fn document(story: &Story<'_>, voice: Option<&RunVoice<'_>>) -> Value
         "killed": receipt.killed,
         "usage": receipt.usage,
         "steps_us": receipt.steps,
+        "findings": voice.map(|voice| voice.findings.as_slice()).unwrap_or_default(),
         "denials": { "count": receipt.denials, "first": denied },
         "net": receipt.net,
         "files": receipt.files,

@@ -3,12 +3,14 @@
 //! Flags that speak about policy become one `agent-permissions` document, so that a flag and a file are read,
 //! checked and explained by the same code. Every long flag has a variable `BASTLE_<FLAG>` (a flag that repeats
 //! takes one value from it), except those that give protection up: they are for the command line alone.
+mod limits;
 mod network;
 mod paths;
 mod variables;
 
 pub(crate) use variables::variable;
 
+use bastle_contract::egress::BudgetKind;
 use bastle_contract::{AbsPath, Argv, Code, Fault, LimitKind, RunId, Stdio, Waiver};
 use bastle_control::workspaces::{self, Which, WorkMode};
 use bastle_control::{AFTERWARDS, Sources, review};
@@ -62,9 +64,12 @@ pub(crate) struct RunArgs {
     /// Cache kept between runs: cargo, npm, yarn, pip, uv, go (repeatable)
     #[arg(long, value_name = "NAME", env = "BASTLE_CACHE", help_heading = "Policy")]
     pub(crate) cache: Vec<String>,
-    /// Re-open a path of the hard floor (repeatable; command line only)
-    #[arg(long, value_name = "PATH", help_heading = "Policy")]
+    /// Open one file of the hard floor, or a directory spelt 'DIR/**' (repeatable; command line only)
+    #[arg(long, value_name = "FILE", help_heading = "Policy")]
     pub(crate) unprotect: Vec<PathBuf>,
+    /// Give the copy a repository with one commit and no hidden names instead of the project's history
+    #[arg(long, help_heading = "Policy")]
+    pub(crate) hide_history: bool,
     /// Let the project's own policy file widen the policy (command line only)
     #[arg(long, help_heading = "Policy")]
     pub(crate) allow_user_expansion: bool,
@@ -168,6 +173,9 @@ pub(crate) struct RunArgs {
     /// Refuse debugging calls between the agent's own processes
     #[arg(long, env = "BASTLE_NO_DEBUGGERS", value_parser = FalseyValueParser::new(), help_heading = "Run")]
     pub(crate) no_debuggers: bool,
+    /// Approve a command that asks: an ask rule names it, or tier 3 of the danger matrix
+    #[arg(long, help_heading = "Run")]
+    pub(crate) approve: bool,
     /// Exit 77 when anything was denied
     #[arg(long, env = "BASTLE_FAIL_ON_DENY", value_parser = FalseyValueParser::new(), help_heading = "Run")]
     pub(crate) fail_on_deny: bool,
@@ -221,7 +229,7 @@ pub(crate) struct LimitArgs {
     /// Open descriptors of one process
     #[arg(long, value_name = "N", env = "BASTLE_OPEN_FILES", help_heading = "Limits")]
     pub(crate) open_files: Option<u64>,
-    /// Give a limit up that this host cannot hold (repeatable)
+    /// Give a limit up that this host cannot hold, or a budget (turns, tokens, usd) that cannot be counted (repeatable)
     #[arg(long, value_name = "LIMIT", env = "BASTLE_WAIVE", help_heading = "Limits")]
     pub(crate) waive: Vec<String>,
 }
@@ -243,7 +251,7 @@ impl RunArgs {
         let unprotect = self
             .unprotect
             .iter()
-            .map(|path| absolute(path, here, home))
+            .map(|path| Ok(bastle_control::opened_path(&absolute(path, here, home)?)))
             .collect::<Result<_, _>>();
         let document = self.document(here, home).map_err(|fault| vec![fault])?;
         let mut flags = document
@@ -254,6 +262,7 @@ impl RunArgs {
             flags.get_or_insert_default().net.mode = Some(bastle_policy::At::nowhere(mode));
         }
         Ok(Sources {
+            scopes: Vec::new(),
             preset,
             argv: Vec::new(),
             files: self.policy.clone(),
@@ -261,6 +270,8 @@ impl RunArgs {
             expand: self.allow_user_expansion,
             unprotect: unprotect.map_err(|fault| vec![fault])?,
             learn: self.net.learn.is_some(),
+            waived: network::waived(&self.limits.waive),
+            ..Sources::default()
         })
     }
 
@@ -444,41 +455,18 @@ impl RunArgs {
         {
             Some(limit) => Ok(Waiver { limit: *limit }),
             None => {
-                let names: Vec<&str> = LimitKind::ALL.iter().map(|kind| kind.name()).collect();
+                let limits = LimitKind::ALL.iter().map(|kind| kind.name());
+                let names: Vec<&str> = limits
+                    .chain(BudgetKind::OF_MODELS.map(BudgetKind::name))
+                    .collect();
                 Err(usage(format!("--waive {name}: there is no such limit"), "")
                     .help(format!("limits: {}", names.join(", "))))
             }
         };
-        self.limits.waive.iter().map(waiver).collect()
-    }
-}
-
-impl LimitArgs {
-    fn document(&self) -> Map<String, Value> {
-        let texts = [
-            ("memory", &self.mem),
-            ("disk", &self.disk),
-            ("timeout", &self.timeout),
-            ("bytesWritten", &self.max_written),
-            ("output", &self.max_output),
-        ];
-        let numbers = [
-            ("pids", self.pids),
-            ("files", self.max_files),
-            ("inodes", self.max_inodes),
-            ("openFiles", self.open_files),
-        ];
-        let texts = texts
-            .into_iter()
-            .filter_map(|(key, value)| Some((key, Value::String(value.clone()?))));
-        let numbers = numbers
-            .into_iter()
-            .filter_map(|(key, value)| Some((key, json!(value?))));
-        let cpu = self.cpu.map(|cpu| ("cpu", json!(cpu)));
-        texts
-            .chain(numbers)
-            .chain(cpu)
-            .map(|(key, value)| (key.to_owned(), value))
+        let limits = self.limits.waive.iter();
+        limits
+            .filter(|name| BudgetKind::waivable(name).is_none())
+            .map(waiver)
             .collect()
     }
 }

@@ -1,10 +1,12 @@
 //! What a person reads on standard error while a run lives. Text of events comes from the agent: shown escaped.
 mod files;
 mod help;
+mod letters;
 mod network;
+mod unusual;
 mod workspace;
 
-use crate::render::{Letters, Paint, Style, bytes, duration_ms};
+use crate::render::{Paint, Style, bytes, duration_ms};
 use bastle_audit::sanitize;
 use bastle_contract::egress::{BudgetReached, NetDecision};
 use bastle_contract::{
@@ -15,6 +17,7 @@ use bastle_control::workspaces::WorkFacts;
 use bastle_control::{AfterLoss, Loaded, Place, Question, Receipt, Reply, Voice};
 use bastle_policy::LayerKind;
 use help::{denial_help, quoted};
+use letters::fit;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -43,6 +46,8 @@ pub(crate) struct RunVoice<'a> {
     pub(crate) statement: Option<CapabilityStatement>,
     /// Denials, for the JSON receipt: the first few.
     pub(crate) denied: Vec<(String, Denied)>,
+    /// What was unusual, for the JSON receipt.
+    pub(crate) findings: Vec<serde_json::Value>,
     /// Denied requests, for the JSON receipt: the first few.
     pub(crate) net_denied: Vec<NetDecision>,
 }
@@ -73,6 +78,7 @@ impl<'a> RunVoice<'a> {
             sight: None,
             statement: None,
             denied: Vec::new(),
+            findings: Vec::new(),
             net_denied: Vec::new(),
         }
     }
@@ -192,6 +198,12 @@ impl Voice for RunVoice<'_> {
         }
     }
 
+    fn happened(&mut self, kind: &str, data: serde_json::Value) {
+        if kind == "anomaly" {
+            self.unusual(&data);
+        }
+    }
+
     fn egress_lost(&mut self, why: &str, after: AfterLoss) {
         let word = match after {
             AfterLoss::Replaced => "nothing passes until another has taken its place",
@@ -239,6 +251,22 @@ fn agent_lines(voice: &RunVoice<'_>) -> Vec<String> {
     told.chain(warned).collect()
 }
 
+/// What the run may use at most, in one line.
+fn limits_line(plan: &LaunchPlan) -> Option<String> {
+    let held = plan
+        .limits
+        .iter()
+        .filter(|rule| rule.mechanism != LimitMechanism::Waived)
+        .map(|rule| match rule.mechanism {
+            LimitMechanism::FreeSpaceShare => {
+                format!("{} {} or 5 %", rule.limit, amount(rule.limit, rule.value))
+            }
+            _ => format!("{} {}", rule.limit, amount(rule.limit, rule.value)),
+        });
+    let held: Vec<String> = held.collect();
+    (!held.is_empty()).then(|| format!("  limits: {}", held.join(", ")))
+}
+
 fn first_lines(voice: &RunVoice<'_>, plan: &LaunchPlan, statement: &CapabilityStatement) -> Vec<String> {
     let style = voice.style;
     let effective = &voice.loaded.effective;
@@ -280,6 +308,7 @@ fn first_lines(voice: &RunVoice<'_>, plan: &LaunchPlan, statement: &CapabilitySt
             sanitize(&voice.log().display().to_string())
         ),
     ];
+    lines.extend(limits_line(plan));
     lines.extend(agent_lines(voice));
     for rule in plan
         .limits
@@ -323,7 +352,7 @@ fn denial_lines(voice: &RunVoice<'_>, id: &str, denied: &Denied) -> Vec<String> 
         DenialKind::Write => "kernel",
         DenialKind::Hidden | DenialKind::Protected | DenialKind::Limit => "write guard",
         DenialKind::Syscall => "system-call filter",
-        DenialKind::Exec => "covered program",
+        DenialKind::Exec => "program list",
     };
     let target = if denied.target.is_empty() {
         &denied.operation
@@ -379,7 +408,7 @@ fn limit_code(limit: LimitKind) -> Code {
         LimitKind::WallTime | LimitKind::CpuTime | LimitKind::Cpu => Code::LimitTime,
         LimitKind::Memory => Code::LimitMemory,
         LimitKind::Pids => Code::LimitPids,
-        LimitKind::Disk => Code::LimitDisk,
+        LimitKind::Disk | LimitKind::FileSize | LimitKind::DiskReserve => Code::LimitDisk,
         LimitKind::Inodes | LimitKind::Files => Code::LimitFiles,
         LimitKind::BytesWritten => Code::LimitBytes,
         LimitKind::Output => Code::LimitOutput,
@@ -442,32 +471,12 @@ pub(crate) fn amount(limit: LimitKind, value: u64) -> String {
         LimitKind::WallTime => duration_ms(value),
         LimitKind::CpuTime => format!("{value}s"),
         LimitKind::Cpu => format!("{}.{:03}", value / 1000, value % 1000),
-        LimitKind::Memory | LimitKind::Disk | LimitKind::BytesWritten | LimitKind::Output => bytes(value),
+        LimitKind::Memory
+        | LimitKind::Disk
+        | LimitKind::BytesWritten
+        | LimitKind::Output
+        | LimitKind::FileSize
+        | LimitKind::DiskReserve => bytes(value),
         LimitKind::Pids | LimitKind::OpenFiles | LimitKind::Inodes | LimitKind::Files => value.to_string(),
-    }
-}
-
-/// Marks of this crate's lines and of other crates' texts, in ASCII where that is all there is.
-pub(crate) fn fit(style: Style, text: &str) -> String {
-    let stand_in = |c: char| match c {
-        '⊂' => "<",
-        '−' | '─' => "-",
-        '·' | '│' => "|",
-        '╭' | '╰' => "+",
-        '›' => ">",
-        '→' => "->",
-        '✓' => "ok",
-        '✗' => "x",
-        _ => "",
-    };
-    match style.letters() {
-        Letters::Unicode => text.to_owned(),
-        Letters::Ascii => {
-            let letter = |c: char| match stand_in(c) {
-                "" => c.to_string(),
-                other => other.to_owned(),
-            };
-            text.chars().map(letter).collect()
-        }
     }
 }

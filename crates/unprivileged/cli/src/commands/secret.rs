@@ -4,6 +4,7 @@ use crate::context::{Context, Ended, Format};
 use crate::render::{Paint, Table, timestamp};
 use bastle_contract::{Code, Fault};
 use bastle_control::Store;
+use bastle_control::live::{self, Command};
 use serde_json::json;
 use std::io::IsTerminal;
 
@@ -81,7 +82,7 @@ pub(crate) fn run(args: SecretArgs, cx: &Context) -> Ended {
         SecretVerb::Ls { json } => list(&store, if json { Format::Json } else { Format::Human }, cx),
         SecretVerb::Rm { name } => {
             if store.remove(&name)? {
-                cx.note(&format!("{} {name} is removed", cx.err.tick()));
+                cx.note(&format!("{} {name} is removed{}", cx.err.tick(), revoked(&name)?));
                 Ok(0)
             } else {
                 let fault = Fault::new(Code::AuditMissing, format!("there is no secret {name}"), "");
@@ -89,6 +90,34 @@ pub(crate) fn run(args: SecretArgs, cx: &Context) -> Ended {
             }
         }
     }
+}
+
+/// Tells every living run that a value is gone; how many used it, in words.
+fn revoked(name: &str) -> Result<String, Fault> {
+    let state = state_dir()?;
+    let (mut affected, mut unheard) = (0, Vec::new());
+    for run in live::living(&state) {
+        let command = Command::RevokeSecret {
+            stored: name.to_owned(),
+        };
+        match live::ask(&state, &run, &command) {
+            Ok(done) if done["revoked"].as_array().is_some_and(|names| !names.is_empty()) => affected += 1,
+            Ok(_) => {}
+            Err(_) => unheard.push(run.to_string()),
+        }
+    }
+    let mut text = match affected {
+        0 => "; no living run uses it".to_owned(),
+        1 => "; revoked in 1 living run".to_owned(),
+        count => format!("; revoked in {count} living runs"),
+    };
+    if !unheard.is_empty() {
+        text.push_str(&format!(
+            "; not reached, and may go on using it: {} (bastle stop RUN)",
+            unheard.join(", ")
+        ));
+    }
+    Ok(text)
 }
 
 /// Why standard input is read.

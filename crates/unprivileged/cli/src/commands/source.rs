@@ -30,8 +30,8 @@ pub(crate) struct PolicySource {
     /// Let the project's own file grant what your layers do not
     #[arg(long)]
     pub(crate) allow_user_expansion: bool,
-    /// Re-open a path of the hard floor
-    #[arg(long, value_name = "PATH")]
+    /// Open one file of the hard floor, or a directory spelt 'DIR/**'
+    #[arg(long, value_name = "FILE")]
     pub(crate) unprotect: Vec<PathBuf>,
 }
 
@@ -40,13 +40,14 @@ impl PolicySource {
     pub(crate) fn load(&self) -> Result<Loaded, Failed> {
         let place = Place::find(self.workspace_dir.as_deref())?;
         let sources = Sources {
+            scopes: Vec::new(),
             preset: self.preset.clone(),
             argv: Vec::new(),
             files: self.policy.clone(),
             flags: None,
             expand: self.allow_user_expansion,
             unprotect: self.opened()?,
-            learn: false,
+            ..Sources::default()
         };
         Ok(bastle_control::load(&place, &sources)?)
     }
@@ -75,7 +76,10 @@ impl PolicySource {
     }
 
     fn opened(&self) -> Result<Vec<AbsPath>, Fault> {
-        self.unprotect.iter().map(|path| absolute(path)).collect()
+        self.unprotect
+            .iter()
+            .map(|path| Ok(bastle_control::opened_path(&absolute(path)?)))
+            .collect()
     }
 
     /// What `~/` and `./` mean. A document can be checked anywhere, also where no agent would be let in.

@@ -79,7 +79,7 @@ pub(crate) struct SpawnArgs {
     /// Policy file (JSON)
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// none, registries, balanced or open
+    /// none, allowlist, open or offline
     #[arg(long, value_name = "MODE")]
     net: Option<String>,
     /// A variable for the agent (repeatable)

@@ -70,6 +70,16 @@ pub(crate) struct PauseArgs {
     pub(crate) json: bool,
 }
 
+/// Arguments of `resume`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ResumeArgs {
+    #[command(flatten)]
+    pub(crate) pause: PauseArgs,
+    /// Resume also while a file system has less left than the disk reserve (for the rest of the run)
+    #[arg(long)]
+    force: bool,
+}
+
 /// Arguments of `wait`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -188,12 +198,17 @@ pub(crate) fn pause(args: &PauseArgs, cx: &Context) -> Ended {
 }
 
 /// Lets runs go on.
-pub(crate) fn resume(args: &PauseArgs, cx: &Context) -> Ended {
-    if let Some(daemon) = remote::daemon()? {
+pub(crate) fn resume(args: &ResumeArgs, cx: &Context) -> Ended {
+    let ResumeArgs { pause: args, force } = args;
+    if !*force && let Some(daemon) = remote::daemon()? {
         return remote::pause(&daemon, &args.runs, "resume", args.json.into(), cx);
     }
     each(args, cx, |sandbox| {
-        let Standing { state, reason } = sandbox.resume()?;
+        let Standing { state, reason } = if *force {
+            sandbox.resume_by_force()?
+        } else {
+            sandbox.resume()?
+        };
         let told = match state {
             RunState::Running => "goes on".to_owned(),
             held => {

@@ -1,10 +1,11 @@
 //! `bastle token`: who else may speak to the daemon, and what they may do.
+use super::ceiling::{self, CeilingArgs};
 use super::stats::age;
 use crate::client::{Daemon, part, short};
 use crate::context::{Context, Ended, Format};
 use crate::render::{Paint, Table, now_ms, timestamp};
 use bastle_contract::{Code, Fault};
-use bastle_control::fleet::Token;
+use bastle_control::fleet::{PrincipalKind, Role, Token};
 use serde_json::{Value, json};
 
 /// Arguments of `token`.
@@ -12,10 +13,11 @@ use serde_json::{Value, json};
 #[command(after_help = "\
 Examples:
   (umask 077; bastle token create --role viewer --expires 30d > ~/.config/bastle/view.token)
-  bastle token create --role operator --run-prefix ci-
+  bastle token create --role operator --kind program --run-prefix ci- --root /srv/ci --limit timeout=1h --max-runs 4
   bastle token revoke k3v9
 
 The secret is printed once, alone, on standard output; only its hash is kept.
+A token only narrows: what its ceiling does not state is as the daemon's configuration grants it (bastle whoami shows it).
 Roles: viewer reads; operator also starts and stops; approver also answers questions; admin everything.
 Exit codes: 0 ok, 1 failed, 2 usage, 3 no such token, 4 not permitted.")]
 pub(crate) struct TokenArgs {
@@ -30,6 +32,9 @@ enum TokenVerb {
         /// What it may do
         #[arg(long, value_enum)]
         role: RoleWord,
+        /// Who uses it: a program never approves what its own runs ask for
+        #[arg(long, value_enum, default_value = "person")]
+        kind: KindWord,
         /// How long it holds, such as 12h or 30d [default: until it is revoked]
         #[arg(long, value_name = "TIME")]
         expires: Option<String>,
@@ -39,6 +44,8 @@ enum TokenVerb {
         /// What it is for
         #[arg(long, value_name = "TEXT", default_value = "")]
         note: String,
+        #[command(flatten)]
+        ceiling: Box<CeilingArgs>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -62,7 +69,7 @@ enum TokenVerb {
 
 /// The roles that a person can give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum RoleWord {
+pub(crate) enum RoleWord {
     /// Reads
     Viewer,
     /// Also starts and stops runs
@@ -73,7 +80,26 @@ enum RoleWord {
     Admin,
 }
 
+/// Who uses a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum KindWord {
+    /// A person
+    Person,
+    /// A program, such as an agent that leads others
+    Program,
+}
+
 impl RoleWord {
+    /// The role itself.
+    pub(crate) fn role(self) -> Role {
+        match self {
+            Self::Viewer => Role::Viewer,
+            Self::Operator => Role::Operator,
+            Self::Approver => Role::Approver,
+            Self::Admin => Role::Admin,
+        }
+    }
+
     fn word(self) -> &'static str {
         match self {
             Self::Viewer => "viewer",
@@ -98,14 +124,21 @@ pub(crate) fn run(args: &TokenArgs, cx: &Context) -> Ended {
     match &args.verb {
         TokenVerb::Create {
             role,
+            kind,
             expires,
             run_prefix,
             note,
+            ceiling,
             json,
         } => {
             let seconds = expires.as_deref().map(seconds).transpose()?;
+            let kind = match kind {
+                KindWord::Person => "person",
+                KindWord::Program => "program",
+            };
             let wish = json!({
-                "role": role.word(), "note": note, "expires_s": seconds, "prefix": run_prefix,
+                "role": role.word(), "kind": kind, "note": note, "expires_s": seconds, "prefix": run_prefix,
+                "ceiling": ceiling.form()?,
             });
             create(&wish, (*json).into(), cx)
         }
@@ -142,6 +175,11 @@ fn create(wish: &Value, format: Format, cx: &Context) -> Ended {
         short(&token.id),
         token.role.word()
     ));
+    if !matches!(token.role, Role::Admin | Role::Viewer) {
+        for line in ceiling::lines(&token.ceiling, "the daemon's default") {
+            cx.note(&format!("  {line}"));
+        }
+    }
     cx.print(&format!("{}\n", crate::render::clean(&secret)))?;
     Ok(0)
 }
@@ -168,9 +206,15 @@ fn ls(format: Format, cx: &Context) -> Ended {
             (None, Some(prefix)) => format!("{prefix}*"),
             (None, None) => "all".to_owned(),
         };
+        let role = match token.kind {
+            PrincipalKind::Program => format!("{} (program)", token.role.word()),
+            PrincipalKind::LocalPerson | PrincipalKind::TokenPerson | PrincipalKind::Automatic => {
+                token.role.word().to_owned()
+            }
+        };
         table.row([
             (&token.id, Paint::Bold),
-            (token.role.word(), Paint::Plain),
+            (&role, Paint::Plain),
             (&state, paint),
             (&runs, Paint::Plain),
             (&age(token.created_ms), Paint::Plain),
@@ -188,10 +232,10 @@ fn ls(format: Format, cx: &Context) -> Ended {
 
 fn as_value(token: &Token) -> Value {
     json!({
-        "id": token.id, "role": token.role, "note": token.note, "maker": token.maker,
+        "id": token.id, "kind": token.kind, "role": token.role, "note": token.note, "maker": token.maker,
         "created": timestamp(token.created_ms),
         "expires": token.expires_ms.map(timestamp), "revoked": token.revoked_ms.map(timestamp),
-        "run_prefix": token.prefix, "verbs": token.verbs, "run": token.run,
+        "run_prefix": token.prefix, "verbs": token.verbs, "run": token.run, "ceiling": token.ceiling,
     })
 }
 

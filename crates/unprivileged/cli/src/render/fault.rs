@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 /// A fault for people, without a line end.
 pub(crate) fn fault(fault: &Fault, style: Style) -> String {
+    // The terminal belongs to whoever started this process, which read the file with that person's rights.
+    let fault = &fault.for_local_reader();
     let code = fault.code.info().code;
     let head = style.paint(Paint::Bad, &format!("error[{code}]"));
     let mut lines = vec![format!(
@@ -36,6 +38,7 @@ fn labelled(label: &str, text: &str, style: Style) -> String {
 
 /// A fault for programs.
 pub(crate) fn fault_json(fault: &Fault) -> Value {
+    let fault = fault.for_local_reader();
     json!({
         "schema": "bastle.error/v1",
         "code": fault.code.info().code,

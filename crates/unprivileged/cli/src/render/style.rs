@@ -54,7 +54,6 @@ struct Surroundings {
 
 impl Style {
     /// Without colour and in ASCII.
-    #[cfg(test)]
     pub(crate) const PLAIN: Self = Self {
         colour: Colour::Off,
         letters: Letters::Unicode,

@@ -3,12 +3,14 @@
 //! **Trust:** events hold text of agents. Whatever they are, state is bounded, nothing panics, and the same events give the
 //! same findings. A finding is a hint for a person; the fence does not rest on it.
 mod baseline;
+mod live;
 mod rules;
 #[cfg(test)]
 mod tests;
 mod watch;
 
 pub use baseline::{Baseline, MAX_BASELINE};
+pub(crate) use live::{LiveWatch, rules_of};
 pub use rules::{Action, BUILT_IN, Rule, Rules, Severity, When};
 
 use bastle_contract::RunId;
@@ -103,6 +105,11 @@ impl Anomalies {
     #[must_use]
     pub fn baseline(&self) -> &Baseline {
         &self.baseline
+    }
+
+    /// Compares with another baseline from now on.
+    pub(crate) fn replace_baseline(&mut self, baseline: Baseline) {
+        self.baseline = baseline;
     }
 
     /// Whether the baseline changed since this was last asked: then it is worth keeping.

@@ -57,6 +57,30 @@ pub enum Action {
     Pause,
 }
 
+impl Severity {
+    /// The word used in listings.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+        }
+    }
+}
+
+impl Action {
+    /// The word used in listings.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Note => "note",
+            Self::Alert => "alert",
+            Self::Pause => "pause",
+        }
+    }
+}
+
 /// One rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]

@@ -144,7 +144,7 @@ pub trait Sandbox {
     ///
     /// # Errors
     /// When it is not granted.
-    fn revoke(&self, path: &AbsPath) -> Result<u64, Vec<Fault>>;
+    fn revoke(&self, path: &AbsPath) -> Result<Revoked, Vec<Fault>>;
 
     /// What it uses now, or used in its life.
     ///
@@ -241,6 +241,15 @@ pub struct GrantRequest {
     pub way: GrantWay,
     /// After which time it ends by itself; whole seconds.
     pub lasts: Option<Duration>,
+}
+
+/// A path that was taken back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Revoked {
+    /// Processes that still have a file of it open for reading.
+    pub holders: u64,
+    /// Processes that were ended because they could still reach it.
+    pub ended: u64,
 }
 
 /// A path that was granted.

@@ -1,7 +1,9 @@
 //! A run of the native backend as a sandbox: its socket, its files and its tree behind one face.
 //!
 //! **Trust:** the run is the invoking user's own. What it answers is parsed strictly; what its commands print is bytes.
-use super::{Capabilities, ExecRequest, GrantRequest, Granted, Operation, Sandbox, Standing, unsupported};
+use super::{
+    Capabilities, ExecRequest, GrantRequest, Granted, Operation, Revoked, Sandbox, Standing, unsupported,
+};
 use crate::beside::{self, Ends, Finished};
 use crate::keeper;
 use crate::live::{self, Command};
@@ -39,6 +41,12 @@ pub struct NativeSandbox {
 }
 
 impl NativeSandbox {
+    /// Lets it go on also where a file system has less left than the reserve: for the rest of the run.
+    pub fn resume_by_force(&self) -> Result<Standing, Vec<Fault>> {
+        let answer = self.ask(&Command::Resume { force: true })?;
+        self.read(answer)
+    }
+
     /// A run that has a keeper.
     #[must_use]
     pub fn kept(state: &Path, dir: RunDir) -> Self {
@@ -251,7 +259,7 @@ impl Sandbox for NativeSandbox {
     }
 
     fn resume(&self) -> Result<Standing, Vec<Fault>> {
-        let answer = self.ask(&Command::Resume {})?;
+        let answer = self.ask(&Command::Resume { force: false })?;
         self.read(answer)
     }
 
@@ -277,9 +285,13 @@ impl Sandbox for NativeSandbox {
         self.read(answer["granted"].take())
     }
 
-    fn revoke(&self, path: &AbsPath) -> Result<u64, Vec<Fault>> {
+    fn revoke(&self, path: &AbsPath) -> Result<Revoked, Vec<Fault>> {
         let answer = self.ask(&Command::Withdraw { path: path.clone() })?;
-        Ok(answer["holders"].as_u64().unwrap_or(0))
+        let count = |name: &str| answer[name].as_u64().unwrap_or(0);
+        Ok(Revoked {
+            holders: count("holders"),
+            ended: count("ended"),
+        })
     }
 
     fn resource_usage(&self) -> Result<Usage, Fault> {

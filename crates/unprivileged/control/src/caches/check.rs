@@ -5,9 +5,8 @@
 use aws_lc_rs::digest::{Context, Digest, SHA256, SHA512};
 use bastle_policy::caches::{Cache, Check, Shared};
 use bastle_workspace::path::TreePath;
+use bastle_workspace::project::read_project_file;
 use std::collections::BTreeMap;
-use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Largest lock file that is read.
@@ -61,19 +60,17 @@ pub(super) fn shared<'c>(cache: &'c Cache, path: &TreePath) -> Option<&'c Shared
 /// Digests by the name of the file, as stated before the run.
 pub(super) type Stated = BTreeMap<String, String>;
 
-/// `NAME-VERSION.crate SHA256` lines of a lock file; empty where there is none that can be read.
-pub(super) fn lock_file(path: &Path) -> String {
-    let mut options = std::fs::OpenOptions::new();
-    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    let opened = options
-        .read(true)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path);
-    let mut text = String::new();
-    let read = opened.and_then(|file| file.take(MOST_LOCK).read_to_string(&mut text));
-    if read.is_err() {
+/// `NAME-VERSION.crate SHA256` lines of the project's lock file; empty where there is none that can be read. A link is not
+/// followed: without stated digests nothing of this run is shared, which is the safe side.
+pub(super) fn lock_file(project: &Path) -> String {
+    let read = read_project_file(project, Path::new("Cargo.lock"), MOST_LOCK);
+    let Some(text) = read
+        .ok()
+        .flatten()
+        .and_then(|bytes| String::from_utf8(bytes).ok())
+    else {
         return String::new();
-    }
+    };
     let mut lines = String::new();
     let (mut name, mut version) = ("", "");
     for line in text.lines() {

@@ -3,6 +3,7 @@
 //! **Trust:** run by a person, or by a policy of theirs. Only regular files are taken, by copying their bytes; no name
 //! that exists is touched; the new generation becomes visible at once or not at all.
 use super::check::{Checking, Outcome, Stated, looks_secret, shared, stated};
+use super::git_shapes::GitShapes;
 use super::place::{CURRENT, Hold, Name, Place, has, make_dir, walk};
 use super::unusable;
 use crate::afterwards::Change;
@@ -13,13 +14,18 @@ use bastle_workspace::path::TreePath;
 use rustix::fs::{FileType, FlockOperation};
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Largest file that is shared.
 const MOST_FILE: u64 = 2 << 30;
+/// Most bytes, holes counted as bytes, and most names of one merge: a later run sees all of it.
+const MOST_BYTES: u64 = 16 << 30;
+const MOST_NAMES: usize = 500_000;
+/// Bytes of zeros that become a hole.
+const CHUNK: usize = 256 * 1024;
 
 /// How much is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +54,8 @@ pub enum Fate {
     NotShared,
     /// Refused: its name is one under which credentials are kept.
     Secret,
+    /// Refused: of a git repository, or git configuration.
+    Git,
     /// Refused: a symlink.
     Symlink,
     /// Refused: neither file nor directory.
@@ -71,9 +79,13 @@ impl Fate {
     #[must_use]
     pub fn is_refused(&self) -> bool {
         match self {
-            Self::Secret | Self::Symlink | Self::Special | Self::Mode | Self::Mismatch | Self::Unreadable => {
-                true
-            }
+            Self::Secret
+            | Self::Git
+            | Self::Symlink
+            | Self::Special
+            | Self::Mode
+            | Self::Mismatch
+            | Self::Unreadable => true,
             Self::Checked | Self::New | Self::Unchecked | Self::Exists | Self::NotShared => false,
         }
     }
@@ -88,6 +100,9 @@ impl Fate {
             Self::Exists => "the cache has it; never replaced",
             Self::NotShared => "made anew by each run",
             Self::Secret => "a name under which credentials are kept",
+            Self::Git => {
+                "of a git repository, or git configuration: git on the host would execute what it names"
+            }
             Self::Symlink => "a symlink",
             Self::Special => "neither file nor directory",
             Self::Mode => "set-uid, set-gid or sticky",
@@ -163,20 +178,30 @@ pub(super) fn merge_one(place: &Place, run: &RunId, wish: MergeWish) -> Result<T
     let root = Dir::open_own(&tree).map_err(|error| unusable("open", &tree, error))?;
     let checks = place.checks(run);
     let lines = fs::read_to_string(&checks).map_err(|error| unusable("read", &checks, error))?;
+    let current = place.open_current()?;
     let mut merging = Merging {
         place,
         root: &root,
-        current: place.open_current()?,
+        current: current.as_ref(),
+        git: GitShapes::new(&root, current.as_ref()),
         stated: stated(&lines),
         wish,
         into: None,
+        bytes: 0,
     };
     let mut names = Vec::new();
-    for name in walk(&root)
-        .into_iter()
-        .filter(|name| name.kind != FileType::Directory)
-    {
+    let walked = walk(&root);
+    if walked.len() > MOST_NAMES {
+        let why = format!("it has more than {MOST_NAMES} names");
+        return Err(too_much(place, run, &why));
+    }
+    for name in walked.into_iter().filter(|name| name.kind != FileType::Directory) {
         let fate = merging.name(&name)?;
+        if merging.bytes > MOST_BYTES {
+            // Nobody is led to the unfinished generation; the next merge sweeps it.
+            let why = format!("its new files have more than {MOST_BYTES} bytes together");
+            return Err(too_much(place, run, &why));
+        }
         names.push(Merged {
             path: name.path,
             fate,
@@ -199,9 +224,12 @@ pub(super) fn merge_one(place: &Place, run: &RunId, wish: MergeWish) -> Result<T
 struct Merging<'a> {
     place: &'a Place,
     root: &'a Dir,
-    current: Option<Dir>,
+    current: Option<&'a Dir>,
+    git: GitShapes<'a>,
     stated: Stated,
     wish: MergeWish,
+    /// Bytes of what was copied or judged so far.
+    bytes: u64,
     /// The new generation, once something belongs to it.
     into: Option<PathBuf>,
 }
@@ -222,10 +250,13 @@ impl Merging<'_> {
         if looks_secret(path) {
             return Ok(Fate::Secret);
         }
+        if self.git.is_git(path) {
+            return Ok(Fate::Git);
+        }
         let Some(rule) = shared(self.place.cache, path) else {
             return Ok(Fate::NotShared);
         };
-        if self.current.as_ref().is_some_and(|current| has(current, path)) {
+        if self.current.is_some_and(|current| has(current, path)) {
             return Ok(Fate::Exists);
         }
         let opened = self
@@ -238,7 +269,12 @@ impl Merging<'_> {
         if stat.st_mode & 0o7000 != 0 {
             return Ok(Fate::Mode);
         }
-        if u64::try_from(stat.st_size).unwrap_or(u64::MAX) > MOST_FILE {
+        let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
+        if size > MOST_FILE {
+            return Ok(Fate::Unreadable);
+        }
+        self.bytes = self.bytes.saturating_add(size);
+        if self.bytes > MOST_BYTES {
             return Ok(Fate::Unreadable);
         }
         let checking = Checking::new(rule.check, path, &self.stated);
@@ -264,7 +300,8 @@ impl Merging<'_> {
             .mode(0o600)
             .open(&to);
         let mut made = made.map_err(|error| unusable("make", &to, error))?;
-        let fate = copied(file, &mut made, checking).map_err(|error| unusable("copy to", &to, error))?;
+        let fate =
+            copied(file, Some(&mut made), checking).map_err(|error| unusable("copy to", &to, error))?;
         let keep = match (fate, self.wish) {
             (Fate::New, MergeWish::Checked) => return discard(&to, Fate::Unchecked),
             (fate, _) => fate.is_merged(),
@@ -284,7 +321,7 @@ impl Merging<'_> {
         let into = root.join(format!("g{next}"));
         sweep(root, old.as_deref())?;
         make_dir(&into)?;
-        if let Some(current) = &self.current {
+        if let Some(current) = self.current {
             let from = self.place.current();
             for name in walk(current) {
                 let (old, new) = (from.join(name.path.as_path()), into.join(name.path.as_path()));
@@ -354,13 +391,28 @@ fn discard(path: &Path, fate: Fate) -> Result<Fate, Fault> {
     Ok(fate)
 }
 
-fn judge(file: &File, checking: Option<Checking>) -> Option<Fate> {
-    copied(file, &mut io::sink(), checking).ok()
+fn too_much(place: &Place, run: &RunId, why: &str) -> Fault {
+    Fault::new(
+        Code::CacheUnusable,
+        format!(
+            "what run {run} left above cache {} is not merged",
+            place.cache.name
+        ),
+        why,
+    )
+    .help(format!("leave it out: bastle cache discard {run}"))
 }
 
-fn copied(file: &File, to: &mut impl Write, mut checking: Option<Checking>) -> io::Result<Fate> {
+fn judge(file: &File, checking: Option<Checking>) -> Option<Fate> {
+    copied(file, None, checking).ok()
+}
+
+/// Feeds a file to its check and to a copy. Zeros become a hole there: a file that is mostly holes takes no more room shared
+/// than it took before.
+fn copied(file: &File, mut to: Option<&mut File>, mut checking: Option<Checking>) -> io::Result<Fate> {
     let mut input = file.take(MOST_FILE);
-    let mut buffer = vec![0; 256 * 1024];
+    let mut buffer = vec![0; CHUNK];
+    let mut size = 0_u64;
     loop {
         let count = match input.read(&mut buffer) {
             Ok(0) => break,
@@ -371,7 +423,17 @@ fn copied(file: &File, to: &mut impl Write, mut checking: Option<Checking>) -> i
         if let Some(checking) = &mut checking {
             checking.feed(&buffer[..count]);
         }
-        to.write_all(&buffer[..count])?;
+        size += count as u64;
+        let Some(to) = to.as_deref_mut() else { continue };
+        if buffer[..count].iter().all(|byte| *byte == 0) {
+            to.seek(SeekFrom::Current(i64::try_from(count).unwrap_or(0)))?;
+        } else {
+            to.write_all(&buffer[..count])?;
+        }
+    }
+    if let Some(to) = to {
+        // A hole at the end has no byte that would have set the length.
+        to.set_len(size)?;
     }
     Ok(match checking.map_or(Outcome::Unknown, Checking::outcome) {
         Outcome::Good => Fate::Checked,

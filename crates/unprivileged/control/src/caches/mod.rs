@@ -4,6 +4,7 @@
 //! **Trust:** the state directory is the user's own. A run's layer is the agent's in every name and byte: it is read by
 //! descriptor, never executed, and nothing of it is moved into the shared tree, only copied after it was checked.
 mod check;
+mod git_shapes;
 mod merge;
 mod place;
 #[cfg(test)]

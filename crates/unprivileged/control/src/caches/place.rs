@@ -210,7 +210,7 @@ impl Place {
             }
         }
         // Before the agent can write it, should the project be its workspace.
-        let digests = lock_file(&project.join("Cargo.lock"));
+        let digests = lock_file(project);
         let checks = self.checks(run);
         fs::write(&checks, digests).map_err(|error| unusable("write", &checks, error))
     }

@@ -312,3 +312,88 @@ fn the_layer_of_a_killed_run_is_merged_as_that_of_one_that_ended() {
     let told = lab.merge("two", MergeWish::Everything);
     assert_eq!(told[".cargo/registry/cache/r/new-1.0.0.crate"], Fate::New);
 }
+
+#[test]
+fn nothing_of_git_is_shared_by_name_by_shape_or_in_two_steps() {
+    let lab = Lab::new("go");
+    let root = lab
+        .cache
+        .merge
+        .iter()
+        .find(|shared| shared.check == bastle_policy::caches::Check::None);
+    let below = root.expect("a part that nothing checks").below.clone();
+    let bad = [
+        "m/.git/config",
+        "m/.git/hooks/post-checkout",
+        "m/.GIT/config",
+        "m/.gitconfig",
+        "m/.gitmodules",
+        "bare/HEAD",
+        "bare/config",
+        "bare/hooks/post-checkout",
+        "bare/objects/x",
+        "included/config",
+    ];
+    lab.run("evil", |tree| {
+        for path in bad {
+            write(
+                tree,
+                &format!("{below}/{path}"),
+                "[core]\n\tfsmonitor = touch /tmp/x\n",
+            );
+        }
+        fs::create_dir_all(tree.join(&below).join("bare/refs")).unwrap();
+        write(tree, &format!("{below}/plain/hooks/main.go"), "package hooks\n");
+        write(tree, &format!("{below}/plain/config"), "port = 1\n");
+    });
+    let told = lab.merge("evil", MergeWish::Everything);
+    for path in bad {
+        assert_eq!(told[&format!("{below}/{path}")], Fate::Git, "{path}");
+        assert_eq!(lab.seen("after", &format!("{below}/{path}")), None, "{path}");
+    }
+    for own in ["plain/hooks/main.go", "plain/config"] {
+        assert_eq!(told[&format!("{below}/{own}")], Fate::New, "control: {own}");
+    }
+    // One half first, which is no repository; then the other.
+    lab.run("half", |tree| {
+        write(tree, &format!("{below}/two/HEAD"), "ref: refs/heads/x\n")
+    });
+    assert_eq!(
+        lab.merge("half", MergeWish::Everything)[&format!("{below}/two/HEAD")],
+        Fate::New
+    );
+    lab.run("other", |tree| {
+        write(tree, &format!("{below}/two/objects/pack"), "x");
+        write(tree, &format!("{below}/two/config"), "x");
+    });
+    let told = lab.merge("other", MergeWish::Everything);
+    for name in ["objects/pack", "config"] {
+        assert_eq!(told[&format!("{below}/two/{name}")], Fate::Git, "{name}");
+    }
+}
+
+#[test]
+fn holes_stay_holes_in_a_shared_cache_and_the_whole_of_a_merge_has_a_limit() {
+    use std::os::unix::fs::{FileExt, MetadataExt};
+    let lab = Lab::new("go");
+    let root = lab
+        .cache
+        .merge
+        .iter()
+        .find(|shared| shared.check == bastle_policy::caches::Check::None);
+    let below = root.expect("a part that nothing checks").below.clone();
+    let sparse = |tree: &Path, name: &str, size: u64| {
+        let path = tree.join(&below).join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let file = fs::File::create(&path).unwrap();
+        file.set_len(size).unwrap();
+        file.write_all_at(b"end", size / 2).unwrap();
+    };
+    lab.run("holes", |tree| sparse(tree, "a/big", 256 << 20));
+    let told = lab.merge("holes", MergeWish::Everything);
+    assert_eq!(told[&format!("{below}/a/big")], Fate::New);
+    let shared = lab.place().current().join(&below).join("a/big");
+    let meta = fs::metadata(shared).unwrap();
+    assert_eq!(meta.len(), 256 << 20);
+    assert!(meta.blocks() * 512 < 4 << 20, "{} blocks", meta.blocks());
+}

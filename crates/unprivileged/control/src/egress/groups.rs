@@ -56,10 +56,14 @@ impl Homes {
     fn of(place: &Place) -> Self {
         let home = place.home.as_path().to_path_buf();
         let workspace = place.workspace.as_path();
-        // A variable that leads into the workspace would hand the choice to the project.
+        // A variable that leads into the workspace, also through a link, would hand the choice to the project.
+        let outside = |path: &PathBuf| {
+            std::fs::canonicalize(path).is_ok_and(|real| !real.starts_with(workspace))
+                && !path.starts_with(workspace)
+        };
         let cargo = std::env::var_os("CARGO_HOME")
             .map(PathBuf::from)
-            .filter(|path| path.is_absolute() && !path.starts_with(workspace))
+            .filter(|path| path.is_absolute() && outside(path))
             .unwrap_or_else(|| home.join(".cargo"));
         Self { home, cargo }
     }

@@ -1,6 +1,7 @@
 //! Control's side of egress: the process, what it is told, and what the sandbox needs to trust it.
 mod groups;
 mod process;
+mod remotes;
 mod rules;
 mod surroundings;
 mod totals;

@@ -64,6 +64,7 @@ impl Rules {
         let mut effective = merge_layers(&self.place, &self.sources, &layers)?;
         groups::resolve(&mut effective, &mut self.groups, &self.place).map_err(|fault| vec![fault])?;
         let mut table = effective.net;
+        bastle_policy::countable(&table).map_err(|fault| vec![fault])?;
         self.known.fill(&mut table);
         table.selftest().map_err(|why| {
             vec![Fault::new(

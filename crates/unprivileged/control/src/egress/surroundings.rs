@@ -2,6 +2,7 @@
 //!
 //! **Trust:** `/etc` is the host's own. The workspace's git configuration is the agent's to write: what stands there
 //! names repositories that rules speak of, and never widens a rule.
+use super::remotes;
 use crate::place::Place;
 use bastle_policy::{Host, HostPattern, NetPolicy, Remote};
 use std::io::Read;
@@ -14,8 +15,6 @@ const MOST: u64 = 256 * 1024;
 const MOST_SERVERS: usize = 3;
 /// Most fixed names that are passed on.
 const MOST_NAMES: usize = 1024;
-/// Most remotes of a workspace.
-const MOST_REMOTES: usize = 32;
 
 /// What was found.
 #[derive(Clone, Debug, Default)]
@@ -23,14 +22,17 @@ pub(super) struct Known {
     resolvers: Vec<SocketAddr>,
     hosts: Vec<(Host, IpAddr)>,
     remotes: Vec<Remote>,
+    git_hosts: Vec<HostPattern>,
 }
 
 /// Looks around.
 pub(super) fn look(place: &Place) -> Known {
+    let git = remotes::find(place.workspace.as_path(), text);
     Known {
         resolvers: name_servers(&text(Path::new("/etc/resolv.conf"))),
         hosts: fixed_names(&text(Path::new("/etc/hosts"))),
-        remotes: remotes(&text(&place.workspace.as_path().join(".git/config"))),
+        remotes: git.remotes,
+        git_hosts: git.hosts,
     }
 }
 
@@ -43,12 +45,12 @@ impl Known {
         if table.hosts.is_empty() {
             table.hosts.clone_from(&self.hosts);
         }
-        for remote in &self.remotes {
-            if let Ok(pattern) = HostPattern::new(remote.host.as_str())
-                && !table.git_hosts.contains(&pattern)
-            {
-                table.git_hosts.push(pattern);
+        for pattern in &self.git_hosts {
+            if !table.git_hosts.contains(pattern) {
+                table.git_hosts.push(pattern.clone());
             }
+        }
+        for remote in &self.remotes {
             if !table.remotes.contains(remote) {
                 table.remotes.push(remote.clone());
             }
@@ -106,65 +108,17 @@ fn fixed_names(text: &str) -> Vec<(Host, IpAddr)> {
     names
 }
 
-/// Every HTTP remote.
-fn remotes(config: &str) -> Vec<Remote> {
-    let mut found = Vec::new();
-    let mut section = None;
-    for line in config.lines().map(str::trim) {
-        if let Some(header) = line.strip_prefix('[') {
-            section = header
-                .strip_prefix("remote \"")
-                .and_then(|rest| rest.strip_suffix("\"]"))
-                .map(str::to_owned);
-            continue;
-        }
-        let (Some(name), Some((key, value))) = (&section, line.split_once('=')) else {
-            continue;
-        };
-        if !matches!(key.trim(), "url" | "pushurl") || found.len() >= MOST_REMOTES {
-            continue;
-        }
-        if let Some((host, path)) = repository(value.trim()) {
-            found.push(Remote {
-                name: name.clone(),
-                host,
-                path,
-            });
-        }
-    }
-    found
-}
-
-/// Host and path of a repository's address; others than HTTP do not pass egress as HTTP.
-fn repository(url: &str) -> Option<(Host, String)> {
-    let rest = url
-        .strip_prefix("https://")
-        .or_else(|| url.strip_prefix("http://"))?;
-    let (authority, path) = rest.split_once('/')?;
-    let host = authority.rsplit('@').next()?.split(':').next()?;
-    let path = path.trim_end_matches('/').trim_end_matches(".git");
-    Some((Host::new(host).ok()?, path.to_owned()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn servers_names_and_remotes_are_read_and_nonsense_is_left_out() {
+    fn servers_and_names_are_read_and_nonsense_is_left_out() {
         let servers =
             name_servers("# x\nnameserver 192.0.2.1\nsearch a\nnameserver fe80::1%eth0\nnameserver x\n");
         assert_eq!(servers.len(), 2);
         let names = fixed_names("127.0.0.1 localhost\n192.0.2.9 build.example build # c\nx y\n");
         assert!(names.iter().any(|(host, _)| host.as_str() == "build.example"));
         assert!(names.iter().all(|(host, _)| host.as_str() != "localhost"));
-        let text = "[core]\n url = https://no.example/x\n[remote \"origin\"]\n\turl = https://user:pw@git.example:8443/a/b.git\n[remote \"ssh\"]\nurl = git@git.example:a/b\n";
-        let found = remotes(text);
-        assert_eq!(found.len(), 1);
-        let Remote { name, host, path } = &found[0];
-        assert_eq!(
-            (name.as_str(), host.as_str(), path.as_str()),
-            ("origin", "git.example", "a/b")
-        );
     }
 }

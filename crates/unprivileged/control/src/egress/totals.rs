@@ -90,6 +90,7 @@ impl NetTotals {
             connections: left(budget.connections, self.requests),
             turns: left(budget.turns, self.turns),
             on_exceed: budget.on_exceed,
+            waived: budget.waived.clone(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Who may do what: roles, callers, tokens, questions and profiles as values.
 use bastle_contract::RunId;
+use bastle_policy::AuthorityCeiling;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -62,11 +63,55 @@ pub enum Verb {
     Administer,
 }
 
+/// What kind of principal acts. Told with every approval, so that a person's answer and a program's can be told apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PrincipalKind {
+    /// The user of this machine on the local socket or at the terminal of the run, who declares nothing else.
+    LocalPerson,
+    /// Whoever has a token that was made for a person.
+    #[default]
+    TokenPerson,
+    /// A program: over MCP or A2A, with a token that was made for one, or a run with its own token.
+    Program,
+    /// bastle itself: a rule, a timeout, nobody to ask.
+    Automatic,
+}
+
+impl PrincipalKind {
+    /// Every kind.
+    pub const ALL: [Self; 4] = [
+        Self::LocalPerson,
+        Self::TokenPerson,
+        Self::Program,
+        Self::Automatic,
+    ];
+
+    /// The word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::LocalPerson => "local-person",
+            Self::TokenPerson => "token-person",
+            Self::Program => "program",
+            Self::Automatic => "automatic",
+        }
+    }
+
+    /// The kind of this word.
+    #[must_use]
+    pub fn of(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.word() == word)
+    }
+}
+
 /// Somebody who was recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// Who, for the record: `uid:1000`, `token:k3v9…`.
+    /// Who, for the record: `uid:1000`, `token:k3v9…`, `agent:mcp`.
     pub id: String,
+    /// A person or a program.
+    pub kind: PrincipalKind,
     /// What they may do.
     pub role: Role,
     /// The run whose own token this is.
@@ -75,19 +120,44 @@ pub struct Caller {
     pub prefix: Option<String>,
     /// Only these verbs; all of the role when `None`.
     pub verbs: Option<BTreeSet<Verb>>,
+    /// What its token states about the most it may give to runs. What it does not state, the daemon's default does.
+    pub ceiling: AuthorityCeiling,
 }
 
 impl Caller {
-    /// The owner of the state directory on this machine.
+    /// Somebody of a role, held to nothing else.
     #[must_use]
-    pub fn owner(uid: u32) -> Self {
+    pub fn new(id: impl Into<String>, role: Role) -> Self {
         Self {
-            id: format!("uid:{uid}"),
-            role: Role::Admin,
+            id: id.into(),
+            kind: PrincipalKind::LocalPerson,
+            role,
             run: None,
             prefix: None,
             verbs: None,
+            ceiling: AuthorityCeiling::default(),
         }
+    }
+
+    /// The owner of the state directory on this machine.
+    #[must_use]
+    pub fn owner(uid: u32) -> Self {
+        Self::new(format!("uid:{uid}"), Role::Admin)
+    }
+
+    /// Whether its word counts as the operator's own. Everybody else's only narrows.
+    #[must_use]
+    pub fn is_trusted(&self) -> bool {
+        match self.role {
+            Role::Admin => true,
+            Role::Run | Role::Viewer | Role::Operator | Role::Approver => false,
+        }
+    }
+
+    /// Whether it is limited to some runs.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        self.run.is_some() || self.prefix.is_some()
     }
 
     /// Whether the role and the verbs of the token allow this at all.
@@ -119,6 +189,8 @@ impl Caller {
 /// A token that is wished for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenWish {
+    /// For a person or for a program; a token that a program makes is a program's.
+    pub kind: PrincipalKind,
     /// What it may do.
     pub role: Role,
     /// What it is for, in a person's words.
@@ -131,6 +203,28 @@ pub struct TokenWish {
     pub verbs: Option<BTreeSet<Verb>>,
     /// The run it belongs to; only for [`Role::Run`].
     pub run: Option<RunId>,
+    /// The most it may give to runs; only for roles that start some and are no admin.
+    pub ceiling: AuthorityCeiling,
+}
+
+impl TokenWish {
+    /// A token of a role, until it is revoked, for all runs and verbs of it.
+    #[must_use]
+    pub fn new(role: Role, note: impl Into<String>) -> Self {
+        Self {
+            kind: match role {
+                Role::Run => PrincipalKind::Program,
+                Role::Viewer | Role::Operator | Role::Approver | Role::Admin => PrincipalKind::TokenPerson,
+            },
+            role,
+            note: note.into(),
+            lasts: None,
+            prefix: None,
+            verbs: None,
+            run: None,
+            ceiling: AuthorityCeiling::default(),
+        }
+    }
 }
 
 /// What is known of a token. Never its secret.
@@ -138,6 +232,9 @@ pub struct TokenWish {
 pub struct Token {
     /// Its id.
     pub id: String,
+    /// For a person or for a program.
+    #[serde(default)]
+    pub kind: PrincipalKind,
     /// What it may do.
     pub role: Role,
     /// What it is for.
@@ -156,6 +253,9 @@ pub struct Token {
     pub verbs: Option<BTreeSet<Verb>>,
     /// The run it belongs to.
     pub run: Option<RunId>,
+    /// The most it may give to runs, as far as it was stated.
+    #[serde(default)]
+    pub ceiling: AuthorityCeiling,
 }
 
 /// Where a question is.
@@ -197,6 +297,8 @@ pub struct Approval {
     pub state: ApprovalState,
     /// Who answered.
     pub approver: Option<String>,
+    /// A person, a program, or bastle itself.
+    pub approver_kind: Option<PrincipalKind>,
     /// When.
     pub answered_ms: Option<u64>,
     /// `once` or `session`.
@@ -214,7 +316,7 @@ pub struct ApprovalQuery {
     pub state: Option<ApprovalState>,
     /// Of this run.
     pub run: Option<RunId>,
-    /// After this number.
+    /// The last number of the page before; 0 for the first page. The newest questions come first.
     pub after: u64,
     /// At most so many; 0 is 100, never more than 1000.
     pub limit: usize,

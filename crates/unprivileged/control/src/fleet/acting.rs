@@ -57,6 +57,8 @@ fn meant(db: &Connection, which: &Which) -> Result<Vec<RunId>, Stop> {
     let (condition, values): (&str, Vec<String>) = match which {
         Which::Name(text) => return Ok(vec![resolve(db, text)?]),
         Which::All => ("1", Vec::new()),
+        Which::Agents(None) => ("via = 'agents'", Vec::new()),
+        Which::Agents(Some(caller)) => ("via = 'agents' AND caller = ?1", vec![caller.clone()]),
         Which::Batch(id) => ("batch = ?1", vec![id.clone()]),
         Which::Prefix(prefix) => ("name LIKE ?1 ESCAPE '\\'", vec![beginning(prefix)]),
         Which::Tag(text) => match tag(text) {

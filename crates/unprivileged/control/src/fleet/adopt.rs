@@ -7,7 +7,7 @@ use super::follow::Follower;
 use super::keepers::{self, Kept};
 use super::rows::{self, NewRun};
 use super::words::{now_ms, run_id};
-use super::{Inner, scopes};
+use super::{Inner, Via, scopes};
 use crate::runs::RunDir;
 use crate::store::Stop;
 use bastle_contract::runs::{LaunchSpec, RunFile, RunState};
@@ -44,8 +44,11 @@ pub(super) fn unknown(inner: &Inner, dir: &RunDir) -> Result<bool, Fault> {
             created_ms: file.created_ms,
             depth: 0,
             caller: "beside the daemon",
+            caller_kind: None,
             phase: "kept",
             at_once: None,
+            principal: "beside the daemon",
+            via: Via::Runs,
         };
         rows::insert(db, &new)?;
         scopes::insert(db, dir.name(), &place)?;

@@ -1,14 +1,15 @@
 //! Questions of runs and their answers. The first answer wins, and it holds for exactly the request that was shown.
 use super::errands::answer_line;
 use super::words::{allow_on, approval_state, approval_word, now_ms, run_id};
-use super::{Approval, ApprovalQuery, ApprovalState, Caller, Inner, Verb, Verdict, rows, talk};
+use super::{Approval, ApprovalQuery, ApprovalState, Caller, Inner, PrincipalKind, Verb, Verdict};
+use super::{principals, rows, talk};
 use crate::live::Scope;
 use crate::store::{Stop, int, uint};
 use bastle_contract::{Code, Fault};
 use rusqlite::{Connection, Row, params};
 
 const COLUMNS: &str = "id, run, question, hash, text, about, asked_ms, expires_ms, state, approver, answered_ms, \
-     scope, uses, message";
+     scope, uses, message, approver_kind";
 /// Longest message of an approver.
 const MAX_MESSAGE: usize = 4096;
 
@@ -36,6 +37,9 @@ fn read(row: &Row<'_>) -> Result<Approval, Stop> {
         scope: row.get(11)?,
         uses: row.get::<_, Option<i64>>(12)?.map(uint),
         message: row.get(13)?,
+        approver_kind: row
+            .get::<_, Option<String>>(14)?
+            .and_then(|word| PrincipalKind::of(&word)),
     })
 }
 
@@ -59,8 +63,8 @@ pub(super) fn list(inner: &Inner, query: &ApprovalQuery) -> Result<Vec<Approval>
     };
     inner.store.read(|db| {
         let mut statement = db.prepare_cached(&format!(
-            "SELECT {COLUMNS} FROM approvals WHERE id > ?1 AND (?2 IS NULL OR state = ?2) \
-             AND (?3 IS NULL OR run = ?3) ORDER BY id LIMIT ?4"
+            "SELECT {COLUMNS} FROM approvals WHERE (?1 = 0 OR id < ?1) AND (?2 IS NULL OR state = ?2) \
+             AND (?3 IS NULL OR run = ?3) ORDER BY id DESC LIMIT ?4"
         ))?;
         let mut rows = statement.query(params![
             int(query.after),
@@ -106,6 +110,7 @@ pub(super) fn answer(inner: &Inner, caller: &Caller, id: u64, said: &Said<'_>) -
         &approval.question,
         &approval.hash,
         approval.scope.as_deref(),
+        Some(&caller.described()),
     );
     let told = talk::ask(&inner.options.state, &approval.run, &line);
     inner.store.write(|db| {
@@ -116,7 +121,7 @@ pub(super) fn answer(inner: &Inner, caller: &Caller, id: u64, said: &Said<'_>) -
                 .execute([int(id)])?;
         }
         let now = if told.is_err() { "stale" } else { state };
-        let data = serde_json::json!({"id": id, "state": now, "by": caller.id, "scope": approval.scope});
+        let data = serde_json::json!({"id": id, "state": now, "by": caller.id, "kind": caller.kind, "scope": approval.scope});
         rows::own_event(db, Some(&approval.run), "approval", &data, now_ms())
     })?;
     inner.told();
@@ -144,11 +149,18 @@ fn record(db: &Connection, caller: &Caller, id: u64, said: &Said<'_>) -> Result<
         ApprovalState::Open => return Err(stale(id, "it expired").into()),
         state => {
             let by = approval.approver.as_deref().unwrap_or("nobody");
-            return Err(stale(id, format!("it is {}, by {by}", approval_word(state))).into());
+            let kind = approval
+                .approver_kind
+                .map_or_else(String::new, |kind| format!(" ({})", kind.word()));
+            return Err(stale(id, format!("it is {}, by {by}{kind}", approval_word(state))).into());
         }
     }
     if said.hash.is_some_and(|hash| hash != approval.hash) {
         return Err(stale(id, "it asks something else than what was answered").into());
+    }
+    // A no takes nothing from anybody but the one who asks; a yes is another's to say.
+    if said.verdict == Verdict::Approve {
+        principals::refuse_own(db, caller, &approval.run)?;
     }
     let (state, scope, uses): (_, _, Option<u64>) = match (said.verdict, said.scope) {
         (Verdict::Approve, Scope::Once) => (ApprovalState::Approved, "once", Some(1)),
@@ -158,12 +170,14 @@ fn record(db: &Connection, caller: &Caller, id: u64, said: &Said<'_>) -> Result<
     };
     approval.state = state;
     approval.approver = Some(caller.id.clone());
+    approval.approver_kind = Some(caller.kind);
     approval.answered_ms = Some(now);
     approval.scope = Some(scope.to_owned());
     approval.uses = uses;
     approval.message = said.message.map(str::to_owned);
     db.prepare_cached(
-        "UPDATE approvals SET state = ?2, approver = ?3, answered_ms = ?4, scope = ?5, uses = ?6, message = ?7 \
+        "UPDATE approvals SET state = ?2, approver = ?3, answered_ms = ?4, scope = ?5, uses = ?6, message = ?7, \
+         approver_kind = ?8 \
          WHERE id = ?1 AND state = 'open'",
     )?
     .execute(params![
@@ -173,7 +187,8 @@ fn record(db: &Connection, caller: &Caller, id: u64, said: &Said<'_>) -> Result<
         int(now),
         scope,
         uses.map(int),
-        approval.message
+        approval.message,
+        caller.kind.word(),
     ])?;
     db.prepare_cached("INSERT INTO journal(time_ms, run, act) VALUES (?1, ?2, ?3)")?
         .execute(params![int(now), approval.run.as_str(), act(id)])?;

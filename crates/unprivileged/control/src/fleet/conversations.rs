@@ -70,7 +70,75 @@ const CHANGED: &str = "coalesce((SELECT e.time_ms FROM events e WHERE e.run = r.
 const CONTEXT: &str =
     "coalesce((SELECT c.context FROM conversations c WHERE c.run = r.name), 'run-' || r.name)";
 
+/// What is known of a message id of a caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MessageClaim {
+    /// It is new, and this caller's from now on.
+    New,
+    /// The same message came before and reached this run.
+    Delivered(RunId),
+    /// The same message came before and is on its way.
+    InFlight,
+}
+
+/// The key of a message id among the keys of requests; no key of a request holds a space.
+fn message_key(id: &str) -> String {
+    format!("a2a message {id}")
+}
+
 impl Fleet {
+    /// Takes a message id for the content with this digest.
+    ///
+    /// # Errors
+    /// When the caller used the id for another content.
+    pub fn message_claim(&self, caller: &str, id: &str, digest: &[u8; 32]) -> Result<MessageClaim, Fault> {
+        let since_ms = self.inner.since_ms;
+        self.inner.store.write(|db| {
+            let key = message_key(id);
+            let known: Option<(Vec<u8>, String, i64)> = db
+                .prepare_cached("SELECT hash, report, created_ms FROM idempotency WHERE caller = ?1 AND key = ?2")?
+                .query_row(params![caller, key], |row| {
+                    Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+                })
+                .optional()?;
+            match known {
+                None => {
+                    db.prepare_cached(
+                        "INSERT INTO idempotency(caller, key, hash, report, created_ms) VALUES (?1, ?2, ?3, '', ?4)",
+                    )?
+                    .execute(params![caller, key, digest, int(now_ms())])?;
+                    Ok(MessageClaim::New)
+                }
+                Some((hash, ..)) if hash != digest => Err(Fault::new(
+                    Code::RunKey,
+                    "this message id was used for another message",
+                    "a different message needs an id of its own",
+                )
+                .into()),
+                // Whoever brought it before this daemon started does not bring it any more.
+                Some((_, run, at)) if run.is_empty() && uint(at) < since_ms => Ok(MessageClaim::New),
+                Some((_, run, _)) if run.is_empty() => Ok(MessageClaim::InFlight),
+                Some((_, run, _)) => Ok(MessageClaim::Delivered(run_id(run)?)),
+            }
+        })
+    }
+
+    /// The message of this id reached a run, or (`None`) did not and may be sent again with any content.
+    pub fn message_settle(&self, caller: &str, id: &str, run: Option<&RunId>) -> Result<(), Fault> {
+        self.inner.store.write(|db| {
+            let key = message_key(id);
+            match run {
+                Some(run) => db
+                    .prepare_cached("UPDATE idempotency SET report = ?3 WHERE caller = ?1 AND key = ?2")?
+                    .execute(params![caller, key, run.as_str()])?,
+                None => db
+                    .prepare_cached("DELETE FROM idempotency WHERE caller = ?1 AND key = ?2")?
+                    .execute(params![caller, key])?,
+            };
+            Ok(())
+        })
+    }
+
     /// Notes the conversation that a run belongs to; the first word holds.
     pub fn conversation_begin(&self, run: &RunId, context: &str) -> Result<(), Fault> {
         self.inner.store.write(|db| {
@@ -93,11 +161,11 @@ impl Fleet {
         Ok(found.unwrap_or_else(|| format!("run-{run}")))
     }
 
-    /// Keeps what somebody said to a run. The oldest go when there are too many.
-    pub fn message_add(&self, run: &RunId, message: &Value) -> Result<(), Fault> {
+    /// Keeps what somebody said to a run, and when it came. The oldest go when there are too many.
+    pub fn message_add(&self, run: &RunId, came_ms: u64, message: &Value) -> Result<(), Fault> {
         self.inner.store.write(|db| {
             db.prepare_cached("INSERT INTO messages(run, time_ms, message) VALUES (?1, ?2, ?3)")?
-                .execute(params![run.as_str(), int(now_ms()), text(message)?])?;
+                .execute(params![run.as_str(), int(came_ms), text(message)?])?;
             // The newest stays whatever its size.
             db.prepare_cached(
                 "DELETE FROM messages WHERE run = ?1 AND seq IN (SELECT seq FROM (SELECT seq, \

@@ -78,21 +78,30 @@ fn send_answer(inner: &Inner, run: &RunId, question: &str) -> Result<(), Fault> 
     let Ok(id) = question.parse::<i64>() else {
         return Ok(());
     };
-    let row: Option<(String, String, String, Option<String>)> = inner.store.read(|db| {
+    let row: Option<Recorded> = inner.store.read(|db| {
         Ok(db
-            .prepare_cached("SELECT question, hash, state, scope FROM approvals WHERE id = ?1")?
+            .prepare_cached(
+                "SELECT question, hash, state, scope, approver_kind || ' ' || coalesce(approver, '') \
+                 FROM approvals WHERE id = ?1",
+            )?
             .query_row([id], |row| {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
             })
             .optional()?)
     })?;
-    let Some((question, hash, state, scope)) = row else {
+    let Some((question, hash, state, scope, by)) = row else {
         return Ok(());
     };
     match talk::ask(
         &inner.options.state,
         run,
-        &answer_line(&state, &question, &hash, scope.as_deref()),
+        &answer_line(
+            &state,
+            &question,
+            &hash,
+            scope.as_deref(),
+            by.as_deref().map(str::trim),
+        ),
     ) {
         Ok(_) => Ok(()),
         // The run ended, or it was answered elsewhere.
@@ -101,11 +110,24 @@ fn send_answer(inner: &Inner, run: &RunId, question: &str) -> Result<(), Fault> 
     }
 }
 
-/// The command for an answer.
-pub(super) fn answer_line(state: &str, question: &str, hash: &str, scope: Option<&str>) -> Value {
-    if state == "approved" {
+/// An answer as it was recorded: question, hash, state, scope, and by whom.
+type Recorded = (String, String, String, Option<String>, Option<String>);
+
+/// The command for an answer; `by` is what the run's own record says about who answered.
+pub(super) fn answer_line(
+    state: &str,
+    question: &str,
+    hash: &str,
+    scope: Option<&str>,
+    by: Option<&str>,
+) -> Value {
+    let mut line = if state == "approved" {
         serde_json::json!({"op": "allow", "target": question, "scope": scope.unwrap_or("once"), "hash": hash})
     } else {
         serde_json::json!({"op": "deny", "target": question, "hash": hash})
+    };
+    if let Some(by) = by.filter(|by| !by.is_empty()) {
+        line["by"] = by.into();
     }
+    line
 }

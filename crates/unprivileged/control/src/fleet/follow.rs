@@ -5,7 +5,6 @@
 //! (inotify) and when a keeper ended (a descriptor of the process), so nothing is asked again and again.
 mod files;
 
-use super::alarm::{self, Alarm};
 use super::ingest::{self, Fresh};
 use super::keepers::{self, Kept, Started};
 use super::tail::Tail;
@@ -46,8 +45,6 @@ pub(super) enum Order {
 
 struct Followed {
     dir: RunDir,
-    /// Its project and its agent.
-    about: (String, String),
     tail: Tail,
     events: Option<i32>,
     directory: Option<i32>,
@@ -69,13 +66,12 @@ pub(super) struct Follower {
     blind: BTreeSet<RunId>,
     /// Runs whose news could not be read or recorded: nothing tells about those again.
     late: BTreeSet<RunId>,
-    alarm: Alarm,
     next_housekeeping: Instant,
     next_pruning: Instant,
 }
 
 impl Follower {
-    pub(super) fn new(inner: Arc<Inner>, alarm: Alarm) -> std::io::Result<Self> {
+    pub(super) fn new(inner: Arc<Inner>) -> std::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let inotify = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
         let data = epoll::EventData::new_u64;
@@ -96,9 +92,9 @@ impl Follower {
             unborn: BTreeMap::new(),
             blind: BTreeSet::new(),
             late: BTreeSet::new(),
-            alarm,
             next_housekeeping: Instant::now(),
-            next_pruning: Instant::now() + PRUNING,
+            // At once: a daemon that is restarted often cleans up all the same.
+            next_pruning: Instant::now(),
         })
     }
 
@@ -182,15 +178,10 @@ impl Follower {
             };
             let place = self.inner.store.read(|db| {
                 Ok(db
-                    .prepare_cached(
-                    "SELECT events_at, last_event, workspace, coalesce(profile, agent) FROM runs WHERE name = ?1",
-                )?
-                .query_row([name.as_str()], |row| {
-                    Ok((row.get(0)?, row.get(1)?, (row.get(2)?, row.get(3)?)))
-                })?)
+                    .prepare_cached("SELECT events_at, last_event FROM runs WHERE name = ?1")?
+                    .query_row([name.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?)
             });
-            let Ok((at, last, about)) = place.inspect_err(|fault| self.inner.trouble(&fault.to_string()))
-            else {
+            let Ok((at, last)) = place.inspect_err(|fault| self.inner.trouble(&fault.to_string())) else {
                 return;
             };
             // There must be a file to watch. Opened as a reader does it: whoever would write cuts off a line that is not
@@ -209,7 +200,6 @@ impl Follower {
             }
             let followed = Followed {
                 dir,
-                about,
                 tail,
                 events,
                 directory,
@@ -385,12 +375,6 @@ impl Follower {
             return Ok(());
         }
         let patience = u64::try_from(self.inner.options.patience.as_millis()).unwrap_or(u64::MAX);
-        let mut findings = Vec::new();
-        for (name, _, events) in read {
-            if let Some(followed) = self.runs.get(name) {
-                findings.extend(self.alarm.look(name, &followed.about, events));
-            }
-        }
         let runs = &self.runs;
         let errands = self.inner.store.write(|db| {
             for (name, _, events) in read {
@@ -416,10 +400,12 @@ impl Follower {
                 db.prepare_cached("INSERT INTO journal(time_ms, run, act) VALUES (?1, ?2, 'stop')")?
                     .execute(rusqlite::params![int(now_ms()), child.as_str()])?;
             }
-            let pauses = alarm::record(db, &findings)?;
-            Ok(pauses || !children.is_empty())
+            Ok(!children.is_empty())
         })?;
-        self.alarm.keep();
+        for (_, file) in ended {
+            self.inner
+                .ended_with(file.as_ref().and_then(|file| file.fault.as_ref()));
+        }
         self.inner.told();
         if !ended.is_empty() {
             self.inner.wake_queue();

@@ -1,6 +1,6 @@
 //! What time does: questions expire, old events and answered keys go.
 use super::words::{run_id, steady_ms};
-use super::{Caller, Inner, removing, rows};
+use super::{Caller, Inner, PrincipalKind, removing, rows};
 use crate::store::{Stop, int};
 use bastle_contract::Fault;
 use rusqlite::params;
@@ -28,6 +28,7 @@ pub(super) fn tidy_up(inner: &Inner) {
 pub(super) fn forget_runs(inner: &Inner) {
     let daemon = Caller {
         id: "daemon".to_owned(),
+        kind: PrincipalKind::Automatic,
         ..Caller::owner(0)
     };
     if let Err(fault) = removing::prune(inner, &daemon, inner.options.keep_runs) {
@@ -47,11 +48,11 @@ fn expire(inner: &Inner) -> Result<(), Fault> {
             found.push((row.get::<_, i64>(0)?, run_id(row.get(1)?)?));
         }
         for (id, run) in &found {
-            db.prepare_cached("UPDATE approvals SET state = 'expired', answered_ms = ?2 WHERE id = ?1")?
+            db.prepare_cached("UPDATE approvals SET state = 'expired', answered_ms = ?2, approver_kind = 'automatic' WHERE id = ?1")?
                 .execute(params![id, int(now)])?;
             db.prepare_cached("INSERT INTO journal(time_ms, run, act) VALUES (?1, ?2, ?3)")?
                 .execute(params![int(now), run.as_str(), format!("answer {id}")])?;
-            let data = serde_json::json!({"id": id, "state": "expired"});
+            let data = serde_json::json!({"id": id, "state": "expired", "kind": PrincipalKind::Automatic});
             rows::own_event(db, Some(run), "approval", &data, now)?;
         }
         Ok::<_, Stop>(found.len())

@@ -1,4 +1,5 @@
 //! What an event of a run changes in the records. Total: data of the wrong form changes nothing but is kept.
+use super::PrincipalKind;
 use super::words::text;
 use crate::store::{Stop, int};
 use bastle_contract::RunId;
@@ -51,6 +52,7 @@ fn apply(db: &Connection, run: &RunId, event: &RunEvent, patience_ms: u64) -> Re
         "denied" => add(db, name, "denials", 1),
         "net" if data.get("verdict").and_then(Value::as_str) == Some("denied") => add(db, name, "denials", 1),
         "question" => question(db, name, event, patience_ms),
+        "anomaly" => anomaly(db, data),
         "answered" => answered(db, name, event),
         "budget" | "usage" => usage(db, name, data),
         "ended" => {
@@ -62,6 +64,20 @@ fn apply(db: &Connection, run: &RunId, event: &RunEvent, patience_ms: u64) -> Re
         }
         _ => Ok(()),
     }
+}
+
+/// Counts a finding by its severity. What a run says of itself becomes no other name of a counter.
+fn anomaly(db: &Connection, data: &Value) -> Result<(), Stop> {
+    let counter = match data.get("severity").and_then(Value::as_str) {
+        Some("high") => "anomalies high",
+        Some("medium") => "anomalies medium",
+        Some(_) | None => "anomalies low",
+    };
+    db.prepare_cached(
+        "INSERT INTO counters(name, value) VALUES (?1, 1) ON CONFLICT(name) DO UPDATE SET value = value + 1",
+    )?
+    .execute([counter])?;
+    Ok(())
 }
 
 fn add(db: &Connection, name: &str, column: &str, by: u64) -> Result<(), Stop> {
@@ -139,16 +155,32 @@ fn answered(db: &Connection, name: &str, event: &RunEvent) -> Result<(), Stop> {
         Some(_) | None => "denied",
     };
     db.prepare_cached(
-        "UPDATE approvals SET state = ?3, approver = coalesce(approver, ?4), answered_ms = ?5 \
-         WHERE run = ?1 AND question = ?2 AND state = 'open'",
+        "UPDATE approvals SET state = ?3, approver = coalesce(approver, ?4), answered_ms = ?5, \
+         approver_kind = coalesce(approver_kind, ?6) WHERE run = ?1 AND question = ?2 AND state = 'open'",
     )?
-    .execute(params![name, id, state, field("by"), int(event.time_ms)])?;
+    .execute(params![
+        name,
+        id,
+        state,
+        field("by"),
+        int(event.time_ms),
+        field("by").map(|by| kind_of(by).word())
+    ])?;
     db.prepare_cached(
         "UPDATE runs SET question = (SELECT text FROM approvals WHERE run = ?1 AND state = 'open' \
          ORDER BY id DESC LIMIT 1) WHERE name = ?1",
     )?
     .execute([name])?;
     Ok(())
+}
+
+/// The kind of approver that a run tells: `person` at its terminal or its socket, or what the run decided by itself. A text
+/// with a kind before it came through a daemon.
+fn kind_of(by: &str) -> PrincipalKind {
+    match by.split(' ').next().unwrap_or_default() {
+        "person" => PrincipalKind::LocalPerson,
+        word => PrincipalKind::of(word).unwrap_or(PrincipalKind::Automatic),
+    }
 }
 
 /// What an event may tell to be used, as it is called when a budget is reached, and in the totals at the end.

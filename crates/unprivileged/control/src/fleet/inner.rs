@@ -5,7 +5,8 @@ use super::reading;
 use super::words::{either_way, now_ms};
 use crate::keeper::Mother;
 use crate::store::Store;
-use bastle_contract::{Code, Fault, RunId};
+use bastle_contract::{AbsPath, Code, Fault, RunId};
+use bastle_policy::AuthorityCeiling;
 use rustix::event::EventfdFlags;
 use rustix::fs::FlockOperation;
 use rustix::process::{Pid, PidfdFlags};
@@ -17,7 +18,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// How long the lock of a daemon that is dead is waited for.
@@ -43,8 +44,12 @@ pub(super) struct Inner {
     pub(super) store: Store,
     pub(super) since_ms: u64,
     pub(super) spawn_failures: AtomicU64,
+    /// Runs that did not get their fence since the daemon started.
+    pub(super) fence_failures: AtomicU64,
     /// Most runs that live at once.
     pub(super) max_parallel: AtomicU32,
+    /// The daemon's default of the authority ceiling.
+    ceiling: RwLock<AuthorityCeiling>,
     /// Wakes the follower.
     pub(super) wake: OwnedFd,
     orders: Mutex<Vec<Order>>,
@@ -105,10 +110,12 @@ impl Inner {
             .map_err(|error| unusable(&options.state, &error.into()))?;
         Ok(Self {
             max_parallel: AtomicU32::new(options.max_parallel),
+            ceiling: RwLock::new(settled_roots(options.ceiling.clone())?),
             options,
             store,
             since_ms: now_ms(),
             spawn_failures: AtomicU64::new(0),
+            fence_failures: AtomicU64::new(0),
             wake,
             orders: Mutex::new(Vec::new()),
             // Whatever waits from before is looked at once.
@@ -124,6 +131,21 @@ impl Inner {
             mother: Mutex::new(None),
             lock: Mutex::new(Some(lock)),
         })
+    }
+
+    /// The daemon's default of the authority ceiling.
+    pub(super) fn ceiling(&self) -> AuthorityCeiling {
+        self.ceiling
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Another default holds for every request from now on.
+    pub(super) fn change_ceiling(&self, ceiling: AuthorityCeiling) -> Result<(), Fault> {
+        let ceiling = settled_roots(ceiling)?;
+        *self.ceiling.write().unwrap_or_else(PoisonError::into_inner) = ceiling;
+        Ok(())
     }
 
     /// Whether the fleet is being closed.
@@ -244,6 +266,13 @@ impl Inner {
         drop(self.changed.wait_timeout_while(changes, most, |now| *now == seen));
     }
 
+    /// Counts a run that was refused because of its fence: what is known of containment is doubted then.
+    pub(super) fn ended_with(&self, fault: Option<&Fault>) {
+        if fault.is_some_and(|fault| crate::containment::is_about_the_fence(fault.code)) {
+            self.fence_failures.fetch_add(1, Ordering::Release);
+        }
+    }
+
     /// Something went wrong that nobody asked for: kept for whoever looks at the health.
     pub(super) fn trouble(&self, what: &str) {
         *held(&self.trouble) = Some(what.to_owned());
@@ -253,6 +282,19 @@ impl Inner {
     pub(super) fn last_trouble(&self) -> Option<String> {
         held(&self.trouble).clone()
     }
+}
+
+/// The ceiling with its roots where they really are; one that is not there yet is where it will be.
+fn settled_roots(ceiling: AuthorityCeiling) -> Result<AuthorityCeiling, Fault> {
+    ceiling.settle_roots(|root| {
+        AbsPath::from_path(&crate::place::settled(root.as_path())).map_err(|error| {
+            Fault::new(
+                Code::UsageArgument,
+                format!("the root {root} of the ceiling cannot be used"),
+                error.to_string(),
+            )
+        })
+    })
 }
 
 fn unusable(state: &Path, error: &std::io::Error) -> Fault {

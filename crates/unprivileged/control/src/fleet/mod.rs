@@ -6,10 +6,11 @@
 mod access;
 mod acting;
 mod adopt;
-mod alarm;
 mod approvals;
+mod authority;
 mod children;
 mod conversations;
+mod documents;
 mod errands;
 mod follow;
 mod hooks;
@@ -18,6 +19,7 @@ mod ingest;
 mod inner;
 mod keepers;
 mod planning;
+mod principals;
 mod profiles;
 mod queue;
 mod reading;
@@ -34,18 +36,22 @@ mod types;
 mod words;
 
 pub use access::{
-    Approval, ApprovalQuery, ApprovalState, Caller, ProfileRecord, Role, Token, TokenWish, Verb, Verdict,
+    Approval, ApprovalQuery, ApprovalState, Caller, PrincipalKind, ProfileRecord, Role, Token, TokenWish,
+    Verb, Verdict,
 };
-pub use conversations::{Receiver, TaskQuery, TaskRow};
+pub use conversations::{MessageClaim, Receiver, TaskQuery, TaskRow};
+pub use principals::Declared;
 pub use types::{
     Acted, BatchRecord, BatchReport, DEFAULT_TIMEOUT, DEFAULT_TURNS, EventFilter, FleetOptions, Health,
     MAX_BATCH, MetricsSnapshot, OnConflict, Page, RunQuery, RunRecord, RunRequest, SpawnRequest, Spawned,
-    Stats, StatsRow, StopHow, StoredEvent, Which,
+    Stats, StatsRow, StopHow, StoredEvent, Via, Which,
 };
 
 use crate::live::Scope;
+use crate::load::Sources;
 use crate::runs::{OutputReader, RunDir};
-use bastle_contract::{Code, Fault, RunId};
+use bastle_contract::{AbsPath, Code, Fault, RunId};
+use bastle_policy::AuthorityCeiling;
 use inner::Inner;
 use serde_json::{Value, json};
 use std::os::unix::net::UnixStream;
@@ -130,8 +136,9 @@ impl Fleet {
             .store
             .write(|db| rows::own_event(db, None, "daemon", &json!({"state": "started"}), now_ms()))?;
         tokens::make_local(&inner)?;
-        let alarm = alarm::Alarm::new(&inner)?;
-        let mut follower = follow::Follower::new(Arc::clone(&inner), alarm).map_err(failed)?;
+        // Each run holds the rules against itself; ones that cannot be used are told here, before any run.
+        crate::anomaly::rules_of(&inner.options.state)?;
+        let mut follower = follow::Follower::new(Arc::clone(&inner)).map_err(failed)?;
         adopt::recover(&inner, &mut follower)?;
         let (for_queue, for_errands) = (Arc::clone(&inner), Arc::clone(&inner));
         let started = [
@@ -299,9 +306,21 @@ impl Fleet {
         approvals::answer(&self.inner, caller, id, &said)
     }
 
+    /// Refuses a program that would widen what its own runs, or runs below them, may do: as much as answering with yes.
+    pub fn may_approve(&self, caller: &Caller, run: &RunId) -> Result<(), Fault> {
+        self.inner
+            .store
+            .read(|db| principals::refuse_own(db, caller, run))
+    }
+
     /// Makes a token. The secret is told here and nowhere else.
     pub fn token_create(&self, caller: &Caller, wish: TokenWish) -> Result<(Token, String), Fault> {
         tokens::create(&self.inner, caller, &wish)
+    }
+
+    /// Whether a token is neither revoked nor expired.
+    pub fn token_holds(&self, id: &str) -> Result<bool, Fault> {
+        tokens::holds(&self.inner, id)
     }
 
     /// All tokens, without their secrets.
@@ -345,10 +364,39 @@ impl Fleet {
         profiles::remove(&self.inner, caller, name)
     }
 
-    /// What would be put before the prompt of such a run.
-    pub fn preamble(&self, request: &RunRequest) -> Result<String, Vec<Fault>> {
-        let caller = Caller::owner(rustix::process::getuid().as_raw());
-        planning::Planner::new(&self.inner, &caller).preamble(request)
+    /// What would be put before the prompt of such a run, were this caller to ask for it.
+    pub fn preamble(&self, caller: &Caller, request: &RunRequest) -> Result<String, Vec<Fault>> {
+        planning::Planner::new(&self.inner, caller).preamble(request)
+    }
+
+    /// The most that a caller may give to a run, every default filled in; `None`: an admin, who is held to nothing.
+    pub fn ceiling_of(&self, caller: &Caller) -> Result<Option<AuthorityCeiling>, Fault> {
+        authority::of_caller(&self.inner, caller)
+    }
+
+    /// Refuses whoever may not show a living run this path.
+    pub fn may_grant(&self, caller: &Caller, path: &AbsPath) -> Result<(), Fault> {
+        authority::may_grant(&self.inner, caller, path)
+    }
+
+    /// Refuses whoever may not open what this rule names to a living run.
+    pub fn may_allow(&self, caller: &Caller, rule: &str) -> Result<(), Fault> {
+        authority::may_allow(caller, &self.inner.ceiling(), rule)
+    }
+
+    /// What a policy comes to for a caller: with a project as a run of theirs there would have it.
+    pub fn policy_for(
+        &self,
+        caller: &Caller,
+        workspace: &str,
+        sources: Sources,
+    ) -> Result<bastle_policy::Effective, Vec<Fault>> {
+        authority::policy_for(&self.inner, caller, workspace, sources)
+    }
+
+    /// Another default of the authority ceiling holds from now on. Runs that live keep theirs.
+    pub fn change_ceiling(&self, ceiling: AuthorityCeiling) -> Result<(), Fault> {
+        self.inner.change_ceiling(ceiling)
     }
 
     /// What was put before the prompt of a run.
@@ -365,6 +413,23 @@ impl Fleet {
     #[must_use]
     pub fn health(&self) -> Health {
         reading::health(&self.inner)
+    }
+
+    /// Runs that did not get their fence, or lost it, since the daemon started.
+    #[must_use]
+    pub fn fence_failures(&self) -> u64 {
+        self.inner
+            .fence_failures
+            .load(std::sync::atomic::Ordering::Acquire)
+    }
+
+    /// The preset and the policy document of a profile.
+    pub fn profile_policy(
+        &self,
+        name: &str,
+    ) -> Result<(Option<String>, bastle_policy::Document), Vec<Fault>> {
+        let profile = profiles::load(&self.inner, name)?;
+        Ok((profile.preset.clone(), profile.document()))
     }
 
     /// Numbers for a monitoring system.

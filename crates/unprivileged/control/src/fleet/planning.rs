@@ -1,15 +1,17 @@
 //! From a request to a complete launch: checked, with the policy merged and the preamble made. Nothing is written here.
+use super::authority::{self, Authority};
+use super::documents::{policy, tags};
 use super::profiles;
 use super::words::now_ms;
-use super::{Caller, DEFAULT_TIMEOUT, Inner, RunRequest, SpawnRequest, adopt, children, rows, scopes};
+use super::{Caller, Inner, RunRequest, SpawnRequest, adopt, children, rows, scopes};
 use crate::load::{Loaded, Sources, load};
 use crate::place::Place;
 use crate::presets;
-use bastle_contract::runs::{Attended, DRIVERS, LaunchSpec, NO_DRIVER, RawSpec, Tags};
-use bastle_contract::{Argv, Code, EnvName, Fault, RunId, TRACE_VARIABLE, TraceParent};
+use bastle_contract::runs::{Attended, DRIVERS, LaunchSpec, NO_DRIVER, RawSpec};
+use bastle_contract::{AbsPath, Argv, Bounds, Code, EnvName, Fault, RunId, TRACE_VARIABLE, TraceParent};
 use bastle_policy::profile::How;
 use bastle_policy::{At, Grade, LayerKind, NetMode, PreambleFacts, Profile};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::rc::Rc;
@@ -22,6 +24,8 @@ pub(super) struct Planned {
     pub(super) token: bool,
     /// Most runs of its profile at once.
     pub(super) at_once: Option<u32>,
+    /// Most runs of whoever asked.
+    pub(super) max_runs: Option<u32>,
 }
 
 /// What the runs of one request have in common; merged policies are kept, since most runs have the same.
@@ -34,9 +38,9 @@ pub(super) struct Planner<'p> {
 }
 
 /// A profile and its document.
-struct Known {
-    profile: Profile,
-    document: Value,
+pub(super) struct Known {
+    pub(super) profile: Profile,
+    pub(super) document: Value,
 }
 
 /// Where a run stands in its request.
@@ -46,7 +50,7 @@ pub(super) struct Spot<'s> {
     pub(super) index: usize,
 }
 
-fn bad(what: impl Into<String>, why: impl Into<String>) -> Fault {
+pub(super) fn bad(what: impl Into<String>, why: impl Into<String>) -> Fault {
     Fault::new(Code::UsageArgument, what, why)
 }
 
@@ -84,11 +88,12 @@ impl<'p> Planner<'p> {
 
     /// Checks one run and makes its launch.
     pub(super) fn plan(&mut self, spot: &Spot<'_>, run: &RunRequest) -> Result<Planned, Vec<Fault>> {
+        let one = |fault| vec![fault];
+        authority::references(self.inner, self.caller, run).map_err(one)?;
         let parent = self.caller.run.as_ref().or(run.parent.as_ref());
         let Some(parent) = parent else {
             return self.plan_own(spot, run, None);
         };
-        let one = |fault| vec![fault];
         if self.caller.run.is_some() && run.parent.as_ref().is_some_and(|named| named != parent) {
             return Err(one(bad("a run starts children of its own only", "")));
         }
@@ -107,20 +112,27 @@ impl<'p> Planner<'p> {
         let name = self.name(spot, run).map_err(one)?;
         let known = self.profile(run.profile.as_deref().unwrap_or("default"))?;
         let profile = &known.profile;
-        let place = self.place(&run.workspace).map_err(one)?;
-        let mode = mode(run.mode.as_deref()).map_err(one)?;
-        let net = net(run.net.as_deref()).map_err(one)?;
-        let policy = policy(&known, run, parent).map_err(one)?;
+        let authority = Authority::of(self.inner, self.caller, profile, parent).map_err(one)?;
+        let place = match self.place(&run.workspace) {
+            Ok(place) => place,
+            Err(fault) => return Err(one(authority.unusable_place(&run.workspace, fault))),
+        };
+        let mode = authority.mode(mode(run.mode.as_deref()).map_err(one)?);
+        let net = authority.net(net(run.net.as_deref()).map_err(one)?);
+        let policy = policy(&known, run, parent, authority.inline()).map_err(one)?;
         let (preset, command) = chosen(&place, profile, run, parent)?;
+        authority.admit(run, &place, preset.as_deref(), (mode.as_deref(), net))?;
+        let bounds = authority.bounds(run, parent).map_err(one)?;
         let asked_for = (preset.as_deref(), command.as_slice());
-        let loaded = self.merge(&place, asked_for, &policy, net)?;
+        let held = match parent {
+            // A child that names none has its parent's.
+            Some(parent) if run.scopes.is_empty() => parent.get().scopes.clone(),
+            Some(_) | None => write_scopes(run).map_err(one)?,
+        };
+        let loaded = self.merge(&place, asked_for, &policy, net, (bounds.as_ref(), &held))?;
+        authority.granted(run, parent, &place, &loaded)?;
         if let Some(parent) = parent {
-            let above = parent.get();
-            let their_net = self::net(above.net.as_deref()).map_err(one)?;
-            let theirs = above.policy.clone().unwrap_or_else(|| json!({}));
-            let asked_for = (above.preset.as_deref(), above.argv.as_slice());
-            let theirs = self.merge(&place, asked_for, &theirs, their_net)?;
-            children::compare(&above.name, &theirs.effective, &loaded.effective).map_err(one)?;
+            self.within_parent(&place, parent, &loaded)?;
         }
         let facts = PreambleFacts {
             cwd: None,
@@ -142,13 +154,17 @@ impl<'p> Planner<'p> {
             preset,
             policy_files: Vec::new(),
             policy: Some(policy),
-            net: run.net.clone(),
+            bounds,
+            net: net.map(|mode| mode.name().to_owned()),
             expand: false,
             unprotect: Vec::new(),
+            hide_history: false,
             waive: Vec::new(),
             no_debuggers: false,
+            approved: false,
+            scopes: held,
             env,
-            notes: profile.notes(how),
+            notes: authority.notes(run, &place, profile.notes(how)),
             tty: run.tty,
             open_input: run.open_input,
             profile: run.profile.clone(),
@@ -169,7 +185,25 @@ impl<'p> Planner<'p> {
             preamble,
             token: run.token,
             at_once: run.profile.as_ref().map(|_| profile.concurrency),
+            max_runs: authority.max_runs(),
         })
+    }
+
+    /// Refuses a child whose merged policy reaches further than its parent's.
+    fn within_parent(
+        &mut self,
+        place: &Place,
+        parent: &LaunchSpec,
+        child: &Loaded,
+    ) -> Result<(), Vec<Fault>> {
+        let one = |fault| vec![fault];
+        let above = parent.get();
+        let net = net(above.net.as_deref()).map_err(one)?;
+        let policy = above.policy.clone().unwrap_or_else(|| json!({}));
+        let asked_for = (above.preset.as_deref(), above.argv.as_slice());
+        let held = (above.bounds.as_ref(), above.scopes.as_slice());
+        let theirs = self.merge(place, asked_for, &policy, net, held)?;
+        children::compare(&above.name, &theirs.effective, &child.effective).map_err(one)
     }
 
     fn name(&self, spot: &Spot<'_>, run: &RunRequest) -> Result<RunId, Fault> {
@@ -199,23 +233,31 @@ impl<'p> Planner<'p> {
         (preset, argv): (Option<&str>, &[String]),
         policy: &Value,
         net: Option<NetMode>,
+        (bounds, scopes): (Option<&Bounds>, &[AbsPath]),
     ) -> Result<Rc<Loaded>, Vec<Fault>> {
         let text = policy.to_string();
         // Only a preset looks for the program of the command.
         let argv = if preset.is_some() { argv } else { &[] };
-        let key = format!("{}\0{preset:?}\0{net:?}\0{text}\0{argv:?}", place.workspace);
+        let key = format!(
+            "{}\0{preset:?}\0{net:?}\0{text}\0{argv:?}\0{bounds:?}\0{scopes:?}",
+            place.workspace
+        );
         let key = blake3::hash(key.as_bytes());
         if let Some(known) = self.merged.get(&key) {
             return Ok(Rc::clone(known));
         }
         let mut flags = bastle_policy::parse("request", text.as_bytes())?;
         flags.net.mode = net.map(At::nowhere);
-        let sources = Sources {
+        let mut sources = Sources {
             preset: preset.map(str::to_owned),
             argv: argv.to_vec(),
             flags: Some(flags),
+            scopes: scopes.to_vec(),
             ..Sources::default()
         };
+        if let Some(bounds) = bounds {
+            sources.bind(bounds)?;
+        }
         let loaded = Rc::new(load(place, &sources)?);
         self.merged.insert(key, Rc::clone(&loaded));
         Ok(loaded)
@@ -231,6 +273,15 @@ impl<'p> Planner<'p> {
         };
         self.plan(&spot, run).map(|planned| planned.preamble)
     }
+}
+
+/// The scopes of a request, as the places they stand for.
+fn write_scopes(run: &RunRequest) -> Result<Vec<AbsPath>, Fault> {
+    let settled = run.scopes.iter().map(|scope| {
+        let place = scopes::settle(scope)?;
+        AbsPath::new(&place).map_err(|error| bad(format!("unusable scope {scope:?}"), error.to_string()))
+    });
+    settled.collect()
 }
 
 /// Variables of an agent, in order.
@@ -384,94 +435,6 @@ fn driver(profile: &Profile, run: &RunRequest) -> Result<Option<String>, Fault> 
         (None, Some(own)) if spoken => Ok(Some(own.to_owned())),
         (None, _) => Ok(None),
     }
-}
-
-/// The document of a run: what its profile says, what the request says, time and turns. A child has its parent's.
-fn policy(known: &Known, run: &RunRequest, parent: Option<&LaunchSpec>) -> Result<Value, Fault> {
-    let unreadable = |why: String| bad("unusable policy", why);
-    let profile = &known.profile;
-    let own = run.policy.clone().unwrap_or_else(|| json!({}));
-    if !own.is_object() {
-        return Err(unreadable("it is no object".to_owned()));
-    }
-    let mut whole = if parent.is_some() {
-        own
-    } else {
-        let mut base = known.document.clone();
-        overlay(&mut base, own);
-        base
-    };
-    let named = |section: &str, key: &str| {
-        run.policy
-            .as_ref()
-            .and_then(|policy| policy.get(section)?.get(key).cloned())
-    };
-    let turns = match run.max_turns {
-        Some(turns) if !(1..=1000).contains(&turns) => {
-            return Err(bad(format!("{turns} turns"), "between 1 and 1000"));
-        }
-        Some(turns) => Some(json!(turns)),
-        None => named("budget", "turns").or_else(|| Some(json!(profile.max_turns))),
-    };
-    let timeout = run
-        .timeout
-        .clone()
-        .map(Value::String)
-        .or_else(|| named("limits", "timeout"));
-    let timeout = timeout.unwrap_or_else(|| match profile.timeout_ms {
-        0 => json!(DEFAULT_TIMEOUT),
-        ms => json!(format!("{ms}ms")),
-    });
-    set(&mut whole, "limits", "timeout", timeout);
-    if let Some(turns) = turns {
-        set(&mut whole, "budget", "turns", turns);
-    }
-    Ok(whole)
-}
-
-fn set(whole: &mut Value, section: &str, key: &str, value: Value) {
-    if let Some(root) = whole.as_object_mut()
-        && let Some(section) = root
-            .entry(section.to_owned())
-            .or_insert_with(|| Value::Object(Map::new()))
-            .as_object_mut()
-    {
-        section.insert(key.to_owned(), value);
-    }
-}
-
-/// Objects are united, lists are joined, anything else is replaced.
-fn overlay(base: &mut Value, over: Value) {
-    match (base, over) {
-        (Value::Object(base), Value::Object(over)) => {
-            for (key, value) in over {
-                match base.get_mut(&key) {
-                    Some(slot) => overlay(slot, value),
-                    None => {
-                        base.insert(key, value);
-                    }
-                }
-            }
-        }
-        (Value::Array(base), Value::Array(over)) => {
-            for value in over {
-                if !base.contains(&value) {
-                    base.push(value);
-                }
-            }
-        }
-        (base, over) => *base = over,
-    }
-}
-
-fn tags(all: &Tags, own: &Tags) -> Result<Tags, Fault> {
-    let mut map: BTreeMap<String, String> = all.as_map().clone();
-    map.extend(
-        own.as_map()
-            .iter()
-            .map(|(key, value)| (key.clone(), value.clone())),
-    );
-    Tags::try_from(map).map_err(|error| bad("unusable labels", error.to_string()))
 }
 
 /// Places that the run writes outside any copy.

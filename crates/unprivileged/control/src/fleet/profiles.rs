@@ -2,9 +2,9 @@
 use super::words::{allow, json, now_ms, text};
 use super::{Caller, Inner, ProfileRecord, Verb, rows};
 use crate::store::{Stop, int, uint};
-use bastle_contract::{Code, Fault};
-use bastle_policy::Profile;
+use bastle_contract::{Code, Fault, LimitKind};
 use bastle_policy::profile::{self, builtin, builtins};
+use bastle_policy::{AuthorityCeiling, Bounded, Profile};
 use rusqlite::{OptionalExtension, params};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -62,7 +62,24 @@ pub(super) fn load(inner: &Inner, name: &str) -> Result<Profile, Vec<Fault>> {
     if record.builtin {
         return builtin(name).map_err(|fault| vec![fault]);
     }
-    profile::parse(name, record.document.to_string().as_bytes())
+    let mut profile = profile::parse(name, record.document.to_string().as_bytes())?;
+    profile.ceiling = profile.ceiling.meet(&stated(&record.document, &profile));
+    Ok(profile)
+}
+
+/// Time and turns that a kept profile states are what the operator gave its runs; unstated they are only defaults.
+fn stated(document: &Value, profile: &Profile) -> AuthorityCeiling {
+    let says = |key: &str, section: &str, inner: &str| {
+        let policy = document
+            .get("policy")
+            .and_then(|policy| policy.get(section)?.get(inner));
+        document.get(key).or(policy).is_some()
+    };
+    let time = (Bounded::Limit(LimitKind::WallTime), profile.timeout_ms);
+    let turns = (Bounded::Turns, u64::from(profile.max_turns));
+    let time = says("timeout", "limits", "timeout").then_some(time);
+    let turns = says("maxTurns", "budget", "turns").then_some(turns);
+    AuthorityCeiling::of_limits(time.into_iter().chain(turns))
 }
 
 pub(super) fn all(inner: &Inner) -> Result<Vec<ProfileRecord>, Fault> {

@@ -56,6 +56,7 @@ fn start_some(inner: &Arc<Inner>) -> Result<usize, Fault> {
     for (name, spec) in chosen {
         if let Err(fault) = start(inner, &name, &spec) {
             inner.spawn_failures.fetch_add(1, Ordering::Relaxed);
+            inner.fence_failures.fetch_add(1, Ordering::Release);
             inner.store.write(|db| {
                 rows::finish_unkept(db, &name, ("refused", "not started"), Some(&fault), now_ms())
             })?;

@@ -54,7 +54,19 @@ impl Where {
     }
 }
 
-/// Runs by name, after the cursor.
+/// Where the next page begins: the run's place in the order in which runs were asked for. A run that was removed meanwhile
+/// does not end the list.
+fn cursor(text: &str) -> Result<i64, Fault> {
+    text.parse().map_err(|_| {
+        Fault::new(
+            Code::UsageArgument,
+            "this is no cursor of a list of runs",
+            "a cursor is `next` of the page before",
+        )
+    })
+}
+
+/// Runs, newest first, after the cursor.
 pub(super) fn runs(inner: &Inner, query: &RunQuery) -> Result<Page<RunRecord>, Fault> {
     let most = page_size(query.limit);
     let mut conditions = Where::default();
@@ -80,10 +92,10 @@ pub(super) fn runs(inner: &Inner, query: &RunQuery) -> Result<Page<RunRecord>, F
         conditions.and("parent = ?", [Cell::from(parent.as_str().to_owned())]);
     }
     if let Some(after) = &query.after {
-        conditions.and("name > ?", [Cell::from(after.clone())]);
+        conditions.and("ord < ?", [Cell::from(cursor(after)?)]);
     }
     let sql = format!(
-        "SELECT {} FROM runs{} ORDER BY name LIMIT {}",
+        "SELECT {}, ord FROM runs{} ORDER BY ord DESC LIMIT {}",
         rows::COLUMNS,
         conditions.text,
         most + 1
@@ -92,22 +104,22 @@ pub(super) fn runs(inner: &Inner, query: &RunQuery) -> Result<Page<RunRecord>, F
         let mut statement = db.prepare_cached(&sql)?;
         let mut rows = statement.query(params_from_iter(conditions.values))?;
         let mut items = Vec::new();
+        let mut last = None;
+        let mut next = None;
         while let Some(row) = rows.next()? {
+            if items.len() == most {
+                next = last;
+                break;
+            }
             items.push(rows::record(row)?);
+            last = Some(row.get::<_, i64>("ord")?.to_string());
         }
-        let next = (items.len() > most).then(|| {
-            items.truncate(most);
-            items.last().map(|last: &RunRecord| last.name.as_str().to_owned())
-        });
         for item in &mut items {
             if item.state == RunState::Queued {
                 item.waits_for = super::scopes::waits_for(db, &item.name)?;
             }
         }
-        Ok(Page {
-            items,
-            next: next.flatten(),
-        })
+        Ok(Page { items, next })
     })
 }
 
@@ -306,6 +318,17 @@ pub(super) fn health(inner: &Inner) -> Health {
     }
 }
 
+/// Findings by severity; one that never occurred is 0.
+fn anomalies(db: &Connection) -> Result<BTreeMap<String, u64>, Stop> {
+    let mut found = BTreeMap::new();
+    let mut statement = db.prepare_cached("SELECT coalesce(sum(value), 0) FROM counters WHERE name = ?1")?;
+    for severity in ["low", "medium", "high"] {
+        let count = statement.query_row([format!("anomalies {severity}")], |row| row.get(0))?;
+        found.insert(severity.to_owned(), uint(count));
+    }
+    Ok(found)
+}
+
 pub(super) fn metrics(inner: &Inner) -> Result<MetricsSnapshot, Fault> {
     let (commits, store_errors) = inner.store.counts();
     inner.store.read(|db| {
@@ -318,6 +341,7 @@ pub(super) fn metrics(inner: &Inner) -> Result<MetricsSnapshot, Fault> {
             spawned: number("SELECT coalesce(sum(value), 0) FROM counters WHERE name = 'spawned'")?,
             spawn_failures: inner.spawn_failures.load(Ordering::Relaxed),
             denials: number("SELECT coalesce(sum(denials), 0) FROM runs")?,
+            anomalies: anomalies(db)?,
             events: newest(db)?,
             queued,
             questions: number("SELECT count(*) FROM approvals WHERE state = 'open'")?,

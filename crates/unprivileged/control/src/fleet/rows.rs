@@ -1,6 +1,6 @@
 //! Runs as rows: written when they are asked for, read for everybody who looks.
 use super::words::{json, missing, run_id, state, text};
-use super::{RunRecord, scopes};
+use super::{PrincipalKind, RunRecord, Via, scopes};
 use crate::runs::RunDir;
 use crate::store::{Stop, int, uint};
 use bastle_contract::RunId;
@@ -22,9 +22,15 @@ pub(super) struct NewRun<'n> {
     pub(super) created_ms: u64,
     pub(super) depth: u64,
     pub(super) caller: &'n str,
+    /// `None` where the daemon did not see who started it.
+    pub(super) caller_kind: Option<PrincipalKind>,
     pub(super) phase: &'n str,
     /// Most runs of its profile at once.
     pub(super) at_once: Option<u32>,
+    /// Whose authority it uses up.
+    pub(super) principal: &'n str,
+    /// By which way it was asked for.
+    pub(super) via: Via,
 }
 
 /// Writes a run and its labels.
@@ -36,8 +42,8 @@ pub(super) fn insert(db: &Connection, new: &NewRun<'_>) -> Result<(), Stop> {
         .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     db.prepare_cached(
         "INSERT INTO runs(name, batch, idx, phase, state, spec, preamble, priority, created_ms, agent, workspace, \
-         profile, parent, depth, caller, at_once) \
-         VALUES (?1,?2,?3,?4,'queued',?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15)",
+         profile, parent, depth, caller, at_once, caller_kind, principal, via) \
+         VALUES (?1,?2,?3,?4,'queued',?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18)",
     )?
     .execute(params![
         raw.name.as_str(),
@@ -55,6 +61,9 @@ pub(super) fn insert(db: &Connection, new: &NewRun<'_>) -> Result<(), Stop> {
         int(new.depth),
         new.caller,
         new.at_once,
+        new.caller_kind.map(PrincipalKind::word),
+        new.principal,
+        new.via.word(),
     ])?;
     for (key, value) in raw.tags.as_map() {
         db.prepare_cached("INSERT INTO tags(run, key, value) VALUES (?1, ?2, ?3)")?
@@ -136,6 +145,23 @@ pub(super) fn spec(db: &Connection, name: &RunId) -> Result<LaunchSpec, Stop> {
         .query_row([name.as_str()], |row| row.get(0))
         .optional()?;
     json(&found.ok_or_else(|| missing(name.as_str()))?)
+}
+
+/// Whose authority a run uses up.
+pub(super) fn principal(db: &Connection, name: &RunId) -> Result<Option<String>, Stop> {
+    let found: Option<Option<String>> = db
+        .prepare_cached("SELECT principal FROM runs WHERE name = ?1")?
+        .query_row([name.as_str()], |row| row.get(0))
+        .optional()?;
+    Ok(found.flatten())
+}
+
+/// Runs of somebody's authority that wait or live.
+pub(super) fn unended_of(db: &Connection, principal: &str) -> Result<u64, Stop> {
+    let count: i64 = db
+        .prepare_cached("SELECT count(*) FROM runs WHERE principal = ?1 AND phase <> 'ended'")?
+        .query_row([principal], |row| row.get(0))?;
+    Ok(uint(count))
 }
 
 /// Sets the phase.

@@ -177,6 +177,11 @@ pub(super) fn conflict(path: &str, held: &Held) -> Fault {
     .help(format!("bastle stop {}, or --on-conflict queue", held.run))
 }
 
+/// Says that somebody has the place.
+pub(super) fn conflict_unseen(path: &str) -> Fault {
+    Fault::new(Code::RunConflict, format!("{path} is written by another run"), "").help("--on-conflict queue")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,8 +4,8 @@ use super::rows::{self, NewRun};
 use super::scopes;
 use super::words::{allow, json, now_ms, steady_ms, text};
 use super::{
-    BatchReport, Caller, Inner, MAX_BATCH, OnConflict, Role, SpawnRequest, Spawned, TokenWish, Verb,
-    children, tokens,
+    BatchReport, Caller, Inner, MAX_BATCH, OnConflict, PrincipalKind, Role, SpawnRequest, Spawned, TokenWish,
+    Verb, children, tokens,
 };
 use crate::store::{Stop, int, uint};
 use bastle_contract::{Code, Fault, RunId};
@@ -287,6 +287,27 @@ fn refusal(index: usize, faults: Vec<Fault>) -> Spawned {
     }
 }
 
+/// Whose authority a run uses up, which has room for it. In the transaction that adds the run: requests side by side cannot
+/// each find the last place free.
+fn charged(db: &Connection, caller: &Caller, planned: &Planned) -> Result<String, Stop> {
+    let principal = match &caller.run {
+        Some(run) => rows::principal(db, run)?.unwrap_or_else(|| caller.id.clone()),
+        None => caller.id.clone(),
+    };
+    if let Some(most) = planned.max_runs
+        && rows::unended_of(db, &principal)? >= u64::from(most)
+    {
+        return Err(Fault::new(
+            Code::RunCrowd,
+            format!("{principal} has {most} runs that wait or live"),
+            "its authority ceiling allows no more",
+        )
+        .help("wait until one has ended, or an admin: bastle token create --role operator --max-runs NUMBER")
+        .into());
+    }
+    Ok(principal)
+}
+
 /// Writes one run, after everything that could refuse it was asked. Its own token, where one is wanted.
 fn one(
     db: &Connection,
@@ -309,10 +330,16 @@ fn one(
             let held = scopes::at(db, path)?;
             let other = held.iter().find(|held| Some(&held.run) != raw.parent.as_ref());
             if let Some(other) = other {
-                return Err(scopes::conflict(path, other).into());
+                return Err(match caller.may_on(Verb::Read, &other.run) {
+                    true => scopes::conflict(path, other),
+                    // Whoever may not see it is not told its name.
+                    false => scopes::conflict_unseen(path),
+                }
+                .into());
             }
         }
     }
+    let principal = charged(db, caller, planned)?;
     let depth = match &raw.parent {
         Some(parent) => children::charge(db, parent, &children::amounts_of(&planned.spec)?, 1)?,
         None => 0,
@@ -326,8 +353,11 @@ fn one(
         created_ms: now,
         depth,
         caller: &caller.id,
+        caller_kind: Some(caller.kind),
         phase: "queued",
         at_once: planned.at_once,
+        principal: &principal,
+        via: request.via,
     };
     rows::insert(db, &new)?;
     scopes::insert(db, &raw.name, &planned.scopes)?;
@@ -342,12 +372,9 @@ fn one(
         return Ok(None);
     }
     let wish = TokenWish {
-        role: Role::Run,
-        note: format!("of the run {}", raw.name),
-        lasts: None,
-        prefix: None,
-        verbs: None,
+        kind: PrincipalKind::Program,
         run: Some(raw.name.clone()),
+        ..TokenWish::new(Role::Run, format!("of the run {}", raw.name))
     };
     let (_, secret) = tokens::insert(db, &caller.id, &wish)?;
     Ok(Some(secret))

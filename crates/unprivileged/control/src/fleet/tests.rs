@@ -72,7 +72,9 @@ impl Stage {
     }
 
     fn options(&self) -> FleetOptions {
+        let roots = json!({ "roots": [self.home.path()] });
         FleetOptions {
+            ceiling: serde_json::from_value(roots).unwrap(),
             program: Some(self.home.path().join("keeper")),
             ..FleetOptions::new(self.state())
         }

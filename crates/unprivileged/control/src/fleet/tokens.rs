@@ -2,9 +2,11 @@
 //!
 //! **Trust:** the text of a token comes from anybody who can connect. It is bounded before it is looked at.
 use super::words::{allow, now_ms, role, run_id, verbs};
-use super::{Caller, Inner, Role, Token, TokenWish, Verb, rows};
+use super::{Caller, Inner, PrincipalKind, Role, Token, TokenWish, Verb, rows};
+use crate::place::settled;
 use crate::store::{Stop, int, uint};
-use bastle_contract::{Code, Fault, RunId};
+use bastle_contract::{AbsPath, Code, Fault, RunId};
+use bastle_policy::AuthorityCeiling;
 use rusqlite::{Connection, Row, params};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -15,7 +17,8 @@ const ID: usize = 10;
 /// 32 bytes in base 32.
 const SECRET: usize = 52;
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
-const COLUMNS: &str = "id, role, note, maker, created_ms, expires_ms, revoked_ms, prefix, verbs, run, hash";
+const COLUMNS: &str =
+    "id, role, note, maker, created_ms, expires_ms, revoked_ms, prefix, verbs, run, hash, kind, ceiling";
 /// The note of the token of the local command line.
 const LOCAL: &str = "local command line";
 
@@ -41,9 +44,11 @@ pub(super) fn insert(db: &Connection, maker: &str, wish: &TokenWish) -> Result<(
         .lasts
         .map(|lasts| now.saturating_add(u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX)));
     let allowed = wish.verbs.as_ref().map(super::words::text).transpose()?;
+    let stated = Some(&wish.ceiling).filter(|ceiling| !ceiling.is_empty());
+    let ceiling = stated.map(super::words::text).transpose()?;
     db.prepare_cached(
-        "INSERT INTO tokens(id, hash, role, note, maker, created_ms, expires_ms, prefix, verbs, run) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        "INSERT INTO tokens(id, hash, role, note, maker, created_ms, expires_ms, prefix, verbs, run, kind, ceiling) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
     )?
     .execute(params![
         id,
@@ -56,9 +61,12 @@ pub(super) fn insert(db: &Connection, maker: &str, wish: &TokenWish) -> Result<(
         wish.prefix,
         allowed,
         wish.run.as_ref().map(RunId::as_str),
+        wish.kind.word(),
+        ceiling,
     ])?;
     let token = Token {
         id,
+        kind: wish.kind,
         role: wish.role,
         note: wish.note.clone(),
         maker: maker.to_owned(),
@@ -68,6 +76,7 @@ pub(super) fn insert(db: &Connection, maker: &str, wish: &TokenWish) -> Result<(
         prefix: wish.prefix.clone(),
         verbs: wish.verbs.clone(),
         run: wish.run.clone(),
+        ceiling: wish.ceiling.clone(),
     };
     Ok((token, secret))
 }
@@ -91,12 +100,35 @@ pub(super) fn create(inner: &Inner, caller: &Caller, wish: &TokenWish) -> Result
     if wish.lasts.is_some_and(|lasts| lasts.is_zero()) {
         return bad("it would be over at once");
     }
+    if matches!(wish.role, Role::Admin | Role::Run) && !wish.ceiling.is_empty() {
+        return bad("an admin has no ceiling, and a run has that of whoever started it");
+    }
+    within_maker(caller, wish)?;
+    let ceiling = wish
+        .ceiling
+        .clone()
+        .settle_roots(real_root)?
+        .meet(&caller.ceiling);
+    let wish = &TokenWish {
+        ceiling,
+        ..wish.clone()
+    };
     let made = inner.store.write(|db| {
         if let Some(run) = &wish.run
             && rows::phase(db, run)?.is_none()
         {
             return Err(super::words::missing(run.as_str()).into());
         }
+        // A program, or a run, makes no person.
+        let program = caller.kind == PrincipalKind::Program || wish.role == Role::Run;
+        let wish = &TokenWish {
+            kind: if program {
+                PrincipalKind::Program
+            } else {
+                wish.kind
+            },
+            ..wish.clone()
+        };
         let made = insert(db, &caller.id, wish)?;
         let data = serde_json::json!({"id": made.0.id, "role": wish.role, "by": caller.id});
         rows::own_event(db, None, "token", &data, now_ms())?;
@@ -106,10 +138,48 @@ pub(super) fn create(inner: &Inner, caller: &Caller, wish: &TokenWish) -> Result
     Ok(made)
 }
 
+/// A token is never given more than its maker has.
+fn within_maker(maker: &Caller, wish: &TokenWish) -> Result<(), Fault> {
+    let verbs = match (&maker.verbs, &wish.verbs) {
+        (None, _) => true,
+        (Some(own), Some(asked)) => asked.is_subset(own),
+        (Some(_), None) => false,
+    };
+    let runs = maker.prefix.as_deref().is_none_or(|own| {
+        let asked = wish.prefix.as_deref().or(wish.run.as_ref().map(RunId::as_str));
+        asked.is_some_and(|asked| asked.starts_with(own))
+    });
+    if verbs && runs && wish.role <= maker.role {
+        return Ok(());
+    }
+    Err(Fault::new(
+        Code::TokenRefused,
+        format!("{} may not make this token", maker.id),
+        "it would have a role, verbs or runs that its maker does not have",
+    ))
+}
+
+/// Where a root of a ceiling really is. One that is not there would hold nothing, or something else later.
+fn real_root(path: &AbsPath) -> Result<AbsPath, Fault> {
+    let unusable = |why: String| {
+        Fault::new(
+            Code::UsageArgument,
+            format!("the root {path} cannot be used"),
+            why,
+        )
+    };
+    if !path.as_path().is_dir() {
+        return Err(unusable("it is no directory".to_owned()));
+    }
+    AbsPath::from_path(&settled(path.as_path())).map_err(|error| unusable(error.to_string()))
+}
+
 fn read(row: &Row<'_>) -> Result<Token, Stop> {
     let run: Option<String> = row.get(9)?;
     Ok(Token {
         id: row.get(0)?,
+        // An unknown word is of a newer program: then it is the kind that may less.
+        kind: PrincipalKind::of(&row.get::<_, String>(11)?).unwrap_or(PrincipalKind::Program),
         role: role(&row.get::<_, String>(1)?)?,
         note: row.get(2)?,
         maker: row.get(3)?,
@@ -119,7 +189,16 @@ fn read(row: &Row<'_>) -> Result<Token, Stop> {
         prefix: row.get(7)?,
         verbs: verbs(row.get(8)?)?,
         run: run.map(run_id).transpose()?,
+        ceiling: stated(row.get(12)?)?,
     })
+}
+
+/// A ceiling from its column; tokens that were made before there was one state nothing.
+fn stated(text: Option<String>) -> Result<AuthorityCeiling, Stop> {
+    text.map_or_else(
+        || Ok(AuthorityCeiling::default()),
+        |text| super::words::json(&text),
+    )
 }
 
 fn find(db: &Connection, id: &str) -> Result<Option<(Token, Vec<u8>)>, Stop> {
@@ -133,8 +212,9 @@ fn find(db: &Connection, id: &str) -> Result<Option<(Token, Vec<u8>)>, Stop> {
 
 pub(super) fn all(inner: &Inner) -> Result<Vec<Token>, Fault> {
     inner.store.read(|db| {
-        let mut statement =
-            db.prepare_cached(&format!("SELECT {COLUMNS} FROM tokens ORDER BY created_ms, id"))?;
+        let mut statement = db.prepare_cached(&format!(
+            "SELECT {COLUMNS} FROM tokens ORDER BY created_ms DESC, id"
+        ))?;
         let mut rows = statement.query([])?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
@@ -166,6 +246,21 @@ pub(super) fn revoke(inner: &Inner, caller: &Caller, id: &str) -> Result<Token, 
     Ok(token)
 }
 
+/// Revoked, or past its time.
+fn is_over(token: &Token) -> bool {
+    token.revoked_ms.is_some()
+        || token
+            .expires_ms
+            .is_some_and(|expires| expires <= super::words::steady_ms())
+}
+
+/// Whether the token of this id is good; one that nobody knows is not.
+pub(super) fn holds(inner: &Inner, id: &str) -> Result<bool, Fault> {
+    inner
+        .store
+        .read(|db| Ok(find(db, id)?.is_some_and(|(token, _)| !is_over(&token))))
+}
+
 /// Who has this secret. The same work is done whether the id is known or not.
 pub(super) fn authenticate(inner: &Inner, secret: &str) -> Option<Caller> {
     let id = shape(secret)?;
@@ -187,20 +282,18 @@ pub(super) fn authenticate(inner: &Inner, secret: &str) -> Option<Caller> {
     // The comparison of two digests takes the same time wherever they differ.
     let same = given == blake3::Hash::from(stored.unwrap_or([0; 32]));
     let (token, _, ended) = found?;
-    let over = token.revoked_ms.is_some()
-        || token
-            .expires_ms
-            .is_some_and(|expires| expires <= super::words::steady_ms())
-        || ended;
+    let over = is_over(&token) || ended;
     if !same || stored.is_none() || over {
         return None;
     }
     Some(Caller {
         id: format!("token:{}", token.id),
+        kind: token.kind,
         role: token.role,
         run: token.run,
         prefix: token.prefix,
         verbs: token.verbs,
+        ceiling: token.ceiling,
     })
 }
 
@@ -224,14 +317,7 @@ pub(super) fn make_local(inner: &Inner) -> Result<(), Fault> {
     if path.exists() {
         return Ok(());
     }
-    let wish = TokenWish {
-        role: Role::Admin,
-        note: LOCAL.to_owned(),
-        lasts: None,
-        prefix: None,
-        verbs: None,
-        run: None,
-    };
+    let wish = TokenWish::new(Role::Admin, LOCAL);
     let secret = inner.store.write(|db| {
         // One whose file is gone is nobody's.
         db.execute(

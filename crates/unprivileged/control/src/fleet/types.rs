@@ -1,6 +1,7 @@
 //! What is asked of the fleet and what it answers about runs, batches and events. Plain values, no effects.
 use bastle_contract::runs::{RunFile, RunState, Tags};
 use bastle_contract::{EnvName, Fault, RunId};
+use bastle_policy::AuthorityCeiling;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -31,6 +32,8 @@ pub struct FleetOptions {
     pub keep_runs: Duration,
     /// How long a question waits for an answer.
     pub patience: Duration,
+    /// The most that anybody but an admin may give to a run, where a token does not say less.
+    pub ceiling: AuthorityCeiling,
 }
 
 impl FleetOptions {
@@ -45,6 +48,7 @@ impl FleetOptions {
             keep_events: 2_000_000,
             keep_runs: Duration::from_secs(30 * 24 * 3600),
             patience: Duration::from_secs(24 * 3600),
+            ceiling: AuthorityCeiling::default(),
         }
     }
 }
@@ -58,6 +62,27 @@ pub enum OnConflict {
     Refuse,
     /// It waits until the place is free.
     Queue,
+}
+
+/// By which way runs were asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Via {
+    /// Any way but the next.
+    #[default]
+    Runs,
+    /// The addresses of the original interface, below `/agents`.
+    Agents,
+}
+
+impl Via {
+    /// The word in the records.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Runs => "runs",
+            Self::Agents => "agents",
+        }
+    }
 }
 
 /// One or many runs that are asked for together.
@@ -90,6 +115,9 @@ pub struct SpawnRequest {
     /// The trace of the request. Not part of what is asked: asked again within another one, it is the same request.
     #[serde(skip)]
     pub trace: Option<bastle_contract::TraceParent>,
+    /// By which way it came.
+    #[serde(skip)]
+    pub via: Via,
 }
 
 /// One run that is asked for.
@@ -123,10 +151,10 @@ pub struct RunRequest {
     /// Preset to start from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preset: Option<String>,
-    /// An `agent-permissions` document.
+    /// An `agent-permissions` document. From whoever is no admin it only narrows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Value>,
-    /// `none`, `registries`, `balanced`, `open`.
+    /// `none`, `offline`, `allowlist`, `open`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub net: Option<String>,
     /// Variables for the agent.
@@ -276,6 +304,8 @@ pub enum Which {
     Batch(String),
     /// All whose names begin so.
     Prefix(String),
+    /// All that were asked for through `/agents`: by this caller, or by anybody.
+    Agents(Option<String>),
     /// All.
     All,
 }
@@ -418,6 +448,8 @@ pub struct MetricsSnapshot {
     pub spawn_failures: u64,
     /// Denied attempts of all runs.
     pub denials: u64,
+    /// Findings of the anomaly rules, by severity, since the store was made.
+    pub anomalies: BTreeMap<String, u64>,
     /// Newest event number.
     pub events: u64,
     /// Runs that wait.

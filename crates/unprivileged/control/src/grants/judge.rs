@@ -119,16 +119,19 @@ impl Judge {
             backend: BackendKind::Native,
             waivers: plan.waivers.clone(),
             debuggers: plan.debuggers,
+            // The run was launched with this line.
+            approval: bastle_policy::LaunchApproval::Person,
         };
         let grant = match bastle_policy::decide_launch(effective, request) {
             Verdict::Granted(grant) => grant,
             Verdict::NeedsApproval(fault) | Verdict::Denied(fault) => return Err(vec![fault]),
         };
+        bastle_policy::refuse_shown(effective).map_err(|fault| vec![fault])?;
         let mut needs = bastle_policy::needs(effective);
         // The other trees were searched at the start.
         needs
             .trees
-            .retain(|(root, _, _)| path.is_within(root) || root.is_within(path));
+            .retain(|tree| path.is_within(&tree.root) || tree.root.is_within(path));
         let one = |fault| vec![fault];
         let facts = look_up(&needs).map_err(one)?;
         let planned = bastle_policy::plan(grant, &self.facts, &facts).map_err(one)?;

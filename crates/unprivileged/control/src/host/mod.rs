@@ -33,7 +33,7 @@ pub struct Unfenced {
 }
 
 /// Limits that nothing holds without a fence: given up with it, by name, and recorded.
-const GIVEN_UP: [LimitKind; 7] = [
+const GIVEN_UP: [LimitKind; 9] = [
     LimitKind::Cpu,
     LimitKind::Memory,
     LimitKind::Pids,
@@ -41,6 +41,8 @@ const GIVEN_UP: [LimitKind; 7] = [
     LimitKind::Inodes,
     LimitKind::Files,
     LimitKind::BytesWritten,
+    LimitKind::FileSize,
+    LimitKind::DiskReserve,
 ];
 
 impl NotAFence {
@@ -77,6 +79,7 @@ pub fn prepare(
         backend: BackendKind::Host,
         waivers,
         debuggers: launch.debuggers,
+        approval: launch.approval,
     };
     let grant = match bastle_policy::decide_launch(&loaded.effective, request) {
         Verdict::Granted(grant) => grant,
@@ -197,6 +200,7 @@ fn facts() -> HostFacts {
         landlock_abi: 0,
         seccomp_notify: false,
         cpus: 1,
+        memory: 0,
         cgroup: CgroupFacts::none(),
     }
 }

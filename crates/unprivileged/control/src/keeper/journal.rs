@@ -35,6 +35,12 @@ impl Journal {
         self.events.sync().map_err(|error| cannot(&error))
     }
 
+    /// Something unusual happened: counted where whoever lists runs looks.
+    pub(super) fn finding(&mut self, severity: &str) -> Result<(), Fault> {
+        self.file.findings.add(severity);
+        self.dir.put(&self.file)
+    }
+
     /// The run is somewhere else in its life.
     pub(super) fn state(&mut self, state: RunState, reason: Option<&str>) -> Result<(), Fault> {
         self.durable("state", json!({ "state": state, "reason": reason }))?;

@@ -7,10 +7,11 @@ use crate::presets;
 use crate::review;
 use crate::runs::RunDir;
 use crate::spawner::Spawner;
-use crate::workspaces::{self, Making, Which, WorkWish};
+use crate::workspaces::{self, Making, Which, WorkHistory, WorkWish};
+use bastle_contract::egress::BudgetKind;
 use bastle_contract::runs::{Attended, RawSpec};
 use bastle_contract::{Code, Fault, LimitKind, RunId, Stdio, Waiver};
-use bastle_policy::{At, Effective, NetMode};
+use bastle_policy::{At, AuthorityCeiling, Effective, NetMode};
 use std::path::Path;
 
 /// Judges and plans what was asked for; the policy that holds comes with it.
@@ -24,7 +25,11 @@ pub(super) fn prepare(state: &Path, spec: &RawSpec) -> Result<(Place, Ready, Eff
         Some(_) | None => Some(Egress::start().map_err(one)?),
     };
     let place = place(state, spec).map_err(one)?;
-    let sources = sources(spec, mode)?;
+    let mut sources = sources(spec, mode)?;
+    if let Some(bounds) = &spec.bounds {
+        sources.bind(bounds)?;
+        unmoved(&place, spec, sources.ceiling.as_ref()).map_err(one)?;
+    }
     let mut loaded = load(&place, &sources)?;
     let rules = Rules::new(&place, &sources, &mut loaded).map_err(one)?;
     let helpers = Helpers { spawner, egress };
@@ -53,9 +58,15 @@ fn plan(
         waivers: spec
             .waive
             .iter()
+            .filter(|name| BudgetKind::waivable(name).is_none())
             .map(|name| waiver(name))
             .collect::<Result<_, _>>()?,
         debuggers: !spec.no_debuggers,
+        approval: if spec.approved {
+            bastle_policy::LaunchApproval::Person
+        } else {
+            bastle_policy::LaunchApproval::None
+        },
         attendance: match spec.attended {
             Attended::Nobody => Attendance::Nobody,
             Attended::Elsewhere => Attendance::Elsewhere,
@@ -74,6 +85,7 @@ fn plan(
         mode,
         from: spec.from.as_deref().map(origin).transpose()?,
         branch: spec.branch.clone(),
+        history: WorkHistory::from(spec.hide_history),
         making: Making::Now,
         progress: &mut |_| {},
     };
@@ -95,6 +107,19 @@ fn place(state: &Path, spec: &RawSpec) -> Result<Place, Fault> {
     }
     place.state = state.to_path_buf();
     Ok(place)
+}
+
+/// The project was judged when the run was asked for; a link that was put in its way since then leads somewhere else.
+fn unmoved(place: &Place, spec: &RawSpec, ceiling: Option<&AuthorityCeiling>) -> Result<(), Fault> {
+    let inside = ceiling.is_none_or(|ceiling| ceiling.allows_root(&place.workspace));
+    if place.workspace == spec.workspace && inside {
+        return Ok(());
+    }
+    Err(Fault::new(
+        Code::TokenCeiling,
+        format!("the workspace {} is not where it was", spec.workspace),
+        format!("it now leads to {}", place.workspace),
+    ))
 }
 
 fn sources(spec: &RawSpec, mode: Option<NetMode>) -> Result<Sources, Vec<Fault>> {
@@ -124,7 +149,13 @@ fn sources(spec: &RawSpec, mode: Option<NetMode>) -> Result<Sources, Vec<Fault>>
         flags,
         expand: spec.expand,
         unprotect: spec.unprotect.clone(),
-        learn: false,
+        waived: spec
+            .waive
+            .iter()
+            .filter_map(|name| BudgetKind::waivable(name))
+            .collect(),
+        scopes: spec.scopes.clone(),
+        ..Sources::default()
     })
 }
 

@@ -147,6 +147,11 @@ impl Voice for KeptVoice<'_> {
     }
 
     fn happened(&mut self, kind: &str, data: Value) {
+        if kind == "anomaly" {
+            let severity = data["severity"].as_str().unwrap_or_default();
+            let counted = self.journal.finding(severity);
+            self.mind(counted);
+        }
         self.tell(kind, data);
     }
 

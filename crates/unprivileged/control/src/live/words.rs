@@ -13,6 +13,8 @@ const MOST_GRACE: u64 = 3600 * 1000;
 const MOST_VARIABLES: usize = 256;
 /// Longest rule or id.
 const MOST_TARGET: usize = 2048;
+/// Longest name of who answers.
+const MOST_BY: usize = 128;
 /// Longest time of a grant: thirty days.
 const MOST_SECONDS: u64 = 30 * 24 * 3600;
 
@@ -43,6 +45,9 @@ pub enum Command {
         /// What was asked, as it was shown: an answer to another question is refused.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         hash: Option<String>,
+        /// Who answers, as a daemon recognised them: the kind of principal and its id. A person when left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
     },
     /// Refuse a rule's hosts, or what an id stands for.
     Deny {
@@ -51,11 +56,19 @@ pub enum Command {
         /// As for `allow`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         hash: Option<String>,
+        /// As for `allow`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
     },
     /// Take a rule back that was allowed or refused while the run lived.
     Revoke {
         /// The rule.
         target: String,
+    },
+    /// A value was removed from bastle's own store: secrets that come from it are used no more.
+    RevokeSecret {
+        /// Its name in the store.
+        stored: String,
     },
     /// Show the run a path of the host.
     Grant {
@@ -132,7 +145,11 @@ pub enum Command {
     /// Make everything stand still.
     Pause {},
     /// Let it go on.
-    Resume {},
+    Resume {
+        /// Also where a file system has less left than the reserve.
+        #[serde(default)]
+        force: bool,
+    },
 }
 
 /// A grant that a person wishes for.
@@ -149,7 +166,10 @@ impl Command {
     pub(crate) fn parse(line: &[u8]) -> Result<Self, String> {
         let command: Self = serde_json::from_slice(line).map_err(|error| error.to_string())?;
         match &command {
-            Self::Allow { target, .. } | Self::Deny { target, .. } | Self::Revoke { target }
+            Self::Allow { target, .. }
+            | Self::Deny { target, .. }
+            | Self::Revoke { target }
+            | Self::RevokeSecret { stored: target }
                 if target.len() > MOST_TARGET || target.chars().any(char::is_control) =>
             {
                 Err(format!(
@@ -175,6 +195,13 @@ impl Command {
             {
                 Err("a hash has at most 64 hexadecimal digits".to_owned())
             }
+            Self::Allow { by: Some(by), .. } | Self::Deny { by: Some(by), .. }
+                if by.is_empty() || by.len() > MOST_BY || by.chars().any(char::is_control) =>
+            {
+                Err(format!(
+                    "who answers has 1 to {MOST_BY} bytes and no control characters"
+                ))
+            }
             Self::Stop { grace_ms } if *grace_ms > MOST_GRACE => {
                 Err(format!("a grace has at most {MOST_GRACE} milliseconds"))
             }
@@ -189,6 +216,7 @@ impl Command {
             }
             Self::Dial { port: 0 } => Err("a port is 1 to 65535".to_owned()),
             Self::Grant { .. }
+            | Self::RevokeSecret { .. }
             | Self::Withdraw { .. }
             | Self::Attach { .. }
             | Self::Watch { .. }
@@ -200,7 +228,7 @@ impl Command {
             | Self::Say { .. }
             | Self::Interrupt {}
             | Self::Pause {}
-            | Self::Resume {}
+            | Self::Resume { .. }
             | Self::Allow { .. }
             | Self::Deny { .. }
             | Self::Revoke { .. }
@@ -231,6 +259,8 @@ mod tests {
             r#"{"op":"dial","port":0}"#,
             r#"{"op":"allow","target":"q_1","hash":"zz"}"#,
             r#"{"op":"deny","target":"q_1","hash":""}"#,
+            r#"{"op":"deny","target":"q_1","by":""}"#,
+            r#"{"op":"allow","target":"q_1","by":"a\nb"}"#,
             r#"{"op":"reload","x":1}"#,
             r#"{"op":"allow"}"#,
             r#"{"op":"deny","target":"a\nb"}"#,
@@ -248,6 +278,7 @@ mod tests {
             target: "a.example".into(),
             scope: Scope::Session,
             hash: None,
+            by: None,
         };
         assert_eq!(
             Command::parse(br#"{"op":"allow","target":"a.example"}"#).unwrap(),

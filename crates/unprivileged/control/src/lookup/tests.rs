@@ -1,5 +1,6 @@
 //! What a look finds: on the host, in a copy, below a layer.
 use super::*;
+use bastle_contract::NamePattern;
 use bastle_workspace::manifest::{Content, Entry, Kind, LinkTarget, Mode as FileMode};
 use bastle_workspace::path::TreePath;
 use std::os::unix::fs::symlink;
@@ -30,6 +31,15 @@ fn manifest(names: &[(&str, Kind)]) -> Manifest {
         kind: kind.clone(),
     });
     Manifest::new(entries.collect()).unwrap()
+}
+
+fn need(root: AbsPath, hide: &[&str], protect: Vec<NamePattern>) -> TreeNeed {
+    TreeNeed {
+        root,
+        hide: patterns(hide).into(),
+        protect: protect.into(),
+        live: Vec::new(),
+    }
 }
 
 fn found(tree: &TreeNeed, view: View<'_>) -> (Vec<String>, Vec<String>) {
@@ -90,7 +100,7 @@ fn names_below_a_layer_come_from_what_it_shows_and_not_from_the_host() {
         shown: &ground.shown,
     };
     let protect = patterns(&["**/.git/hooks", "**/config", "**/.husky"]);
-    let tree = (ground.project.clone(), patterns(&["**/.env"]), protect);
+    let tree = need(ground.project.clone(), &["**/.env"], protect);
     let (hidden, protected) = found(&tree, view);
     let project = &ground.project;
     assert!(hidden.is_empty(), "marked as gone in the layer: {hidden:?}");
@@ -116,22 +126,14 @@ fn trees_inside_and_around_a_layered_project_are_searched_by_their_own_paths() {
         shown: &ground.shown,
     };
     let project = &ground.project;
-    let inner = (
-        project.join("a").unwrap(),
-        Vec::new(),
-        patterns(&[".husky", "file"]),
-    );
+    let inner = need(project.join("a").unwrap(), &[], patterns(&[".husky", "file"]));
     let (_, protected) = found(&inner, view);
     assert_eq!(
         protected,
         [format!("{project}/a/.husky"), format!("{project}/a/file")]
     );
     let above = abs(project.as_path().parent().unwrap());
-    let outer = (
-        above.clone(),
-        Vec::new(),
-        patterns(&["project/.git/*", "elsewhere"]),
-    );
+    let outer = need(above.clone(), &[], patterns(&["project/.git/*", "elsewhere"]));
     let (_, protected) = found(&outer, view);
     assert_eq!(
         protected,
@@ -149,7 +151,7 @@ fn a_protected_name_that_the_plan_cannot_carry_stops_a_layered_run_too() {
         project: &ground.project,
         shown: &shown,
     };
-    let tree = (ground.project.clone(), Vec::new(), patterns(&["*.key"]));
+    let tree = need(ground.project.clone(), &[], patterns(&["*.key"]));
     assert!(search(&tree, view, &mut FsFacts::default(), &mut Parents::default()).is_err());
 }
 

@@ -26,6 +26,8 @@ pub struct Chosen {
     pub preset: Option<String>,
     /// Whether the command chose it.
     pub from_command: bool,
+    /// Why an agent that the command names gets no preset, for people.
+    pub note: Option<String>,
 }
 
 /// What was found here for the agent of a preset.
@@ -56,6 +58,7 @@ pub fn choose(place: &Place, asked: Option<&str>, argv: &[String]) -> Result<Cho
     let said = |preset: Option<&str>| Chosen {
         preset: preset.map(str::to_owned),
         from_command: false,
+        note: None,
     };
     match asked {
         Some(NONE) => return Ok(said(None)),
@@ -63,6 +66,7 @@ pub fn choose(place: &Place, asked: Option<&str>, argv: &[String]) -> Result<Cho
         None => {}
     }
     let known = kept(&place.config)?;
+    let mut note = None;
     for layer in agents(&known, argv)? {
         let Some(agent) = &layer.document.agent else {
             continue;
@@ -70,16 +74,20 @@ pub fn choose(place: &Place, asked: Option<&str>, argv: &[String]) -> Result<Cho
         let Some(pick) = bastle_policy::agent::pick(agent, argv) else {
             continue;
         };
-        // The project is untrusted: a file of it that is called like an agent gets nothing for its name.
-        if pick.local && program::is_of_project(place, &pick.program) {
+        if let Some(why) = program::refused(place, &pick, argv) {
+            let name = layer.name.split('@').next().unwrap_or(&layer.name);
+            note = Some(format!(
+                "the preset {name} and its credential are not used: {why}; name the installed program itself, or say --preset {name}"
+            ));
             continue;
         }
         return Ok(Chosen {
             preset: Some(layer.name),
             from_command: true,
+            note: None,
         });
     }
-    Ok(said(None))
+    Ok(Chosen { note, ..said(None) })
 }
 
 /// What of a child's command may be looked for: its words are an agent's, so a path in them grants nothing. A bare name
@@ -129,12 +137,26 @@ pub(crate) fn look(
     {
         document.insert("fs".to_owned(), json!({ "read": program.grants }));
     }
-    let secrets = credentials(place, agent, later, &mut found);
+    let withheld =
+        bastle_policy::agent::pick(agent, argv).and_then(|pick| program::refused(place, &pick, argv));
+    let secrets = match &withheld {
+        None => credentials(place, agent, later, &mut found),
+        Some(why) => {
+            // The person named the preset, so its rules hold; a key is not handed to what the project may choose.
+            found.warnings.push(format!(
+                "no credential of {} is used: {why}; name the installed program itself",
+                agent.title
+            ));
+            Vec::new()
+        }
+    };
     if !secrets.is_empty() {
         document.insert("net".to_owned(), json!({ "allow": allowed(&secrets) }));
         document.insert("secrets".to_owned(), json!(secrets));
     }
-    copies::look(place, agent, &mut found);
+    if withheld.is_none() {
+        copies::look(place, agent, &mut found);
+    }
     found.warnings.extend(agent.tells.iter().cloned());
     if let Some(switched) = agent.inner.switched(agent, argv) {
         found.warnings.extend(switched.told);
@@ -156,7 +178,7 @@ pub(crate) fn look(
 
 impl AgentUse {
     /// What is executed for a command line: the same, or without a sandbox that cannot be built inside.
-    pub(crate) fn argv(&self, typed: Argv) -> Result<Argv, Fault> {
+    pub fn argv(&self, typed: Argv) -> Result<Argv, Fault> {
         match &self.switched {
             Some((known, now)) if typed.as_slice() == known.as_slice() => Argv::try_from(now.clone())
                 .map_err(|error| {

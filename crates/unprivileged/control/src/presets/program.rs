@@ -5,13 +5,16 @@
 use super::AgentUse;
 use crate::place::Place;
 use bastle_contract::AbsPath;
-use bastle_policy::agent::{Agent, pick};
+use bastle_policy::agent::{Agent, Pick, Way, pick};
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// What every run may read anyway.
 const SYSTEM: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+/// Most links that are followed to a program, and most interpreters; the kernel has 40 and 5.
+const MOST_LINKS: usize = 40;
+const MOST_INTERPRETERS: usize = 5;
 /// Most bytes read of a script's first line and of small files of a package.
 const MOST_BYTES: u64 = 256 * 1024;
 
@@ -26,34 +29,100 @@ pub struct Program {
     pub grants: Vec<AbsPath>,
 }
 
-/// Whether a word of the command line names a file of the project, by its words or by where it leads.
-pub(super) fn is_of_project(place: &Place, word: &str) -> bool {
+/// Why the preset of an agent, and its credential, are not for this command line; `None` where it runs the agent's own
+/// program. The project is untrusted: nothing goes to a file of it, nor where its files decide what is executed.
+pub(super) fn refused(place: &Place, pick: &Pick, argv: &[String]) -> Option<String> {
+    if let Way::Uncertain(why) = &pick.way {
+        return Some(why.clone());
+    }
+    // What stands before the program is executed first: a file of the project called `env` or `node` too.
+    let before = argv.iter().take(pick.at).filter(|word| !word.contains('='));
+    before
+        .chain([&pick.program])
+        .find_map(|word| of_project(place, word))
+}
+
+/// How a word of the command line leads to a file of the project: by its own path, by any link on the way, or by the
+/// interpreter that executes it.
+fn of_project(place: &Place, word: &str) -> Option<String> {
     let project = place.workspace.as_path();
-    let Some(found) = find(place, word) else {
-        // Not here: nothing is granted for it, but it is not the project's either.
-        return false;
+    // Not here: nothing is granted for it, but it is not the project's either.
+    let mut file = find(place, word)?;
+    for _ in 0..MOST_INTERPRETERS {
+        if !outside(&file, project) {
+            return Some(if word == file.to_string_lossy() {
+                format!("{word} is a file of the project")
+            } else {
+                format!("{word} leads to {} in the project", file.display())
+            });
+        }
+        file = interpreter_of(place, &file)?;
+    }
+    Some(format!("{word} is a script of a script of a script"))
+}
+
+/// Whether a path leads to its file without ever entering the project. Walks component by component as the kernel does, so
+/// that a link in the project which leads out again counts as the project's choice.
+fn outside(path: &Path, project: &Path) -> bool {
+    let parts = |path: &Path| -> Vec<std::ffi::OsString> {
+        path.components()
+            .rev()
+            .map(|part| part.as_os_str().to_owned())
+            .collect()
     };
-    let real = std::fs::canonicalize(&found).unwrap_or_else(|_| found.clone());
-    let typed = std::path::absolute(&found).unwrap_or(found);
-    let above = typed.parent().and_then(|above| std::fs::canonicalize(above).ok());
-    typed.starts_with(project) || real.starts_with(project) || above.is_some_and(|at| at.starts_with(project))
+    let mut rest = parts(path);
+    let mut at = PathBuf::from("/");
+    let mut links = 0;
+    while let Some(part) = rest.pop() {
+        match part.to_str() {
+            Some("/") => at = PathBuf::from("/"),
+            Some(".") => {}
+            Some("..") => {
+                at.pop();
+            }
+            Some(_) | None => {
+                at.push(&part);
+                if at.starts_with(project) {
+                    return false;
+                }
+                if let Ok(target) = std::fs::read_link(&at) {
+                    links += 1;
+                    if links > MOST_LINKS {
+                        return false;
+                    }
+                    at.pop();
+                    rest.extend(parts(&target));
+                }
+            }
+        }
+    }
+    true
+}
+
+/// The program that a script's first line names, as the kernel and `env` find it.
+fn interpreter_of(place: &Place, file: &Path) -> Option<PathBuf> {
+    let line = first_line(file)?;
+    let mut words = line.strip_prefix("#!")?.split_ascii_whitespace();
+    let first = words.next()?;
+    if Path::new(first).file_name().is_some_and(|name| name == "env") {
+        let name = words.find(|word| !word.starts_with('-') && !word.contains('='))?;
+        return find(place, name);
+    }
+    Some(place.cwd.as_path().join(first))
+}
+
+/// The beginning of a file, where it is text.
+fn first_line(file: &Path) -> Option<String> {
+    let mut start = [0; 256];
+    let read = std::fs::File::open(file).ok()?.read(&mut start).ok()?;
+    let line = start[..read].split(|byte| *byte == b'\n').next()?;
+    std::str::from_utf8(line).ok().map(str::to_owned)
 }
 
 /// Finds the program of a command line and what it needs.
 pub(super) fn look(place: &Place, agent: &Agent, argv: &[String], found: &mut AgentUse) {
     let Some(pick) = pick(agent, argv) else { return };
-    if !pick.local {
-        found.warnings.push(format!(
-            "{} is fetched by its runner at every start: install it, or allow the registry with group:npm",
-            pick.program
-        ));
-        return;
-    }
-    if is_of_project(place, &pick.program) {
-        found.warnings.push(format!(
-            "{} is a file of the project: nothing is granted for it",
-            pick.program
-        ));
+    if refused(place, &pick, argv).is_some() {
         return;
     }
     let Some(at) = find(place, &pick.program) else {
@@ -181,9 +250,7 @@ impl Needs<'_> {
 
     /// What a script's first line names, if it is not where every run can find it: its name and its file.
     fn interpreter(&mut self, file: &Path) -> Option<(String, AbsPath)> {
-        let mut start = [0; 256];
-        let read = std::fs::File::open(file).ok()?.read(&mut start).ok()?;
-        let line = std::str::from_utf8(&start[..read]).ok()?.lines().next()?;
+        let line = first_line(file)?;
         let mut words = line.strip_prefix("#!")?.split_ascii_whitespace();
         let first = Path::new(words.next()?);
         if first.file_name().is_some_and(|name| name != "env") {
@@ -264,6 +331,44 @@ mod tests {
         );
         assert_eq!(found("/h/bin/claude"), None);
         assert_eq!(found("/h/node_modules"), None);
+    }
+
+    #[test]
+    fn a_way_that_enters_the_project_is_the_projects_even_where_it_leads_out_again() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().unwrap();
+        let root = std::fs::canonicalize(dir.path()).unwrap();
+        let project = root.join("project");
+        for name in ["project/bin", "tools", "project-other"] {
+            std::fs::create_dir_all(root.join(name)).unwrap();
+        }
+        for name in ["project/bin/claude", "tools/real", "project-other/claude"] {
+            std::fs::write(root.join(name), "").unwrap();
+        }
+        symlink(root.join("project/bin/claude"), root.join("tools/in")).unwrap();
+        symlink("../tools/real", root.join("project/out")).unwrap();
+        symlink("../project/out", root.join("tools/through")).unwrap();
+        symlink("project/bin", root.join("dir")).unwrap();
+        symlink("real", root.join("tools/own")).unwrap();
+        symlink("loop", root.join("tools/loop")).unwrap();
+        for inside in [
+            "project/bin/claude",
+            "tools/in",
+            "tools/through",
+            "dir/claude",
+            "tools/loop",
+            "tools/../project/out",
+        ] {
+            assert!(!outside(&root.join(inside), &project), "{inside}");
+        }
+        for own in [
+            "tools/real",
+            "tools/own",
+            "project-other/claude",
+            "tools/../tools/real",
+        ] {
+            assert!(outside(&root.join(own), &project), "{own}");
+        }
     }
 
     #[test]

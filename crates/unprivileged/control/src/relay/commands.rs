@@ -1,6 +1,8 @@
 //! Commands from another terminal: rules and answers for a living run.
 use super::Relay;
 use super::net::{Change, Once};
+use super::questions::PERSON;
+use super::reserve::Force;
 use crate::egress::{Rules, table_digest};
 use crate::grants::Grants;
 use crate::keeper::Hands;
@@ -57,6 +59,7 @@ impl Relay<'_> {
     ) -> Result<Option<Result<Value, Vec<Fault>>>, Fault> {
         match command {
             Command::Status {} => Ok(Some(Ok(self.status()))),
+            Command::RevokeSecret { stored } => self.revoke_secret(&stored).map(|done| Some(Ok(done))),
             Command::Grant {
                 path,
                 access,
@@ -103,34 +106,62 @@ impl Relay<'_> {
             Command::Say { text } => self.say(&text).map(Some),
             Command::Interrupt {} => self.interrupt_agent().map(Some),
             Command::Pause {} => self.pause().map(Some),
-            Command::Resume {} => self.go_on().map(Some),
-            Command::Allow { target, scope, hash } => {
-                match self.answer_by_id(&target, hash.as_deref(), (Reply::Yes, scope))? {
-                    Ok(true) => return Ok(Some(Ok(json!({ "answered": target })))),
-                    Ok(false) if hash.is_some() => return Ok(Some(Err(vec![no_question(&target)]))),
-                    Ok(false) => {}
-                    Err(fault) => return Ok(Some(Err(vec![fault]))),
+            Command::Resume { force } => {
+                let force = if force { Force::Yes } else { Force::No };
+                self.go_on(force).map(Some)
+            }
+            Command::Allow {
+                target,
+                scope,
+                hash,
+                by,
+            } => {
+                let answered =
+                    self.try_answer(&target, hash.as_deref(), (Reply::Yes, scope), by.as_deref())?;
+                if answered.is_some() {
+                    return Ok(answered);
                 }
                 self.allow_rule(peer, &target, scope)
             }
-            Command::Deny { target, hash } => {
-                match self.answer_by_id(&target, hash.as_deref(), (Reply::No, Scope::Once))? {
-                    Ok(true) => return Ok(Some(Ok(json!({ "answered": target })))),
-                    Ok(false) if hash.is_some() => return Ok(Some(Err(vec![no_question(&target)]))),
-                    Ok(false) => {}
-                    Err(fault) => return Ok(Some(Err(vec![fault]))),
+            Command::Deny { target, hash, by } => {
+                let answered =
+                    self.try_answer(&target, hash.as_deref(), (Reply::No, Scope::Once), by.as_deref())?;
+                if answered.is_some() {
+                    return Ok(answered);
                 }
-                match self.rule_for(&target) {
-                    Ok(rule) => {
-                        let text = rule.text;
-                        self.change(Some(peer), format!("deny {text}"), |rules| rules.refuse(&text))
-                    }
-                    Err(fault) => Ok(Some(Err(vec![fault]))),
-                }
+                self.deny_rule(peer, &target)
             }
             Command::Revoke { target } => self.change(Some(peer), format!("revoke {target}"), |rules| {
                 rules.withdraw(&target)
             }),
+        }
+    }
+
+    /// Answers an open question of that id; `None` where there is none and no digest of one was named.
+    fn try_answer(
+        &mut self,
+        target: &str,
+        hash: Option<&str>,
+        reply: (Reply, Scope),
+        by: Option<&str>,
+    ) -> Result<Option<Result<Value, Vec<Fault>>>, Fault> {
+        Ok(
+            match self.answer_by_id(target, hash, reply, by.unwrap_or(PERSON))? {
+                Ok(true) => Some(Ok(json!({ "answered": target }))),
+                Ok(false) if hash.is_some() => Some(Err(vec![no_question(target)])),
+                Ok(false) => None,
+                Err(fault) => Some(Err(vec![fault])),
+            },
+        )
+    }
+
+    fn deny_rule(&mut self, peer: u64, target: &str) -> Result<Option<Result<Value, Vec<Fault>>>, Fault> {
+        match self.rule_for(target) {
+            Ok(rule) => {
+                let text = rule.text;
+                self.change(Some(peer), format!("deny {text}"), |rules| rules.refuse(&text))
+            }
+            Err(fault) => Ok(Some(Err(vec![fault]))),
         }
     }
 
@@ -314,6 +345,10 @@ impl Relay<'_> {
             "state": state,
             "reason": reason,
             "denials": self.record.denials,
+            "findings": {
+                "count": self.unusual.found.count,
+                "worst": self.unusual.found.worst.map(crate::anomaly::Severity::word),
+            },
             "net": null,
             "grants": grants,
         });

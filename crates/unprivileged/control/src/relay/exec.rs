@@ -145,6 +145,7 @@ impl Relay<'_> {
             | FromInit::Broker
             | FromInit::Executed
             | FromInit::Event(_)
+            | FromInit::Awake { .. }
             | FromInit::NotExecuted { .. }
             | FromInit::Exited { .. } => Ok(()),
         }

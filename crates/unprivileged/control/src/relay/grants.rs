@@ -97,7 +97,7 @@ impl Relay<'_> {
                     grants.broker.tell(&ToBroker::Withdrawn { grant: number }, None);
                 }
                 self.over(path, GrantWay::Broker, why)?;
-                Ok(Some(Ok(json!({ "revoked": path, "holders": 0 }))))
+                Ok(Some(Ok(json!({ "revoked": path, "holders": 0, "ended": 0 }))))
             }
             (GrantWay::Mount, State::There(_)) => {
                 held.state = State::Going;
@@ -174,7 +174,7 @@ impl Relay<'_> {
     }
 
     /// The spawner has taken a path out.
-    pub(super) fn withdrawn(&mut self, path: &AbsPath, holders: u32) -> Result<(), Fault> {
+    pub(super) fn withdrawn(&mut self, path: &AbsPath, (holders, ended): (u32, u32)) -> Result<(), Fault> {
         let order = self.done(path);
         if let Some(grants) = &mut self.grants {
             grants.forget(path);
@@ -183,12 +183,45 @@ impl Relay<'_> {
             Some(OrderKind::Take(why)) => why,
             Some(OrderKind::Bring(_)) | None => "revoked",
         };
-        let text = match holders {
-            0 => why.to_owned(),
-            count => format!("{why}; {count} processes still hold something of it open"),
-        };
+        let mut text = why.to_owned();
+        if ended > 0 {
+            text.push_str(&format!(
+                "; {ended} processes that could still reach it were ended"
+            ));
+        }
+        if holders > 0 {
+            text.push_str(&format!(
+                "; {holders} processes still have a file of it open for reading"
+            ));
+        }
         self.over(path, GrantWay::Mount, &text)?;
-        self.answer(order, Ok(json!({ "revoked": path, "holders": holders })));
+        self.answer(
+            order,
+            Ok(json!({ "revoked": path, "holders": holders, "ended": ended })),
+        );
+        Ok(())
+    }
+
+    /// The run is over, and with it every grant: who waits for one to be taken back has what they wanted.
+    pub(super) fn grants_ended(&mut self) -> Result<(), Fault> {
+        let orders = self
+            .grants
+            .as_mut()
+            .map(|grants| std::mem::take(&mut grants.orders));
+        for order in orders.into_iter().flatten() {
+            let answer = match &order.kind {
+                OrderKind::Take(why) => {
+                    let text = format!("{why}; the run ended");
+                    self.over(&order.path, GrantWay::Mount, &text)?;
+                    Ok(json!({ "revoked": order.path, "holders": 0, "ended": 0 }))
+                }
+                OrderKind::Bring(_) => Err(vec![
+                    Fault::new(Code::GrantFailed, "the run is over", "it ended meanwhile")
+                        .help("bastle ps -a"),
+                ]),
+            };
+            self.answer(Some(order), answer);
+        }
         Ok(())
     }
 
@@ -290,14 +323,9 @@ impl Relay<'_> {
         };
         self.refusals = self.refusals.saturating_add(1);
         if self.refusals <= MOST_REFUSALS {
-            let end = name
-                .char_indices()
-                .map(|(at, _)| at)
-                .take_while(|at| *at <= MAX_BROKER_NAME)
-                .last();
             self.record.append(&AuditEvent::BrokerAccess {
                 op,
-                name: name[..end.unwrap_or(0)].to_owned(),
+                name: name[..name.floor_char_boundary(MAX_BROKER_NAME)].to_owned(),
                 bytes: 0,
                 digest: None,
                 refused: Some(why.clone()),

@@ -216,7 +216,8 @@ impl Relay<'_> {
                     let totals = &net.totals;
                     if totals.bytes_out / TRAFFIC_STEP > before {
                         let data = json!({ "bytes_out": totals.bytes_out, "bytes_in": totals.bytes_in });
-                        self.voice.happened("traffic", data);
+                        self.voice.happened("traffic", data.clone());
+                        self.notice("traffic", data)?;
                     }
                 }
                 self.once_over(closed.seq);
@@ -257,13 +258,15 @@ impl Relay<'_> {
             return Ok(held);
         };
         net.totals.decided(&decision);
+        let mut touched = None;
         if decision.code == Some(Code::NetCanary) {
             let place = decision.reason.strip_prefix(CANARY_REASON).unwrap_or("a request");
             let data = json!({
                 "severity": "high", "where": place, "id": decision.id, "method": decision.method,
                 "host": decision.host, "port": decision.port, "count": decision.count,
             });
-            self.voice.happened("canary", data);
+            self.voice.happened("canary", data.clone());
+            touched = Some(data);
         }
         self.voice.net_decided(&decision);
         match decision.verdict {
@@ -290,6 +293,10 @@ impl Relay<'_> {
                 }
             }
             NetVerdict::Asked | NetVerdict::Learned => {}
+        }
+        self.notice_request(&decision)?;
+        if let Some(data) = touched {
+            self.notice("canary", data)?;
         }
         Ok(held)
     }

@@ -41,16 +41,25 @@ impl Relay<'_> {
             tool,
             title,
             input,
+            words,
         } = permission;
         driven.waiting.insert(question.clone(), id);
-        let wish = ToolWish { tool, title, input };
+        let wish = ToolWish {
+            tool,
+            title,
+            input,
+            words: words.map(String::from),
+        };
+        let hash = blake3::Hash::from(same(&wish.tool, &wish.input))
+            .to_hex()
+            .to_string();
         // Before anybody can say yes to it.
         if number <= MOST_RECORDED {
             let text = format!("{question} {}: {} {}", wish.tool, wish.title, wish.input);
             self.note_durably("the agent asks for permission", &text)?;
         }
         if let Some(settled) = settled {
-            return self.settle_permission(&question, &used, settled);
+            return self.settle_permission((&question, &hash), &used, settled);
         }
         if self.ask_tool(question.clone(), wish)? {
             return Ok(());
@@ -60,11 +69,12 @@ impl Relay<'_> {
             by: "unattended",
             rule: None,
         };
-        self.settle_permission(&question, &used, settled)
+        self.settle_permission((&question, &hash), &used, settled)
     }
 
     /// An answer without a person: recorded, told, given.
-    fn settle_permission(&mut self, question: &str, used: &str, settled: Settled) -> Result<(), Fault> {
+    fn settle_permission(&mut self, asked: (&str, &str), used: &str, settled: Settled) -> Result<(), Fault> {
+        let (question, hash) = asked;
         let Settled { answer, by, rule } = settled;
         let allow = !matches!(answer, Answer::No(_));
         let used = &used[..used.floor_char_boundary(MOST_USED)];
@@ -76,9 +86,10 @@ impl Relay<'_> {
                 allow,
                 by: by.to_owned(),
                 rule: rule.clone(),
+                hash: Some(hash.to_owned()),
             })?;
             let verdict = if allow { "allowed" } else { "denied" };
-            let data = json!({ "id": question, "used": used, "verdict": verdict, "by": by, "rule": rule });
+            let data = json!({ "id": question, "used": used, "verdict": verdict, "by": by, "rule": rule, "hash": hash });
             self.voice.happened("permit", data);
         }
         self.answer_agent(question, &answer);

@@ -16,6 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(15 * 60);
 const MOST_QUESTIONS: usize = 64;
 /// Answers that are remembered for the rest of the run.
 const MOST_REMEMBERED: usize = 256;
+/// Who answers at the keyboard, or at the run's own socket without a daemon between.
+pub(super) const PERSON: &str = "person";
 /// How a question about a budget is named.
 const BUDGET_ID: &str = "budget";
 /// ^C in a terminal that passes every key on.
@@ -88,7 +90,7 @@ impl Relay<'_> {
             decision.id.clone()
         };
         let settled = if net.remembered.contains(&subject) {
-            Some((Reply::Yes, "person"))
+            Some((Reply::Yes, PERSON))
         } else if net.setup.attendance == Attendance::Nobody || net.questions.len() >= MOST_QUESTIONS {
             Some((Reply::No, "unattended"))
         } else {
@@ -224,9 +226,9 @@ impl Relay<'_> {
         };
         for key in &bytes[..count] {
             match key {
-                b'a' | b'y' => self.answer_oldest(Reply::Yes, Scope::Once, "person")?,
-                b'A' => self.answer_oldest(Reply::Yes, Scope::Session, "person")?,
-                b'd' | b'D' | b'n' | &INTERRUPT => self.answer_oldest(Reply::No, Scope::Once, "person")?,
+                b'a' | b'y' => self.answer_oldest(Reply::Yes, Scope::Once, PERSON)?,
+                b'A' => self.answer_oldest(Reply::Yes, Scope::Session, PERSON)?,
+                b'd' | b'D' | b'n' | &INTERRUPT => self.answer_oldest(Reply::No, Scope::Once, PERSON)?,
                 _ => {}
             }
             if !self.asks_keyboard() {
@@ -256,6 +258,7 @@ impl Relay<'_> {
         id: &str,
         hash: Option<&str>,
         reply: (Reply, Scope),
+        by: &str,
     ) -> Result<Result<bool, Fault>, Fault> {
         let Some(net) = &mut self.net else {
             return Ok(Ok(false));
@@ -276,7 +279,7 @@ impl Relay<'_> {
             .help(format!("bastle approvals ls, or bastle ps: {}", self.plan.run))));
         }
         if let Some(asked) = net.questions.remove(at) {
-            self.settle(asked, reply.0, reply.1, "person")?;
+            self.settle(asked, reply.0, reply.1, by)?;
             self.next_question(at)?;
         }
         Ok(Ok(true))
@@ -300,10 +303,11 @@ impl Relay<'_> {
         self.record.durable(&match &asked.what {
             What::Tool(wish) => AuditEvent::ToolAnswered {
                 id,
-                used: wish.tool[..wish.tool.floor_char_boundary(256)].to_owned(),
+                used: wish.title[..wish.title.floor_char_boundary(1024)].to_owned(),
                 allow,
                 by: by_whom,
                 rule: None,
+                hash: Some(asked.hash.clone()),
             },
             What::Request { .. } | What::Budget(_) => AuditEvent::NetAnswered {
                 seq,

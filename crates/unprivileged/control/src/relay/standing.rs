@@ -1,6 +1,7 @@
 //! Standing still and going on: a run stands still while a person paused it, while its own process is suspended, or
 //! while a question is open; and goes on only when none of these holds.
 use super::Relay;
+use super::reserve::Force;
 use bastle_audit::AuditEvent;
 use bastle_contract::runs::RunState;
 use bastle_contract::{Code, Fault, ToInit};
@@ -20,15 +21,26 @@ pub(crate) struct Standing {
     paused: bool,
     /// The process of a run at a terminal was suspended.
     pub(super) suspended: bool,
+    /// A name is open that must be covered first.
+    pub(super) covering: bool,
+    /// A file system has too little left: which.
+    pub(super) short: Option<String>,
     /// Somebody ends it: who is frozen hears no signal.
     stopping: bool,
     frozen: bool,
+    /// Whether that it stands still is on record.
+    recorded: bool,
     /// The agent has the word.
     begun: bool,
     told: Option<(RunState, Option<String>)>,
 }
 
 impl Standing {
+    /// Whether the agent has the word.
+    pub(super) fn is_begun(&self) -> bool {
+        self.begun
+    }
+
     /// The agent starts.
     pub(super) fn begin(&mut self) {
         self.begun = true;
@@ -45,17 +57,28 @@ impl Relay<'_> {
             suspended,
             stopping,
             frozen,
+            covering,
+            recorded,
             ..
-        } = self.standing;
-        let still = !stopping && (paused || suspended || asked);
+        } = &self.standing;
+        let (paused, suspended, stopping, frozen) = (*paused, *suspended, *stopping, *frozen);
+        let (covering, recorded) = (*covering, *recorded);
+        let short = self.standing.short.is_some();
+        let told = !stopping && (paused || suspended || asked || short);
+        // Also while it is being ended: an open name must not be used to end well.
+        let still = told || covering;
         if still && !frozen {
             self.freeze();
-            self.record.durable(&AuditEvent::Paused)?;
         } else if !still && frozen {
             self.thaw();
-            self.record.durable(&AuditEvent::Resumed)?;
         }
         self.standing.frozen = still;
+        self.standing.recorded = told;
+        if told && !recorded {
+            self.record.durable(&AuditEvent::Paused)?;
+        } else if !told && recorded {
+            self.record.durable(&AuditEvent::Resumed)?;
+        }
         if self.standing.begun && !self.ended {
             let now = self.standing_state();
             if self.standing.told.as_ref() != Some(&now) {
@@ -69,6 +92,10 @@ impl Relay<'_> {
     /// Where the run is, and why.
     pub(super) fn standing_state(&self) -> (RunState, Option<String>) {
         let question = self.net.as_ref().and_then(|net| net.questions.front());
+        if let (Some(why), true, false) = (&self.standing.short, self.standing.begun, self.standing.stopping)
+        {
+            return super::reserve::state(why);
+        }
         match question {
             _ if !self.standing.begun => (RunState::Building, None),
             _ if self.standing.stopping => (RunState::Running, Some("stopping".to_owned())),
@@ -100,8 +127,22 @@ impl Relay<'_> {
         Ok(Ok(json!({ "paused": self.plan.run })))
     }
 
+    /// Without a cgroup processes are stopped by signals, and some go on by themselves: a pause that does not hold is told.
+    pub(super) fn awake(&mut self, count: u32) -> Result<(), Fault> {
+        self.voice.happened("pause", json!({ "awake": count }));
+        let text = format!(
+            "the run is stopped by signals, since it has no cgroup, and {count} of its processes went on by themselves; they \
+             are stopped again whenever they are seen, and calls that change names wait"
+        );
+        let topic = "pause".to_owned();
+        self.record.append(&AuditEvent::Note { topic, text })
+    }
+
     /// A person lets it go on; an open question still holds it.
-    pub(super) fn go_on(&mut self) -> Result<Result<Value, Vec<Fault>>, Fault> {
+    pub(super) fn go_on(&mut self, force: Force) -> Result<Result<Value, Vec<Fault>>, Fault> {
+        if let Err(fault) = self.lift_reserve(force) {
+            return Ok(Err(vec![fault]));
+        }
         self.standing.paused = false;
         self.stand()?;
         let (state, reason) = self.standing_state();

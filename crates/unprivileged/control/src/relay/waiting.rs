@@ -19,6 +19,7 @@ pub(super) enum Source {
     Beside(exec::Ready),
     Kept,
     Reads,
+    Names,
     Broker,
     Knock,
     Keys,
@@ -49,6 +50,9 @@ impl Relay<'_> {
         }
         if let Some(reads) = self.reads.waits_for() {
             add(Source::Reads, reads, PollFlags::IN);
+        }
+        if let Some(names) = self.names.as_ref().filter(|_| !self.ended) {
+            add(Source::Names, names.waits_for(), PollFlags::IN);
         }
         if let Some(grants) = &self.grants {
             if let Some(broker) = grants.broker.socket() {
@@ -121,6 +125,11 @@ impl Relay<'_> {
             self.net.as_ref().and_then(Net::deadline),
             self.live.as_ref().and_then(Live::deadline),
             self.grants.as_ref().and_then(Grants::deadline),
+            self.reserve
+                .as_ref()
+                // Looked at only while the agent runs: before that its time would be over again at once.
+                .filter(|_| !self.ended && self.standing.is_begun())
+                .and_then(super::reserve::Reserve::deadline),
         ];
         deadlines
             .into_iter()

@@ -7,7 +7,7 @@ use bastle_workspace::audit_delta::{Change, Scope, delta};
 use bastle_workspace::diff::{FileDiff, diff};
 use bastle_workspace::durable::Durable;
 use bastle_workspace::finding::Finding;
-use bastle_workspace::gate::{Assessed, Rules, Tier, assess_all};
+use bastle_workspace::gate::{Assessed, Rules, Tier, Tree, assess_all};
 use bastle_workspace::git::{HostGit, HostRepo, ObjectFormat, Scratch, ignored_paths};
 use bastle_workspace::manifest::{Content, Kind, Manifest};
 use bastle_workspace::meta::{SnapshotName, Which};
@@ -106,7 +106,9 @@ pub fn look(space: &Workspace, from: &End, to: &End) -> Result<Look, Fault> {
     let first = base.as_ref().unwrap_or(&before);
     let mut ignored = ignored(space, &[first, &before, &after], &asked)?;
     ignore_empty_shells(&changes, &mut ignored);
-    let assessed = assess_all(&Rules::builtin()?, &changes, &ignored, space)?;
+    let rules = Rules::new(bastle_policy::host_executed::catalogue()?)?;
+    let tree = Tree::new(&before, &after);
+    let assessed = assess_all(&rules, &tree, &changes, &ignored, space)?;
     Ok(Look {
         before,
         after,

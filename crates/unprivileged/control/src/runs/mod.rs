@@ -100,6 +100,7 @@ impl RunDir {
             denials: 0,
             limits: Vec::new(),
             last_event: 0,
+            findings: bastle_contract::runs::Findings::default(),
             counted: None,
             reported: None,
         };

@@ -84,6 +84,20 @@ impl Secrets {
         Ok(())
     }
 
+    /// A value of bastle's own store was removed: what was made from it is used no more. The names of these secrets; the
+    /// values stay known, so that they are still taken out of what comes back.
+    pub(crate) fn revoke(&mut self, stored: &str) -> Vec<String> {
+        let named = self
+            .references
+            .iter()
+            .filter(|(_, reference)| matches!(reference, Reference::Store(name) if name == stored));
+        let names: Vec<String> = named.map(|(name, _)| name.as_str().to_owned()).collect();
+        for value in self.values.iter_mut().filter(|value| names.contains(&value.name)) {
+            value.expires = Some(bastle_contract::egress::REVOKED);
+        }
+        names
+    }
+
     /// The first secret whose value stands in some bytes that are meant for the agent.
     pub(crate) fn found_in(&self, bytes: &[u8]) -> Option<&str> {
         let stands = |value: &&SecretValue| {

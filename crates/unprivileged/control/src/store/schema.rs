@@ -2,7 +2,7 @@
 use rusqlite::Connection;
 
 /// Each step makes version N of version N-1.
-const STEPS: &[&str] = &[FIRST, SPENT, CONVERSATIONS, PLACES];
+const STEPS: &[&str] = &[FIRST, SPENT, CONVERSATIONS, PLACES, PRINCIPALS, AUTHORITY];
 
 const FIRST: &str = "
 CREATE TABLE batches(
@@ -190,6 +190,24 @@ const PLACES: &str = "
 CREATE INDEX locks_by_path ON locks(path);
 ";
 
+/// What kind of principal started a run, answered a question, holds a token. `NULL`: from before it was recorded.
+const PRINCIPALS: &str = "
+ALTER TABLE runs ADD COLUMN caller_kind TEXT;
+ALTER TABLE approvals ADD COLUMN approver_kind TEXT;
+ALTER TABLE tokens ADD COLUMN kind TEXT NOT NULL DEFAULT 'token-person';
+UPDATE tokens SET kind = 'program' WHERE role = 'run';
+";
+
+/// The ceiling of a token; whose authority a run uses up, and by which way it was asked for. Runs from before are their
+/// caller's; tokens from before have the daemon's default.
+const AUTHORITY: &str = "
+ALTER TABLE tokens ADD COLUMN ceiling TEXT;
+ALTER TABLE runs ADD COLUMN principal TEXT;
+ALTER TABLE runs ADD COLUMN via TEXT NOT NULL DEFAULT 'runs';
+UPDATE runs SET principal = caller;
+CREATE INDEX runs_by_principal ON runs(principal, phase);
+";
+
 /// Checks that the file is whole and not newer than this program, and takes the steps it lacks, each whole or not.
 pub(super) fn bring_up_to_date(connection: &Connection) -> Result<(), String> {
     let text = |error: rusqlite::Error| error.to_string();
@@ -236,7 +254,28 @@ mod tests {
             [],
         )
         .unwrap();
+        old.execute(
+            "INSERT INTO runs(name, phase, state, spec, created_ms, agent, workspace, caller) \
+             VALUES ('old', 'kept', 'running', '{}', 0, 'sh', '/w', 'token:before')",
+            [],
+        )
+        .unwrap();
+        old.execute(
+            "INSERT INTO tokens(id, hash, role, note, maker, created_ms) VALUES ('t', x'00', 'operator', '', 'me', 0)",
+            [],
+        )
+        .unwrap();
         bring_up_to_date(&old).unwrap();
+        let (principal, via): (String, String) = old
+            .query_row("SELECT principal, via FROM runs", [], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
+            .unwrap();
+        assert_eq!((principal.as_str(), via.as_str()), ("token:before", "runs"));
+        let ceiling: Option<String> = old
+            .query_row("SELECT ceiling FROM tokens", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(ceiling, None, "a token from before has the daemon's default");
         let count = |table: &str| -> i64 {
             old.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0))
                 .unwrap()

@@ -2,8 +2,9 @@
 //!
 //! **Trust:** the project is the user's; no agent has seen the copy yet. What the policy hides, and ignored files that
 //! look like secrets, never reach it.
+use super::history::Search;
 use super::interrupt::Interrupt;
-use super::{Copied, Made, WorkWish, secretive};
+use super::{Copied, Made, WorkHistory, WorkWish, secretive};
 use crate::load::Loaded;
 use crate::lookup::elsewhere_spelled;
 use crate::place::Place;
@@ -11,7 +12,7 @@ use crate::review;
 use bastle_contract::{AbsPath, Argv, Code, Fault, RunId};
 use bastle_workspace::copy::shares_extents;
 use bastle_workspace::finding::{About, Finding};
-use bastle_workspace::git::{BranchName, HostGit, Prepare, prepare};
+use bastle_workspace::git::{BranchName, History, HostGit, Prepare, prepare};
 use bastle_workspace::meta::{Meta, Which, WorkMode};
 use bastle_workspace::path::TreePath;
 use bastle_workspace::place::Place as Home;
@@ -45,19 +46,30 @@ pub(super) fn copy(
         .iter()
         .filter_map(|path| TreePath::new(path.relative_to(&place.workspace)?).ok())
         .collect();
-    if let Ok(git) = &git {
-        absent.extend(secretive::ignored(git, source, &place.state)?);
-    }
+    let opened = |path: &TreePath| patterns.open.iter().any(|open| open.opens(path.as_bytes()));
+    let left_out = secretive::left_out(git.as_ref().ok(), source, &place.state, &patterns)?;
+    absent.extend(left_out.into_iter().filter(|path| !opened(path)));
     let hidden = |path: &TreePath| {
         // Once a person has ended it, everything is left out: the copy is over at once.
         interrupt.is_hit()
             || is_pointer(source, path)
             || absent.contains(path)
-            || patterns.iter().any(|pattern| pattern.matches(path.as_bytes()))
+            || patterns.matches(path.as_bytes())
+    };
+    let search = match (wish.history, &git) {
+        (WorkHistory::Full, Ok(git)) if source.join(".git").exists() => {
+            Some(Search::begin(git, source, &patterns, place.state.clone()))
+        }
+        (WorkHistory::Full | WorkHistory::Hidden, _) => None,
+    };
+    let history = match wish.history {
+        WorkHistory::Full => History::Full,
+        WorkHistory::Hidden => History::BaseOnly(&patterns),
     };
     let configs = user_configs(place);
     let configs: Vec<&Path> = configs.iter().map(PathBuf::as_path).collect();
-    let mut repository = |fresh: &Fresh<'_>| give_repository(fresh, git.clone(), &branch, &configs);
+    let mut repository =
+        |fresh: &Fresh<'_>| give_repository(fresh, git.clone(), (&branch, history), &configs);
     let (space, shown) = Workspace::create_shown(
         home,
         wish.mode.unwrap_or(WorkMode::Copy),
@@ -70,6 +82,8 @@ pub(super) fn copy(
         },
     )?;
     let mut copied = held(space, begun)?;
+    // First of all notes: it says what no cover holds.
+    copied.made.notes.splice(0..0, search.and_then(Search::note));
     copied.shown = (copied.space.mode() == WorkMode::Overlay).then_some(shown);
     Ok(copied)
 }
@@ -155,7 +169,7 @@ fn held(space: Workspace, begun: Instant) -> Result<Copied, Fault> {
 fn give_repository(
     fresh: &Fresh<'_>,
     git: Result<HostGit, Fault>,
-    branch: &BranchName,
+    (branch, history): (&BranchName, History<'_>),
     user_configs: &[&Path],
 ) -> Result<GitMade, Fault> {
     if !fresh.source.join(".git").exists() {
@@ -168,6 +182,7 @@ fn give_repository(
         branch,
         user_configs,
         absent: fresh.absent,
+        history,
     };
     let Some(prepared) = prepare(&git?, &request)? else {
         return Ok(GitMade::default());

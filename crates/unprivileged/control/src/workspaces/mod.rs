@@ -3,6 +3,7 @@
 //! **Trust:** runs as the invoking user. A copy is made before the agent lives; afterwards nothing in it is trusted, and
 //! it is read through descriptors only. The project on the host is never written here.
 mod ending;
+mod history;
 mod interrupt;
 mod making;
 mod rebase;
@@ -36,10 +37,29 @@ pub struct WorkWish<'a> {
     pub from: Option<(RunId, Which)>,
     /// `--branch`: the second half of the agent's branch; the run's name unless given.
     pub branch: Option<String>,
+    /// How much of the project's history the copy has.
+    pub history: WorkHistory,
     /// Whether a tree is made.
     pub making: Making,
     /// Told about ten times a second while files are copied.
     pub progress: &'a mut dyn FnMut(Progress),
+}
+
+/// How much of the project's history a copy has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WorkHistory {
+    /// All of it: what was ever committed under a hidden name can be read there.
+    #[default]
+    Full,
+    /// `--hide-history`: one commit, without hidden names.
+    Hidden,
+}
+
+impl From<bool> for WorkHistory {
+    /// By the flag `--hide-history`.
+    fn from(hidden: bool) -> Self {
+        if hidden { Self::Hidden } else { Self::Full }
+    }
 }
 
 /// Whether a tree is made or only shown.
@@ -74,6 +94,7 @@ pub struct Work {
     pub mode: WorkMode,
     /// The project.
     pub source: AbsPath,
+    history: WorkHistory,
     copy: Option<Copied>,
     interrupt: Option<Interrupt>,
 }
@@ -118,6 +139,7 @@ impl Work {
         Self {
             mode,
             source: place.workspace.clone(),
+            history: WorkHistory::Full,
             copy: None,
             interrupt: None,
         }
@@ -132,8 +154,13 @@ impl Work {
         wish: WorkWish<'_>,
     ) -> Result<Self, Fault> {
         let mode = chosen(place, loaded, &wish)?;
+        let history = wish.history;
+        history::refuse(mode, &wish)?;
         if mode == WorkMode::InPlace || wish.making == Making::Never {
-            return Ok(Self::without_copy(place, mode));
+            return Ok(Self {
+                history,
+                ..Self::without_copy(place, mode)
+            });
         }
         let home = bastle_workspace::place::Place::new(place.state.clone());
         // What a killed process left is finished or undone first: a copy of a half-written project is worth nothing.
@@ -167,6 +194,7 @@ impl Work {
         Ok(Self {
             mode,
             source: place.workspace.clone(),
+            history,
             copy: Some(copy),
             interrupt: Some(interrupt),
         })
@@ -191,6 +219,7 @@ impl Work {
 
     /// Puts the copy into the plan in place of the project.
     pub(crate) fn rebase(&self, planned: &mut Planned) -> Result<(), Fault> {
+        planned.listing.extend(history::lines(self.mode, self.history));
         match &self.copy {
             Some(copy) => rebase::rebase(
                 &mut planned.plan,

@@ -1,10 +1,12 @@
 //! Ignored files that look like secrets: nobody reviews them, git does not carry them, and an agent needs none of them.
 //!
 //! **Trust:** the project is the user's. Names are read, no content; git judges them with a repository of ours.
-use bastle_contract::Fault;
+use bastle_contract::{Fault, NameList};
 use bastle_workspace::beneath::Dir;
 use bastle_workspace::git::{Call, HostGit, HostRepo, Scratch};
 use bastle_workspace::path::TreePath;
+use rustix::fs::FileType;
+use std::collections::HashSet;
 use std::path::Path;
 
 /// Endings of key and credential files.
@@ -98,12 +100,35 @@ pub(super) fn looks_secret(name: &[u8]) -> bool {
         || (DATA.contains(&ending) && WORDS.iter().any(|word| stem.contains(word)))
 }
 
-/// The ignored files of a project that look like secrets; none where the project is no repository.
-pub(super) fn ignored(git: &HostGit, source: &Path, scratch: &Path) -> Result<Vec<TreePath>, Fault> {
+/// Files that stay out of a copy beside hidden names: ignored ones that look like secrets, where the project is a repository,
+/// and other names of hidden files.
+pub(super) fn left_out(
+    git: Option<&HostGit>,
+    source: &Path,
+    scratch: &Path,
+    hidden: &NameList,
+) -> Result<Vec<TreePath>, Fault> {
+    let (found, shared) = search(source, hidden);
+    let mut left_out = match git {
+        Some(git) => ignored(git, source, scratch, found)?,
+        None => Vec::new(),
+    };
+    if !shared.is_empty() {
+        left_out.extend(linked(source, &shared));
+    }
+    Ok(left_out)
+}
+
+/// Which of these files of a repository are ignored.
+fn ignored(
+    git: &HostGit,
+    source: &Path,
+    scratch: &Path,
+    found: Vec<TreePath>,
+) -> Result<Vec<TreePath>, Fault> {
     let Some(repo) = HostRepo::open(source)? else {
         return Ok(Vec::new());
     };
-    let found = search(source);
     if found.is_empty() {
         return Ok(found);
     }
@@ -169,18 +194,55 @@ fn sweep(directory: &Path) {
     }
 }
 
-/// Files whose name looks like that of a secret, without following a link.
-fn search(source: &Path) -> Vec<TreePath> {
-    let Ok(root) = Dir::open(source) else {
-        return Vec::new();
-    };
+/// A file, whatever its names.
+type Inode = (u64, u64);
+
+/// Files whose name looks like that of a secret, and hidden files that have another name, without following a link.
+fn search(source: &Path, hidden: &NameList) -> (Vec<TreePath>, HashSet<Inode>) {
+    let (mut found, mut shared) = (Vec::new(), HashSet::new());
+    walk(source, &mut |directory, path, kind| {
+        if kind == FileType::RegularFile
+            && hidden.covers(path.as_bytes())
+            && let Ok(stat) = directory.stat(path.name())
+            && Into::<u64>::into(stat.st_nlink) > 1
+        {
+            shared.insert((stat.st_dev, stat.st_ino));
+        }
+        if looks_secret(path.name()) {
+            found.push(path);
+        }
+    });
+    (found, shared)
+}
+
+/// Every name of these files.
+fn linked(source: &Path, shared: &HashSet<Inode>) -> Vec<TreePath> {
     let mut found = Vec::new();
+    walk(source, &mut |directory, path, kind| {
+        if kind == FileType::RegularFile
+            && directory
+                .stat(path.name())
+                .is_ok_and(|stat| shared.contains(&(stat.st_dev, stat.st_ino)))
+        {
+            found.push(path);
+        }
+    });
+    found
+}
+
+/// Shows everything but directories; git's own are not entered.
+fn walk(source: &Path, show: &mut dyn FnMut(&Dir, TreePath, FileType)) {
+    let Ok(root) = Dir::open(source) else {
+        return;
+    };
     let mut open: Vec<Option<TreePath>> = vec![None];
     let mut searched = 0;
     while let Some(at) = open.pop() {
         searched += 1;
-        let listed = root.beneath(at.as_ref()).and_then(|dir| dir.list());
-        let Ok(names) = listed else { continue };
+        let Ok(directory) = root.beneath(at.as_ref()) else {
+            continue;
+        };
+        let Ok(names) = directory.list() else { continue };
         for one in names {
             let Ok(path) = TreePath::join(at.as_ref(), &one.name) else {
                 continue;
@@ -188,16 +250,15 @@ fn search(source: &Path) -> Vec<TreePath> {
             if one.name == b".git" {
                 continue;
             }
-            if one.kind == rustix::fs::FileType::Directory {
+            if one.kind == FileType::Directory {
                 if searched + open.len() < MOST_DIRECTORIES {
                     open.push(Some(path));
                 }
-            } else if looks_secret(&one.name) {
-                found.push(path);
+            } else {
+                show(&directory, path, one.kind);
             }
         }
     }
-    found
 }
 
 #[cfg(test)]

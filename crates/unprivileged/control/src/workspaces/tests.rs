@@ -38,6 +38,7 @@ fn plan(mounts: Vec<Mount>) -> LaunchPlan {
         argv: Argv::try_from(vec!["true".to_owned()]).unwrap(),
         stdio: Stdio::Pipes,
         debuggers: false,
+        exec: None,
         attachments: None,
         guarantees: Vec::new(),
         waivers: Vec::new(),

@@ -102,48 +102,163 @@ async fn whoever_waits_goes_on_only_after_an_extension() {
     assert_eq!(waiting.await.unwrap(), Flow::Go);
 }
 
-#[test]
-fn a_run_may_take_as_many_turns_as_its_limit_says_and_not_one_more() {
+fn turns(attendance: Attendance, limits: Limits) -> (Arc<Budget>, Told) {
     let told = Told::default();
     let sink = Arc::clone(&told);
-    let limits = Limits {
-        turns: Some(5),
-        ..Limits::default()
-    };
-    let budget = Budget::new(limits, Attendance::Unattended, move |reached| {
+    let budget = Budget::new(limits, attendance, move |reached| {
         sink.lock()
             .unwrap()
             .push((reached.kind, reached.step, reached.used));
     });
-    let flows: Vec<Flow> = (0..5).map(|_| budget.spend(BudgetKind::Turns, 1)).collect();
-    assert_eq!(flows, [Flow::Go; 5]);
+    (Arc::new(budget), told)
+}
+
+fn limit_turns(most: u64) -> Limits {
+    Limits {
+        turns: Some(most),
+        ..Limits::default()
+    }
+}
+
+#[tokio::test]
+async fn a_run_may_take_as_many_turns_as_its_limit_says_and_not_one_more() {
+    let (budget, told) = turns(Attendance::Unattended, limit_turns(5));
+    for _ in 0..5 {
+        Reservation::take(&budget, Estimate::default())
+            .await
+            .unwrap()
+            .answered();
+    }
     assert_eq!(
         budget.flow(),
         Flow::Go,
         "other requests go on after the last turn"
     );
-    assert_eq!(budget.spend(BudgetKind::Turns, 1), Flow::Stop);
+    assert!(Reservation::take(&budget, Estimate::default()).await.is_none());
+    assert_eq!(budget.flow(), Flow::Stop);
     let kind = BudgetKind::Turns;
     let expected = [(kind, BudgetStep::Warn, 4), (kind, BudgetStep::Stop, 5)];
     assert_eq!(*told.lock().unwrap(), expected);
 }
 
-#[test]
-fn a_turn_that_came_to_nothing_is_given_back_and_no_more_than_that() {
-    let limits = Limits {
-        turns: Some(1),
-        ..Limits::default()
-    };
-    let budget = Budget::new(limits, Attendance::Attended, |_| {});
+#[tokio::test]
+async fn a_turn_that_came_to_nothing_is_given_back_and_no_more_than_that() {
+    let (budget, _) = turns(Attendance::Attended, limit_turns(1));
     for _ in 0..10 {
-        assert_eq!(budget.spend(BudgetKind::Turns, 1), Flow::Go);
-        budget.refund(BudgetKind::Turns, 1);
+        drop(Reservation::take(&budget, Estimate::default()).await.unwrap());
     }
-    budget.refund(BudgetKind::Turns, u64::MAX);
-    assert_eq!(budget.spend(BudgetKind::Turns, 1), Flow::Go);
-    assert_eq!(budget.spend(BudgetKind::Turns, 1), Flow::Wait);
+    Reservation::take(&budget, Estimate::default())
+        .await
+        .unwrap()
+        .answered();
+    let mut waits = Box::pin(Reservation::take(&budget, Estimate::default()));
+    assert!(futures_now(&mut waits).is_none());
+    assert_eq!(budget.flow(), Flow::Wait);
     budget.extend();
     assert_eq!(budget.flow(), Flow::Go);
-    assert_eq!(budget.spend(BudgetKind::Turns, 1), Flow::Go);
-    assert_eq!(budget.spend(BudgetKind::Turns, 1), Flow::Wait);
+    waits.await.unwrap().answered();
+    Reservation::take(&budget, Estimate::default())
+        .await
+        .unwrap()
+        .answered();
+    let mut waits = Box::pin(Reservation::take(&budget, Estimate::default()));
+    assert!(
+        futures_now(&mut waits).is_none(),
+        "an extension lets the one that waited and a fifth through"
+    );
+}
+
+/// The value of a future that has one now.
+fn futures_now<T>(future: &mut std::pin::Pin<Box<impl Future<Output = T>>>) -> Option<T> {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match future.as_mut().poll(&mut context) {
+        std::task::Poll::Ready(value) => Some(value),
+        std::task::Poll::Pending => None,
+    }
+}
+
+#[tokio::test]
+async fn thirty_requests_at_once_do_not_pass_a_budget_of_three_turns() {
+    let (budget, told) = turns(Attendance::Unattended, limit_turns(3));
+    let mut asked: Vec<_> = (0..30)
+        .map(|_| Box::pin(Reservation::take(&budget, Estimate::default())))
+        .collect();
+    let passed: Vec<Reservation> = asked
+        .iter_mut()
+        .filter_map(|one| futures_now(one).flatten())
+        .collect();
+    assert_eq!(passed.len(), 3, "the others wait for what becomes of these");
+    assert_eq!(budget.flow(), Flow::Go, "and nothing is used up yet");
+    for mut one in passed {
+        one.answered();
+    }
+    let later = asked
+        .iter_mut()
+        .skip(3)
+        .filter_map(|one| futures_now(one).flatten())
+        .count();
+    assert_eq!(later, 0);
+    assert_eq!(budget.flow(), Flow::Stop);
+    assert_eq!(told.lock().unwrap().last().unwrap().1, BudgetStep::Stop);
+}
+
+#[tokio::test]
+async fn estimates_keep_requests_sent_side_by_side_from_passing_the_last_of_a_budget_together() {
+    let limits = Limits {
+        tokens: Some(10_000),
+        ..Limits::default()
+    };
+    let (budget, _) = turns(Attendance::Unattended, limits);
+    let estimate = Estimate {
+        tokens: 4_000,
+        cost: 0,
+    };
+    let mut asked: Vec<_> = (0..30)
+        .map(|_| Box::pin(Reservation::take(&budget, estimate)))
+        .collect();
+    let mut passed: Vec<Reservation> = asked
+        .iter_mut()
+        .filter_map(|one| futures_now(one).flatten())
+        .collect();
+    assert_eq!(
+        passed.len(),
+        3,
+        "8 000 of 10 000 are spoken for when the third comes"
+    );
+    // One of them used little: there is room for another.
+    budget.count(BudgetKind::Tokens, 100);
+    drop(passed.pop());
+    let more: Vec<Reservation> = asked
+        .iter_mut()
+        .skip(3)
+        .filter_map(|one| futures_now(one).flatten())
+        .collect();
+    assert_eq!(more.len(), 1);
+    // The others used all.
+    budget.count(BudgetKind::Tokens, 9_900);
+    drop((passed, more));
+    let last = asked
+        .iter_mut()
+        .skip(4)
+        .filter_map(|one| futures_now(one).flatten())
+        .count();
+    assert_eq!((last, budget.flow()), (0, Flow::Stop));
+}
+
+#[tokio::test]
+async fn an_estimate_larger_than_a_budget_passes_alone_and_lets_nothing_pass_beside_it() {
+    let limits = Limits {
+        cost: Some(10),
+        ..Limits::default()
+    };
+    let (budget, _) = turns(Attendance::Attended, limits);
+    let huge = Estimate {
+        tokens: u64::MAX,
+        cost: u64::MAX,
+    };
+    let first = Reservation::take(&budget, huge).await.unwrap();
+    let mut second = Box::pin(Reservation::take(&budget, Estimate { tokens: 1, cost: 1 }));
+    assert!(futures_now(&mut second).is_none());
+    drop(first);
+    assert!(second.await.is_some());
 }

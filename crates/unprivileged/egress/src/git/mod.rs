@@ -12,7 +12,8 @@ mod tests;
 
 pub(crate) use known::Known;
 pub(crate) use pack::{History, MAX_PACK, Relation, fuzz_pack};
-pub(crate) use push::{Head, Push, Update, fuzz_push, read};
+pub(crate) use pkt::{Progress, Sections};
+pub(crate) use push::{Head, MAX_COMMANDS, Push, Update, fuzz_push, read};
 pub(crate) use report::{CONTENT_TYPE as REPORT_TYPE, refused};
 
 /// What a request is in git's protocol.
@@ -70,9 +71,20 @@ pub(crate) fn call(
     (method == "POST" && path.ends_with("/git-upload-pack")).then_some(Call::Fetch)
 }
 
+/// The repository and what is asked of it, for a request of Git LFS: `REPOSITORY/info/lfs/…`.
+pub(crate) fn lfs_repository(path: &str) -> Option<(String, String)> {
+    let (repository, rest) = path.split_once("/info/lfs")?;
+    let rest = rest.trim_matches('/');
+    Some((name(repository), rest.to_owned()))
+}
+
 fn name(path: &str) -> String {
     let path = path.trim_start_matches('/').trim_end_matches('/');
-    path.strip_suffix(".git").unwrap_or(path).to_owned()
+    match path.strip_suffix(".git") {
+        // `a.git.git` is another repository than `a.git`, whose name may be written without its end.
+        Some(short) if !short.ends_with(".git") => short.to_owned(),
+        Some(_) | None => path.to_owned(),
+    }
 }
 
 /// Percent-decoding; what is no escape stays as it is.

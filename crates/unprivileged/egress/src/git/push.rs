@@ -8,6 +8,10 @@ use super::pkt::{self, Packet};
 pub(crate) const MAX_COMMANDS: usize = 1024 * 1024;
 /// Most references in one push; each is judged and recorded.
 pub(crate) const MAX_UPDATES: usize = 1_000;
+/// Most push options in one push; each is judged.
+const MAX_OPTIONS: usize = 64;
+/// Longest push option; they carry titles and descriptions of merge requests.
+const MAX_OPTION: usize = 4_096;
 /// Longest name of a reference: git's own limit is that of a path.
 const MAX_REFERENCE: usize = 1_024;
 
@@ -31,6 +35,8 @@ pub(crate) struct Push {
     pub(crate) reports: bool,
     /// Whether the report is multiplexed with messages.
     pub(crate) side_band: bool,
+    /// Push options, in order.
+    pub(crate) options: Vec<String>,
     /// Where the pack begins.
     pub(crate) length: usize,
 }
@@ -68,7 +74,17 @@ pub(crate) fn read(bytes: &[u8]) -> Head {
     while options {
         match step(bytes, &mut at) {
             Ok(Packet::Flush) => options = false,
-            Ok(Packet::Data(_)) => {}
+            Ok(Packet::Data(data)) => {
+                let data = data.strip_suffix(b"\n").unwrap_or(data);
+                match std::str::from_utf8(data) {
+                    Ok(text) if text.len() <= MAX_OPTION && push.options.len() < MAX_OPTIONS => {
+                        push.options.push(text.to_owned());
+                    }
+                    Ok(_) | Err(_) => {
+                        return Head::Refused("a push option is malformed, or there are too many");
+                    }
+                }
+            }
             Err(end) => return end,
         }
     }

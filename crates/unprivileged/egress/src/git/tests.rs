@@ -301,3 +301,45 @@ proptest! {
         fuzz_pack(&framed);
     }
 }
+
+#[test]
+fn sections_of_packets_are_followed_in_linear_time_however_they_are_cut() {
+    let lines: Vec<String> = (0..2_000)
+        .map(|n| format!("{OLD} {NEW} refs/heads/b{n}"))
+        .collect();
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let bytes = packets(&lines);
+    for step in [1, 3, 16_384, bytes.len()] {
+        let mut sections = super::Sections::default();
+        let ended: Vec<usize> = bytes
+            .chunks(step)
+            .enumerate()
+            .filter(|(_, piece)| sections.feed(piece) != super::Progress::Inside)
+            .map(|(at, _)| at)
+            .collect();
+        assert_eq!(ended, [(bytes.len() - 1) / step], "step {step}");
+        assert!(sections.scanned() <= bytes.len() as u64, "step {step}");
+    }
+    assert_eq!(
+        super::Sections::default().feed(b"0003"),
+        super::Progress::Malformed
+    );
+    assert_eq!(
+        super::Sections::default().feed(b"zzzz"),
+        super::Progress::Malformed
+    );
+}
+
+#[test]
+fn a_twin_with_a_doubled_suffix_is_another_repository() {
+    let repository = |path: &str| match call("POST", path, None, None) {
+        Some(Call::Push { repository }) => repository,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(repository("/a/b.git/git-receive-pack"), "a/b", "control");
+    assert_eq!(repository("/a/b.git.git/git-receive-pack"), "a/b.git.git");
+    assert_eq!(
+        super::lfs_repository("/a/b.git/info/lfs/objects/batch"),
+        Some(("a/b".to_owned(), "objects/batch".to_owned()))
+    );
+}

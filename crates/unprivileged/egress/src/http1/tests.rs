@@ -277,6 +277,8 @@ proptest! {
         crate::fuzzing::fuzz_dns_answer(&bytes);
         crate::fuzzing::fuzz_socks(&bytes);
         crate::fuzzing::fuzz_proxy_answer(&bytes);
+        crate::fuzzing::fuzz_canonical_request(&bytes);
+        crate::fuzzing::fuzz_scrub(&bytes);
     }
 
     #[test]

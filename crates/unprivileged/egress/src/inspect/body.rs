@@ -1,15 +1,18 @@
 //! Bodies on their way: counted, bounded, looked through for phantoms on the way out and for values on the way back.
 //!
 //! **Trust:** carries the bytes of both sides. Holds one piece at a time, and what was read to judge the request.
+use super::decode::Decoder;
 use super::ledger::Ledger;
+use super::overrides::FormScan;
 use super::pool::Return;
 use crate::budget::Flow;
 use crate::canary::Watch;
+use crate::memory::Held;
 use crate::scrub::{Needles, Scrubber};
 use crate::state::State;
 use bastle_contract::egress::BudgetKind;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
@@ -124,6 +127,8 @@ pub(super) struct Tally {
 pub(super) enum Stopped {
     TooLarge,
     Phantom,
+    /// A form that names another method.
+    Override,
     /// The decoy credential.
     Canary,
     Budget,
@@ -138,9 +143,12 @@ pub(super) struct Sent {
     pub(super) length: Option<u64>,
     pub(super) most: Option<u64>,
     pub(super) scan: Option<Scrubber>,
+    pub(super) form: Option<FormScan>,
     pub(super) watch: Option<Watch>,
     pub(super) tally: Arc<Tally>,
     pub(super) state: Arc<State>,
+    /// The room that `read` takes.
+    pub(super) held: Held,
 }
 
 impl Sent {
@@ -164,6 +172,9 @@ impl Sent {
                 );
             }
         }
+        if self.form.as_mut().is_some_and(|form| form.feed(&bytes)) {
+            return stop(Stopped::Override, "the form names another method");
+        }
         if self.watch.as_mut().is_some_and(|watch| watch.feed(&bytes)) {
             return stop(Stopped::Canary, "the body holds the decoy credential");
         }
@@ -183,6 +194,9 @@ impl Body for Sent {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if let Some(bytes) = self.read.pop_front() {
+            if self.read.is_empty() {
+                self.held.release();
+            }
             return Poll::Ready(Some(self.pass(bytes)));
         }
         loop {
@@ -220,32 +234,59 @@ impl Body for Sent {
 /// A response body on its way back.
 pub(super) struct Received {
     pub(super) inner: Incoming,
+    /// Undoes its content coding.
+    pub(super) decoder: Option<Decoder>,
     pub(super) scrub: Option<Scrubber>,
     pub(super) needles: Arc<Needles>,
     pub(super) ledger: Ledger,
     pub(super) give_back: Option<Return>,
+    /// Wait for what was held back before them.
+    pub(super) trailers: Option<HeaderMap>,
     pub(super) ended: bool,
 }
 
 impl Received {
     fn take(&mut self, bytes: Bytes) -> Result<Option<Bytes>, BodyError> {
+        let bytes = match &mut self.decoder {
+            None => bytes,
+            Some(decoder) => decoder.feed(&bytes)?.into(),
+        };
         self.ledger.received(&bytes)?;
         Ok(match &mut self.scrub {
             None => Some(bytes),
-            Some(scrub) => {
-                let clean = scrub.feed(&bytes);
-                (!clean.is_empty()).then(|| clean.into())
-            }
-        })
+            Some(scrub) => Some(scrub.feed(&bytes).into()),
+        }
+        .filter(|clean: &Bytes| !clean.is_empty()))
     }
 
-    fn finish(&mut self) -> Option<Bytes> {
+    /// What was held back, at the end.
+    fn finish(&mut self) -> Result<Option<Bytes>, BodyError> {
         self.ended = true;
+        let rest = match &mut self.decoder {
+            None => Vec::new(),
+            Some(decoder) => decoder.finish()?,
+        };
+        let mut last: Vec<u8> = match self.take_decoded(&rest)? {
+            Some(bytes) => bytes.to_vec(),
+            None => Vec::new(),
+        };
+        self.ledger.ended();
         if let Some(give_back) = self.give_back.take() {
             give_back.now();
         }
-        let held = self.scrub.as_mut().map(Scrubber::finish).unwrap_or_default();
-        (!held.is_empty()).then(|| held.into())
+        last.extend(self.scrub.as_mut().map(Scrubber::finish).unwrap_or_default());
+        Ok((!last.is_empty()).then(|| last.into()))
+    }
+
+    fn take_decoded(&mut self, bytes: &[u8]) -> Result<Option<Bytes>, BodyError> {
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        self.ledger.received(bytes)?;
+        Ok(Some(match &mut self.scrub {
+            None => Bytes::copy_from_slice(bytes),
+            Some(scrub) => scrub.feed(bytes).into(),
+        }))
     }
 }
 
@@ -268,27 +309,28 @@ impl Body for Received {
                     Err(frame) => {
                         if let Ok(mut trailers) = frame.into_trailers() {
                             scrub_headers(&self.needles, &mut trailers);
-                            return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+                            self.trailers = Some(trailers);
                         }
                     }
                 },
                 Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
-                None => {
-                    if let Some(held) = self.finish() {
-                        return Poll::Ready(Some(Ok(Frame::data(held))));
-                    }
-                }
+                None => match self.finish() {
+                    Ok(None) => {}
+                    Ok(Some(held)) => return Poll::Ready(Some(Ok(Frame::data(held)))),
+                    Err(error) => return Poll::Ready(Some(Err(error))),
+                },
             }
         }
-        Poll::Ready(None)
+        Poll::Ready(self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.ended || (self.scrub.is_none() && self.inner.is_end_stream())
+        let plain = self.scrub.is_none() && self.decoder.is_none() && self.trailers.is_none();
+        (self.ended && self.trailers.is_none()) || (plain && self.inner.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        if self.scrub.is_some() {
+        if self.scrub.is_some() || self.decoder.is_some() {
             SizeHint::new()
         } else {
             self.inner.size_hint()
@@ -298,18 +340,27 @@ impl Body for Received {
 
 impl Drop for Received {
     fn drop(&mut self) {
-        if self.inner.is_end_stream()
-            && let Some(give_back) = self.give_back.take()
-        {
-            give_back.now();
+        if self.inner.is_end_stream() {
+            self.ledger.ended();
+            if let Some(give_back) = self.give_back.take() {
+                give_back.now();
+            }
         }
     }
 }
 
-/// Takes values out of headers and trailers.
+/// Takes values out of headers and trailers. A field whose name holds one is left out.
 pub(super) fn scrub_headers(needles: &Needles, headers: &mut HeaderMap) {
     if needles.is_empty() {
         return;
+    }
+    let named: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| needles.found_in_name(name.as_str().as_bytes()))
+        .cloned()
+        .collect();
+    for name in named {
+        headers.remove(name);
     }
     for value in headers.values_mut() {
         if let Some(clean) = needles.scrub(value.as_bytes()) {

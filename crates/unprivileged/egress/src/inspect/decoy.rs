@@ -3,14 +3,14 @@
 //! **Trust:** reads the agent's request.
 use super::Site;
 use super::body::BodyError;
+use super::canonical::CanonicalRequest;
 use super::forward::Failed;
-use super::judge::Inbound;
 use super::operation::Begun;
 use crate::canary::{Canary, SCANNED, Seen, Watch};
 use bastle_contract::Code;
 
 /// Where the decoy stands in a request, its body left out.
-pub(super) fn in_head(canary: &Canary, site: &Site, inbound: &Inbound) -> Option<Seen> {
+pub(super) fn in_head(canary: &Canary, site: &Site, inbound: &CanonicalRequest) -> Option<Seen> {
     let address = (inbound.path.as_str(), inbound.query.as_deref());
     canary.in_request(site.via.host.as_str(), address, &inbound.headers)
 }
@@ -19,7 +19,7 @@ pub(super) fn in_head(canary: &Canary, site: &Site, inbound: &Inbound) -> Option
 /// before anything is sent.
 pub(super) async fn not_in_body(
     canary: &Canary,
-    inbound: &Inbound,
+    inbound: &CanonicalRequest,
     body: &mut Begun,
 ) -> Result<Option<Watch>, Failed> {
     if !canary.is_armed() {

@@ -3,14 +3,14 @@
 //! **Trust:** reads the agent's request. Runs after policy allowed it; a value is put in for TLS only, and only for
 //! the host, port, method and path that the secret is for.
 use super::Session;
+use super::canonical::CanonicalRequest;
 use super::forward::Failed;
-use super::judge::Inbound;
 use super::operation::Begun;
 use crate::scrub::Scrubber;
 use crate::secrets::{Dressed, RENEWAL, Table, basic_of};
 use bastle_contract::Code;
 use bastle_contract::egress::FromEgress;
-use bastle_policy::SecretUse;
+use bastle_policy::{CREDENTIAL_HEADERS, NetPolicy, NetRequest, SecretUse};
 use http::HeaderMap;
 use tokio::time::{Instant, timeout_at};
 
@@ -24,7 +24,7 @@ pub(super) const STRAY: &str =
 pub(super) async fn no_stray_phantom(
     table: &Table,
     uses: &[&SecretUse],
-    inbound: &Inbound,
+    inbound: &CanonicalRequest,
     body: &mut Begun,
 ) -> Result<Option<Scrubber>, Failed> {
     if table.is_empty() {
@@ -67,12 +67,27 @@ pub(super) async fn no_stray_phantom(
     Ok(body.rest.is_some().then(|| Scrubber::new(table.strange(&own))))
 }
 
+/// Takes out the credential headers that the agent added itself and no rule lets pass; gives their names. A host with a
+/// secret is the matter of [`dressed`].
+pub(super) fn undress(
+    policy: &NetPolicy,
+    request: &NetRequest<'_>,
+    headers: &mut HeaderMap,
+) -> Vec<&'static str> {
+    let strange = |name: &&'static str| headers.contains_key(*name) && !policy.passes_header(request, name);
+    let taken: Vec<&'static str> = CREDENTIAL_HEADERS.into_iter().filter(strange).collect();
+    for name in &taken {
+        headers.remove(*name);
+    }
+    taken
+}
+
 /// Puts the credential in; waits a little for one that must be renewed.
 pub(super) async fn dressed(
     session: &Session,
     headers: &mut HeaderMap,
     uses: &[&SecretUse],
-    inbound: &Inbound,
+    inbound: &CanonicalRequest,
 ) -> Result<Option<String>, Failed> {
     let secrets = &session.state.secrets;
     let deadline = Instant::now() + RENEWAL;
@@ -92,6 +107,10 @@ pub(super) async fn dressed(
             Dressed::With(name) => {
                 *headers = attempt;
                 return Ok(Some(name));
+            }
+            Dressed::Missing(name) if secrets.now().is_revoked(&name) => {
+                let reason = format!("the secret {name} was revoked: bastle secret rm");
+                return Err(Failed::new(Code::NetSecret, reason));
             }
             Dressed::Missing(name) => {
                 let reason = format!("the value of the secret {name} is missing or has expired");

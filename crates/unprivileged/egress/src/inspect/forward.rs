@@ -3,25 +3,31 @@
 //! **Trust:** takes only a [`Passed`]. Credentials are put in after the decision, and taken out of whatever comes
 //! back; the request is written anew from its parsed form by the HTTP library.
 use super::body::{AnyBody, Received, Sent, Stopped, Tally, scrub_headers};
+use super::canonical::{CanonicalRequest, Malformed, Parsed};
+use super::decode::{Coded, Decoder};
 use super::decoy;
 use super::dress::{STRAY, dressed, no_stray_phantom};
 use super::headers::{put_upgrade, single, strip_hop};
-use super::judge::{Inbound, Passed, judge};
+use super::judge::{Passed, judge};
 use super::ledger::Ledger;
 use super::operation::Begun;
+use super::overrides;
 use super::pool::{Line, Return, SendError};
 use super::reply::{Reply, denied, denied_as};
 use super::{Scheme, Session, Site};
 use crate::canary::{Seen, Watch};
+use crate::denial::Asked;
 use crate::dial::Refused;
 use crate::scrub::{Needles, Scrubber};
 use crate::state::{Generation, Terms};
 use crate::tls::Protocols;
-use crate::usage::{UsageReader, is_model_path};
 use bastle_contract::Code;
 use bastle_contract::egress::BudgetKind;
 use bastle_policy::SecretUse;
-use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE};
+use http::header::{
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HOST, IF_RANGE, RANGE,
+    SEC_WEBSOCKET_EXTENSIONS, TE, TRANSFER_ENCODING,
+};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -61,8 +67,16 @@ impl From<Refused> for Failed {
 }
 
 /// Judges one request, sends it, and gives the answer.
-pub(super) async fn answer(session: &Arc<Session>, site: &Site, inbound: Inbound, body: AnyBody) -> Reply {
-    let mut begun = Begun::new(body);
+pub(super) async fn answer(session: &Arc<Session>, site: &Site, parsed: Parsed, body: AnyBody) -> Reply {
+    let asked = Asked::request(&site.via, parsed.method.as_str(), &parsed.path);
+    let inbound = match CanonicalRequest::new(site, parsed) {
+        Ok(inbound) => inbound,
+        Err(Malformed { code, status, reason }) => {
+            let denial = session.state.refuse(&asked, code, reason).await;
+            return denied_as(&denial, status);
+        }
+    };
+    let mut begun = Begun::new(body, &session.state.memory);
     let passed = match judge(session, site, &inbound, &mut begun).await {
         Ok(passed) => passed,
         Err(reply) => return *reply,
@@ -92,7 +106,7 @@ struct Ready {
 async fn send(
     session: &Arc<Session>,
     site: &Site,
-    inbound: Inbound,
+    inbound: CanonicalRequest,
     passed: Passed,
     mut body: Begun,
 ) -> Result<Reply, Failed> {
@@ -117,11 +131,13 @@ async fn send(
         generation,
         decision,
         websocket,
+        form,
         turn,
         ..
     } = passed;
     let tally = Arc::new(Tally::default());
-    let mut ledger = Ledger::new(Arc::clone(&session.state), seq, Arc::clone(&tally));
+    let counts = turn.reads_answer();
+    let mut ledger = Ledger::new(Arc::clone(&session.state), seq, Arc::clone(&tally), turn);
     let sent = Sent {
         length: if body.rest.is_none() {
             Some(body.length as u64)
@@ -129,9 +145,11 @@ async fn send(
             inbound.length
         },
         read: body.read,
+        held: body.held,
         rest: body.rest,
         most: decision.max_body,
         scan,
+        form,
         watch,
         tally: Arc::clone(&tally),
         state: Arc::clone(&session.state),
@@ -148,30 +166,22 @@ async fn send(
             ));
         }
     };
-    ledger.answered(response.status().as_u16());
-    if is_model_path(&inbound.path) && response.status().is_success() {
-        turn.answered();
-        let kind = response
-            .headers()
-            .get(CONTENT_TYPE)
-            .and_then(|value| value.to_str().ok());
-        ledger.reads(UsageReader::new(kind));
-    }
+    ledger.answered(response.status(), response.headers());
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         if !websocket {
             let reason = "the server switched protocols unasked";
             return Err(Failed::new(Code::NetProtocol, reason).status(502));
         }
-        return switched(response, &needles, ledger).await;
+        return switched(response, needles, ledger).await;
     }
-    deliver(session, response, line, needles, ledger)
+    deliver(session, response, line, Looks { needles, counts }, ledger)
 }
 
 /// Looks for phantoms, takes out what belongs to the hop, puts the credential in.
 async fn prepare(
     session: &Session,
     site: &Site,
-    inbound: &Inbound,
+    inbound: &CanonicalRequest,
     passed: &Passed,
     body: &mut Begun,
 ) -> Result<Ready, Failed> {
@@ -184,15 +194,23 @@ async fn prepare(
         .collect();
     let scan = no_stray_phantom(&secrets.now(), &uses, inbound, body).await?;
     let watch = decoy::not_in_body(&session.state.canary, inbound, body).await?;
-    let mut headers = inbound.headers.clone();
-    strip_hop(&mut headers);
+    let mut headers = passed.headers.clone();
     headers.remove(CONTENT_LENGTH);
     headers.remove(HOST);
     let secret = dressed(session, &mut headers, &uses, inbound).await?;
     let needles = Arc::new(secrets.now().needles(uses.iter().copied()));
     // Compressed, neither a value nor a usage field could be found.
-    if !needles.is_empty() || is_model_path(&inbound.path) {
+    if !needles.is_empty() || passed.turn.reads_answer() {
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    }
+    // A part of an answer may begin in the middle of a value.
+    if !needles.is_empty() {
+        headers.remove(RANGE);
+        headers.remove(IF_RANGE);
+    }
+    // Compressed frames could not be looked through, and their length would say nothing about tokens.
+    if !needles.is_empty() || (passed.websocket && passed.turn.reads_answer()) {
+        headers.remove(SEC_WEBSOCKET_EXTENSIONS);
     }
     if passed.websocket {
         put_upgrade(&mut headers);
@@ -209,13 +227,13 @@ async fn prepare(
 /// Records what is allowed, each reference of a push by itself, and counts it. Nothing is sent before.
 async fn record(
     session: &Session,
-    inbound: &Inbound,
+    inbound: &CanonicalRequest,
     passed: &Passed,
     secret: Option<String>,
     line: &Line,
 ) -> Result<u64, Failed> {
     let state = &session.state;
-    let reads = matches!(inbound.method.as_str(), "GET" | "HEAD" | "OPTIONS");
+    let reads = inbound.reads();
     let terms = Terms {
         address: line.address,
         held: secret.is_some() || !passed.references.is_empty() || !reads,
@@ -266,20 +284,47 @@ async fn exchange(
 /// A connection that has become a WebSocket.
 async fn switched(
     mut response: Response<Incoming>,
-    needles: &Needles,
+    needles: Arc<Needles>,
     ledger: Ledger,
 ) -> Result<Reply, Failed> {
     let server = hyper::upgrade::on(&mut response).await;
     let server = server.map_err(|error| Failed::new(Code::NetUpstream, error.to_string()))?;
     let (mut parts, _) = response.into_parts();
-    scrub_headers(needles, &mut parts.headers);
+    scrub_headers(&needles, &mut parts.headers);
     strip_hop(&mut parts.headers);
     put_upgrade(&mut parts.headers);
     Ok(Reply::WebSocket {
         head: Response::from_parts(parts, ()),
         server,
+        needles,
         ledger: Box::new(ledger),
     })
+}
+
+/// What an answer is looked through for.
+struct Looks {
+    needles: Arc<Needles>,
+    /// Whether a model's usage is read from it.
+    counts: bool,
+}
+
+/// Why values of secrets could not be found in an answer.
+fn opaque(parts: &http::response::Parts) -> Option<&'static str> {
+    let headers = &parts.headers;
+    let chunked = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"chunked");
+    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    if Coded::of(headers) == Coded::Unknown {
+        Some("the server compressed its answer in a way that cannot be undone here")
+    } else if !headers.get_all(TRANSFER_ENCODING).iter().all(chunked) {
+        Some("the server coded its answer for the transfer in a way that cannot be undone here")
+    } else if parts.status == StatusCode::PARTIAL_CONTENT
+        || headers.contains_key(CONTENT_RANGE)
+        || kind.is_some_and(|kind| kind.to_ascii_lowercase().contains("byteranges"))
+    {
+        Some("the server sent a part of its answer though the whole was asked for")
+    } else {
+        None
+    }
 }
 
 /// The answer without what belongs to the hop and without values of secrets.
@@ -287,14 +332,24 @@ fn deliver(
     session: &Arc<Session>,
     response: Response<Incoming>,
     line: Line,
-    needles: Arc<Needles>,
+    looks: Looks,
     ledger: Ledger,
 ) -> Result<Reply, Failed> {
     let (mut parts, inner) = response.into_parts();
-    let plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
-    if !needles.is_empty() && !parts.headers.get_all(CONTENT_ENCODING).iter().all(plain) {
-        let reason = "the server compressed its answer though asked not to, so no value could be found in it";
+    let Looks { needles, counts } = looks;
+    if !needles.is_empty()
+        && let Some(why) = opaque(&parts)
+    {
+        let reason = format!("{why}, so the value of a secret could not be found in it");
         return Err(Failed::new(Code::NetSecret, reason).status(502));
+    }
+    let decoder = match Coded::of(&parts.headers) {
+        Coded::With(coding) if counts || !needles.is_empty() => Some(Decoder::new(coding)),
+        Coded::With(_) | Coded::Plain | Coded::Unknown => None,
+    };
+    if decoder.is_some() {
+        parts.headers.remove(CONTENT_ENCODING);
+        parts.headers.remove(CONTENT_LENGTH);
     }
     scrub_headers(&needles, &mut parts.headers);
     strip_hop(&mut parts.headers);
@@ -306,10 +361,12 @@ fn deliver(
     }
     let body = Received {
         inner,
+        decoder,
         scrub,
         needles,
         ledger,
         give_back: Some(Return::new(Arc::clone(session), line)),
+        trailers: None,
         ended: false,
     };
     Ok(Reply::Answer(Response::from_parts(parts, body.boxed_unsync())))
@@ -322,6 +379,7 @@ fn ended(tally: &Tally, why: &str) -> Failed {
             Failed::new(Code::NetLimit, "the body is larger than the rule allows").status(413)
         }
         Some(Stopped::Canary) => Failed::new(Code::NetCanary, Seen::Body.reason()),
+        Some(Stopped::Override) => Failed::new(Code::NetProtocol, overrides::REASON),
         Some(Stopped::Phantom) => Failed::new(Code::NetSecret, STRAY),
         Some(Stopped::Budget) => Failed::new(Code::NetBudget, "a budget of the run is used up"),
         Some(Stopped::Cut) => Failed::new(
@@ -335,16 +393,13 @@ fn ended(tally: &Tally, why: &str) -> Failed {
 /// The request as the server gets it.
 fn outgoing(
     site: &Site,
-    inbound: &Inbound,
+    inbound: &CanonicalRequest,
     line: &Line,
     mut headers: HeaderMap,
     body: AnyBody,
 ) -> Result<Request<AnyBody>, Failed> {
     let authority = site.authority();
-    let path = match &inbound.query {
-        Some(query) => format!("{}?{query}", inbound.path),
-        None => inbound.path.clone(),
-    };
+    let path = inbound.target();
     let (uri, version) = match (line.is_h2(), line.absolute_form) {
         (true, _) => (format!("https://{authority}{path}"), Version::HTTP_2),
         (false, true) => (format!("http://{authority}{path}"), Version::HTTP_11),

@@ -3,8 +3,9 @@
 //! **Trust:** reads the agent's bytes through the strict parser. Request body and answer pass at the same time; a
 //! request whose body was not read to its end is the last one of its connection.
 use super::body::{AnyBody, Fed, Piece};
+use super::canonical::Parsed;
 use super::forward::answer;
-use super::judge::Inbound;
+use super::frames::FrameScrubber;
 use super::reply::Reply;
 use super::{Scheme, Session, Site, websocket};
 use crate::denial::Asked;
@@ -141,8 +142,8 @@ where
         Framing::Chunked => None,
     };
     let (body, fill, wanted) = Fed::new(length);
-    let inbound = inbound(head, length);
-    let answering = Box::pin(answer(session, site, inbound, body.boxed_unsync()));
+    let parsed = parsed(head, length);
+    let answering = Box::pin(answer(session, site, parsed, body.boxed_unsync()));
     let mut feeding = Feeding {
         fill: Some(fill),
         wanted,
@@ -230,14 +231,20 @@ where
     };
     match reply {
         Reply::Answer(response) => write_answer(response, feeding, reader, writer, about).await,
-        Reply::WebSocket { head, server, ledger } => {
+        Reply::WebSocket {
+            head,
+            server,
+            needles,
+            ledger,
+        } => {
             let mut text = status_line(head.status());
             put_fields(&mut text, head.headers());
             text.extend_from_slice(b"\r\n");
             writer.write_all(&text).await?;
             writer.flush().await?;
             let early = reader.take_buffered();
-            websocket::relay(reader.get_mut(), writer, early, server, &ledger).await;
+            let scrub = (!needles.is_empty()).then(|| FrameScrubber::new(needles));
+            websocket::relay(reader.get_mut(), writer, early, server, scrub, &ledger).await;
             Ok(Next::Close)
         }
     }
@@ -375,7 +382,7 @@ async fn write_piece<W: AsyncWrite + Unpin>(
     writer.flush().await
 }
 
-fn inbound(head: Head, length: Option<u64>) -> Inbound {
+fn parsed(head: Head, length: Option<u64>) -> Parsed {
     let written = |authority: &crate::http1::Authority| match authority.port {
         Some(port) => format!("{}:{port}", authority.host),
         None => authority.host.clone(),
@@ -390,10 +397,12 @@ fn inbound(head: Head, length: Option<u64>) -> Inbound {
         Some((path, query)) => (path.to_owned(), Some(query.to_owned())),
         None => (target, None),
     };
-    Inbound {
+    Parsed {
         method: head.method,
         path,
         query,
+        // In absolute form it is checked by the parser and, with the port, by the authority.
+        scheme: None,
         authority,
         headers: head.headers,
         length,

@@ -3,8 +3,8 @@
 //! **Trust:** reads the agent's frames through the HTTP library, with its limits set: streams at once, size of
 //! headers, and resets before answers, each of which has been a way to exhaust a server.
 use super::body::AnyBody;
+use super::canonical::Parsed;
 use super::forward::answer;
-use super::judge::Inbound;
 use super::reply::Reply;
 use super::{Session, Site};
 use crate::limits::{KEEP_ALIVE, MAX_HEAD};
@@ -26,6 +26,10 @@ const MAX_RESET: usize = 20;
 /// Bytes that wait to be sent on one stream.
 const MAX_WAITING: usize = 256 * 1024;
 
+/// Bytes of requests that may come before somebody reads them, on one connection. The client is on this machine: more
+/// would only be held here.
+const MAX_UNREAD: u32 = 128 * 1024;
+
 /// Serves requests until the connection ends.
 pub(super) async fn serve<S>(session: Arc<Session>, site: Site, stream: S)
 where
@@ -43,6 +47,8 @@ where
         .max_pending_accept_reset_streams(MAX_RESET)
         .max_local_error_reset_streams(MAX_RESET)
         .max_send_buf_size(MAX_WAITING)
+        .initial_stream_window_size(MAX_UNREAD)
+        .initial_connection_window_size(MAX_UNREAD)
         .keep_alive_interval(KEEP_ALIVE);
     // How it ended is the client's affair; every request in it has its own account.
     drop(builder.serve_connection(TokioIo::new(stream), service).await);
@@ -51,10 +57,11 @@ where
 async fn respond(session: &Arc<Session>, site: &Site, request: Request<Incoming>) -> Response<AnyBody> {
     let (parts, body) = request.into_parts();
     let length = body.size_hint().exact();
-    let inbound = Inbound {
+    let parsed = Parsed {
         method: parts.method,
         path: parts.uri.path().to_owned(),
         query: parts.uri.query().map(str::to_owned),
+        scheme: parts.uri.scheme_str().map(str::to_owned),
         authority: parts
             .uri
             .authority()
@@ -63,7 +70,7 @@ async fn respond(session: &Arc<Session>, site: &Site, request: Request<Incoming>
         length,
         can_upgrade: false,
     };
-    match answer(session, site, inbound, body.map_err(Into::into).boxed_unsync()).await {
+    match answer(session, site, parsed, body.map_err(Into::into).boxed_unsync()).await {
         Reply::Answer(response) => response,
         // Never asked for: upgrades are refused before anything is sent.
         Reply::WebSocket { .. } => {

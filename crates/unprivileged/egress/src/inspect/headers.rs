@@ -3,8 +3,8 @@
 //! **Trust:** reads fields of both sides.
 use super::Site;
 use bastle_policy::Host;
-use http::HeaderValue;
 use http::header::{CONNECTION, HOST, HeaderMap, HeaderName, UPGRADE};
+use http::{HeaderValue, Method};
 
 /// Fields of one hop. They end here, whatever `Connection` says.
 const HOP: [&str; 11] = [
@@ -47,6 +47,11 @@ pub(super) fn strip_hop(headers: &mut HeaderMap) {
     for name in HOP {
         headers.remove(name);
     }
+}
+
+/// Whether a method changes nothing on a server (RFC 9110, 9.2.1).
+pub(super) fn is_read(method: &Method) -> bool {
+    matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS")
 }
 
 /// What a request wants to turn its connection into.

@@ -1,39 +1,25 @@
 //! From a parsed request to a decision: its shape, its names, what it asks for, the rules, the budget.
 //!
 //! **Trust:** everything judged here comes from the agent. A [`Passed`] is made only by [`judge`].
+use super::begun::code_of;
+use super::canonical::CanonicalRequest;
 use super::decoy;
-use super::headers::{Upgrade, names_fit, upgrade};
+use super::dress::undress;
+use super::forge::{self, Effect};
+use super::headers::{Upgrade, strip_hop, upgrade};
 use super::operation::{self, Begun};
+use super::overrides::{self, FormScan, Overridden};
 use super::push;
 use super::reply::{Reply, denied, denied_as};
-use super::turn::Turn;
+use super::turn::{self, Turn};
 use super::{Session, Site};
-use crate::budget::Flow;
 use crate::denial::{Asked, Grounds};
 use crate::git;
 use crate::state::Generation;
 use bastle_contract::Code;
-use bastle_policy::{Decision, NetRequest, Outcome};
-use http::{HeaderMap, Method};
+use bastle_policy::{BodyNeed, Decision, NetPolicy, NetRequest, Operation, Outcome};
+use http::HeaderMap;
 use std::sync::Arc;
-
-/// A request as it was parsed from either version of HTTP.
-pub(super) struct Inbound {
-    /// Method.
-    pub(super) method: Method,
-    /// Path, at least `/`, or `*`.
-    pub(super) path: String,
-    /// Query, without its question mark.
-    pub(super) query: Option<String>,
-    /// The authority in the request itself, besides any Host field.
-    pub(super) authority: Option<String>,
-    /// Fields.
-    pub(super) headers: HeaderMap,
-    /// Length of the body, where it is known.
-    pub(super) length: Option<u64>,
-    /// Whether this connection could become a WebSocket.
-    pub(super) can_upgrade: bool,
-}
 
 /// A request that may go out.
 #[must_use]
@@ -41,10 +27,14 @@ pub(super) struct Passed {
     pub(super) generation: Arc<Generation>,
     pub(super) asked: Asked,
     pub(super) decision: Decision,
+    /// Its fields without those of the hop and without the agent's own credentials.
+    pub(super) headers: HeaderMap,
     /// For a push, each reference and what allows it.
     pub(super) references: Vec<(Asked, Decision)>,
     pub(super) websocket: bool,
-    /// For a model's path, the turn it is.
+    /// Looks a form through for another method while it passes.
+    pub(super) form: Option<FormScan>,
+    /// What it is to the budgets of models.
     pub(super) turn: Turn,
 }
 
@@ -52,16 +42,12 @@ pub(super) struct Passed {
 pub(super) async fn judge(
     session: &Session,
     site: &Site,
-    inbound: &Inbound,
+    inbound: &CanonicalRequest,
     body: &mut Begun,
 ) -> Result<Passed, Box<Reply>> {
     let state = &session.state;
     let method = inbound.method.as_str();
     let mut asked = Asked::request(&site.via, method, &inbound.path);
-    if let Err((code, status, reason)) = shape(site, inbound) {
-        let denial = state.refuse(&asked, code, reason).await;
-        return Err(Box::new(denied_as(&denial, status)));
-    }
     // Before the rules: that it was tried is worth knowing even where they refuse it.
     if let Some(seen) = decoy::in_head(&state.canary, site, inbound) {
         let denial = state.deny(&asked, &seen.grounds()).await;
@@ -69,12 +55,18 @@ pub(super) async fn judge(
     }
     let generation = state.generation();
     let policy = &generation.policy;
-    let need = policy.body_need(method, &site.via.host, site.via.port, &inbound.path);
+    let form = one_reading(session, site, &generation, inbound, &asked, body).await?;
+    let forge = policy.judges_pushes(&site.via.host);
+    let need = match policy.body_need(method, &site.via.host, site.via.port, &inbound.path) {
+        // A query reads, a mutation writes.
+        BodyNeed::None if forge && forge::is_graphql(inbound) => BodyNeed::GraphQl,
+        need => need,
+    };
     let query = inbound.query.as_deref();
-    let operation = match operation::read(need, method, query, &inbound.headers, body).await {
+    let operation = match operation::read(need, inbound, body).await {
         Ok(operation) => operation,
         Err(error) => {
-            let denial = state.refuse(&asked, Code::NetProtocol, error.to_string()).await;
+            let denial = state.refuse(&asked, code_of(&error), error.to_string()).await;
             return Err(Box::new(denied(&denial)));
         }
     };
@@ -82,7 +74,7 @@ pub(super) async fn judge(
         asked = asked.operation(&operation::shown(operation));
     }
     let websocket = upgrade(&inbound.headers) == Upgrade::WebSocket;
-    let decision = policy.request(&NetRequest {
+    let request = NetRequest {
         method,
         host: &site.via.host,
         port: site.via.port,
@@ -90,32 +82,118 @@ pub(super) async fn judge(
         body_len: inbound.length,
         operation: operation.as_ref(),
         websocket,
-    });
+    };
+    let mut decision = policy.request(&request);
     permit(session, &asked, &decision).await?;
-    let references = match git::call(method, &inbound.path, query, content_type(inbound)) {
+    let headers = own_fields(policy, site, inbound, &request, &mut decision);
+    let call = git::call(method, &inbound.path, query, content_type(inbound));
+    if forge {
+        judge_write(
+            session,
+            site,
+            &generation,
+            inbound,
+            (&asked, call.as_ref(), operation.as_ref()),
+            body,
+        )
+        .await?;
+    }
+    let references = match call {
         Some(git::Call::Push { repository }) => {
             push::judge(session, site, &generation, inbound, &repository, body).await?
         }
         Some(git::Call::Fetch | git::Call::PushRefs { .. }) | None => Vec::new(),
     };
-    let turn = Turn::begin(state, inbound);
-    if state.budget.flow() != Flow::Go && state.budget.clear().await != Flow::Go {
-        let worst = state.budget.worst();
-        let reason = format!(
-            "the budget of {:?} is used up ({} of {})",
-            worst.kind, worst.used, worst.limit
-        );
-        let denial = state.refuse(&asked, Code::NetBudget, reason).await;
-        return Err(Box::new(denied(&denial)));
-    }
+    let turn = turn::take(session, site, &generation, inbound, &asked, body).await?;
     Ok(Passed {
         generation,
         asked,
         decision,
+        headers,
         references,
         websocket,
+        form,
         turn,
     })
+}
+
+/// The fields that go out: without those of the hop, and without the agent's own credentials where no rule lets them pass.
+/// The record of the request names what was left out.
+fn own_fields(
+    policy: &NetPolicy,
+    site: &Site,
+    inbound: &CanonicalRequest,
+    request: &NetRequest<'_>,
+    decision: &mut Decision,
+) -> HeaderMap {
+    let mut headers = inbound.headers.clone();
+    strip_hop(&mut headers);
+    // On a host with a secret all of them are taken out when it is put in; until then they tell which one is meant.
+    if policy.secrets_for(&site.via.host, site.via.port).next().is_none() {
+        let taken = undress(policy, request, &mut headers);
+        if !taken.is_empty() {
+            let names = taken.join(", ");
+            decision.reason = format!("{}; the agent's own {names} was left out", decision.reason);
+        }
+    }
+    headers
+}
+
+/// Judges a write to a git host that is no push.
+async fn judge_write(
+    session: &Session,
+    site: &Site,
+    generation: &Generation,
+    inbound: &CanonicalRequest,
+    (asked, call, operation): (&Asked, Option<&git::Call>, Option<&Operation>),
+    body: &mut Begun,
+) -> Result<(), Box<Reply>> {
+    match forge::effect(inbound, call, operation, body).await {
+        Ok(Effect::Reads) => Ok(()),
+        Ok(Effect::Writes(kind, repository)) => {
+            let write = (kind, repository.as_deref());
+            let judged = forge::judge(&generation.policy, site, inbound, operation, write);
+            permit(session, asked, &judged).await
+        }
+        Err(error) => {
+            let denial = session
+                .state
+                .refuse(asked, Code::NetProtocol, error.to_string())
+                .await;
+            Err(Box::new(denied(&denial)))
+        }
+    }
+}
+
+/// Refuses what servers could read as another request, where the rules for this host look at methods or paths.
+async fn one_reading(
+    session: &Session,
+    site: &Site,
+    generation: &Generation,
+    inbound: &CanonicalRequest,
+    asked: &Asked,
+    body: &mut Begun,
+) -> Result<Option<FormScan>, Box<Reply>> {
+    let policy = &generation.policy;
+    let (host, port) = (&site.via.host, site.via.port);
+    let refuse = async |reason: String| {
+        let denial = session.state.refuse(asked, Code::NetProtocol, reason).await;
+        Box::new(denied(&denial))
+    };
+    if let Some(why) = inbound.refused_path(policy.path_demand(inbound.method.as_str(), host, port)) {
+        return Err(refuse(format!("servers read this path differently: {why}")).await);
+    }
+    if !policy.refuses_overrides(host, port) {
+        return Ok(None);
+    }
+    if overrides::in_head(inbound) {
+        return Err(refuse(overrides::REASON.to_owned()).await);
+    }
+    match overrides::in_form(inbound, body).await {
+        Ok(form) => Ok(form),
+        Err(Overridden::Yes) => Err(refuse(overrides::REASON.to_owned()).await),
+        Err(Overridden::Body(error)) => Err(refuse(error.to_string()).await),
+    }
 }
 
 /// Follows a decision: goes on, asks, or refuses.
@@ -137,45 +215,6 @@ async fn permit(session: &Session, asked: &Asked, decision: &Decision) -> Result
     }))
 }
 
-fn content_type(inbound: &Inbound) -> Option<&str> {
+fn content_type(inbound: &CanonicalRequest) -> Option<&str> {
     inbound.headers.get(http::header::CONTENT_TYPE)?.to_str().ok()
-}
-
-/// What no rule can allow.
-fn shape(site: &Site, inbound: &Inbound) -> Result<(), (Code, u16, &'static str)> {
-    if !names_fit(site, inbound.authority.as_deref(), &inbound.headers) {
-        let reason = "the Host of the request is not the host of the connection";
-        return Err((Code::NetMismatch, 421, reason));
-    }
-    let method = inbound.method.as_str();
-    // TRACE sends a request back to whoever asked, the injected credential with it.
-    if ["TRACE", "TRACK", "CONNECT"]
-        .iter()
-        .any(|bad| method.eq_ignore_ascii_case(bad))
-    {
-        return Err((Code::NetProtocol, 405, "this method is never passed on"));
-    }
-    match upgrade(&inbound.headers) {
-        Upgrade::None => {}
-        Upgrade::WebSocket if inbound.can_upgrade && method == "GET" => {}
-        Upgrade::WebSocket => {
-            return Err((
-                Code::NetProtocol,
-                400,
-                "a WebSocket begins with GET over HTTP/1.1",
-            ));
-        }
-        Upgrade::Other => {
-            return Err((
-                Code::NetProtocol,
-                400,
-                "the only upgrade that is passed on is a WebSocket",
-            ));
-        }
-    }
-    let whole_server = inbound.path == "*" && method == "OPTIONS";
-    if !whole_server && !inbound.path.starts_with('/') {
-        return Err((Code::NetProtocol, 400, "the path does not begin with a slash"));
-    }
-    Ok(())
 }

@@ -1,14 +1,18 @@
 //! The account of one allowed request: bytes, status and tokens, reported once when it is over, however it ends.
 //!
-//! **Trust:** counts what really passed.
+//! **Trust:** counts what really passed. What a model used is settled here, from the response where it tells and by an
+//! estimate where it does not or was cut off.
 use super::body::{BodyError, Stopped, Tally};
-use crate::budget::Flow;
+use super::decode::Coded;
+use super::turn::{Claim, Turn};
+use crate::budget::{Estimate, Flow, Reservation};
 use crate::state::State;
-use crate::usage::{Prices, UsageReader};
-use bastle_contract::egress::{BudgetKind, NetClosed};
+use crate::usage::{BYTES_PER_TOKEN, Ending, Prices, Settlement, UsageReader, prices};
+use bastle_contract::egress::{BudgetKind, ModelUse, NetClosed, UsageBasis};
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
 use std::sync::Arc;
-use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Reports when it is dropped.
 pub(super) struct Ledger {
@@ -16,29 +20,53 @@ pub(super) struct Ledger {
     seq: u64,
     tally: Arc<Tally>,
     status: Option<u16>,
+    turn: Turn,
     usage: Option<UsageReader>,
+    ending: Ending,
+    /// Messages and bytes of a WebSocket to a model.
+    messages: AtomicU64,
+    socket: AtomicU64,
 }
 
 impl Ledger {
     /// For the decision `seq`.
-    pub(super) fn new(state: Arc<State>, seq: u64, tally: Arc<Tally>) -> Self {
+    pub(super) fn new(state: Arc<State>, seq: u64, tally: Arc<Tally>, turn: Turn) -> Self {
         Self {
             state,
             seq,
             tally,
             status: None,
+            turn,
             usage: None,
+            ending: Ending::Cut,
+            messages: AtomicU64::new(0),
+            socket: AtomicU64::new(0),
         }
     }
 
-    /// The server answered.
-    pub(super) fn answered(&mut self, status: u16) {
-        self.status = Some(status);
-    }
-
-    /// The answer is a model's.
-    pub(super) fn reads(&mut self, usage: UsageReader) {
-        self.usage = Some(usage);
+    /// The server answered. A model's answer is read as it passes; what it did not answer with success was no turn.
+    pub(super) fn answered(&mut self, status: http::StatusCode, headers: &HeaderMap) {
+        self.status = Some(status.as_u16());
+        let switched = status == http::StatusCode::SWITCHING_PROTOCOLS;
+        if !status.is_success() && !switched {
+            return;
+        }
+        if let Turn::Taken(claim) = &mut self.turn {
+            claim.reservation.answered();
+        }
+        if self.turn.reads_answer() && !switched {
+            let text = |name| {
+                headers
+                    .get(name)
+                    .and_then(|value: &http::HeaderValue| value.to_str().ok())
+            };
+            // Codings that are known are undone before the answer is counted.
+            let coding = match Coded::of(headers) {
+                Coded::Plain | Coded::With(_) => None,
+                Coded::Unknown => Some("unknown"),
+            };
+            self.usage = Some(UsageReader::new(text(CONTENT_TYPE), coding));
+        }
     }
 
     /// Some of the answer came.
@@ -49,7 +77,12 @@ impl Ledger {
         self.count(BudgetKind::BytesIn, bytes.len() as u64)
     }
 
-    /// Bytes that passed after an upgrade.
+    /// The answer ended as the server meant it to.
+    pub(super) fn ended(&mut self) {
+        self.ending = Ending::Whole;
+    }
+
+    /// Bytes that passed.
     pub(super) fn count(&self, kind: BudgetKind, amount: u64) -> Result<(), BodyError> {
         let counter = if kind == BudgetKind::BytesOut {
             &self.tally.sent
@@ -59,26 +92,128 @@ impl Ledger {
         counter.fetch_add(amount, Ordering::Relaxed);
         match self.state.budget.spend(kind, amount) {
             Flow::Go | Flow::Wait => Ok(()),
-            Flow::Stop => {
-                self.tally.stopped.get_or_init(|| Stopped::Budget);
-                Err("a budget is used up".into())
-            }
+            Flow::Stop => Err(self.stopped()),
         }
     }
+
+    /// Bytes of a WebSocket. To a model each few of them stand for a token, because nothing inside is read.
+    pub(super) fn passed(&self, kind: BudgetKind, amount: u64) -> Result<(), BodyError> {
+        if let Turn::Taken(_) = self.turn {
+            let before = self.socket.fetch_add(amount, Ordering::Relaxed);
+            let tokens = (before + amount) / BYTES_PER_TOKEN - before / BYTES_PER_TOKEN;
+            self.state.budget.count(BudgetKind::Tokens, tokens);
+        }
+        self.count(kind, amount)
+    }
+
+    /// A message that the client sends over a WebSocket; to a model each is a turn, the first that of the upgrade.
+    pub(super) async fn message(&self) -> Result<(), BodyError> {
+        let Turn::Taken(_) = self.turn else {
+            return Ok(());
+        };
+        if self.messages.fetch_add(1, Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        match Reservation::take(&self.state.budget, Estimate::default()).await {
+            Some(mut reservation) => {
+                reservation.answered();
+                Ok(())
+            }
+            None => Err(self.stopped()),
+        }
+    }
+
+    fn stopped(&self) -> BodyError {
+        self.tally.stopped.get_or_init(|| Stopped::Budget);
+        "a budget is used up".into()
+    }
+
+    /// What a model used.
+    fn settle(&mut self, sent: u64) -> Option<ModelUse> {
+        let (turn, usage) = (std::mem::replace(&mut self.turn, Turn::None), self.usage.take());
+        let used = match (&turn, usage) {
+            (Turn::Taken(claim), Some(usage)) => Some(self.answer_of(claim, usage, sent)),
+            (Turn::Taken(claim), None) => self.answer_unseen(claim, sent),
+            (Turn::Watched, Some(mut usage)) => {
+                // Not known as an endpoint, and yet tokens were used there.
+                usage.has_usage().then(|| {
+                    let used = usage.finish(prices(), &Settlement::unknown(sent));
+                    self.state
+                        .budget
+                        .count(BudgetKind::Turns, u64::from(used.output > 0));
+                    used
+                })
+            }
+            (Turn::Watched, None) | (Turn::None, _) => None,
+        };
+        if let (Some(used), Turn::Taken(_) | Turn::Watched) = (&used, &turn) {
+            // The tokens of a WebSocket were counted as they passed.
+            if self.status != Some(101) {
+                let tokens = [used.input, used.output, used.cache_read, used.cache_write]
+                    .iter()
+                    .fold(0u64, |sum, n| sum.saturating_add(*n));
+                self.state.budget.count(BudgetKind::Tokens, tokens);
+            }
+            let cost = used.cost_micro_usd.unwrap_or(0);
+            self.state.budget.count(BudgetKind::Cost, cost);
+        }
+        // Only now is the reservation given back: between the two nothing more passes.
+        if let Turn::Taken(mut claim) = turn {
+            if used.is_some() {
+                claim.reservation.answered();
+            }
+            drop(claim);
+        }
+        used
+    }
+
+    fn answer_of(&self, claim: &Claim, usage: UsageReader, sent: u64) -> ModelUse {
+        let settlement = Settlement {
+            sent,
+            ending: self.ending,
+            model: claim.facts.model.as_deref(),
+            price: claim.call.price,
+            deferred: claim.facts.background.then(|| claim.facts.tokens(sent).1),
+        };
+        charged(claim, usage.finish(prices(), &settlement))
+    }
+
+    /// A request that was sent and whose answer was not seen may have been worked on all the same.
+    fn answer_unseen(&self, claim: &Claim, sent: u64) -> Option<ModelUse> {
+        let output = match self.status {
+            Some(101) => self.tally.received.load(Ordering::Relaxed) / BYTES_PER_TOKEN,
+            Some(_) => return None,
+            None if sent == 0 => return None,
+            None => 0,
+        };
+        let mut used = ModelUse {
+            model: claim.facts.model.clone().unwrap_or_default(),
+            input: sent / BYTES_PER_TOKEN,
+            output,
+            basis: UsageBasis::Estimated,
+            ..ModelUse::default()
+        };
+        used.cost_micro_usd = match claim.call.price {
+            Some(price) => Some(Prices::cost_at(price, &used)),
+            None => prices().cost(&used),
+        };
+        Some(charged(claim, used))
+    }
+}
+
+/// Under a budget of cost nothing is free because nobody knows its price.
+fn charged(claim: &Claim, mut used: ModelUse) -> ModelUse {
+    if claim.must_cost && used.cost_micro_usd.is_none() {
+        used.cost_micro_usd = Some(prices().dearest(&used));
+        used.basis = UsageBasis::Estimated;
+    }
+    used
 }
 
 impl Drop for Ledger {
     fn drop(&mut self) {
         let sent = self.tally.sent.load(Ordering::Relaxed);
-        let model = self.usage.take().map(|usage| usage.finish(prices(), sent));
-        if let Some(used) = &model {
-            let tokens = [used.input, used.output, used.cache_read, used.cache_write]
-                .iter()
-                .fold(0u64, |sum, n| sum.saturating_add(*n));
-            self.state.budget.count(BudgetKind::Tokens, tokens);
-            let cost = used.cost_micro_usd.unwrap_or(0);
-            self.state.budget.count(BudgetKind::Cost, cost);
-        }
+        let model = self.settle(sent);
         let closed = NetClosed {
             seq: self.seq,
             bytes_out: sent,
@@ -92,9 +227,4 @@ impl Drop for Ledger {
             runtime.spawn(async move { state.closed(closed).await });
         }
     }
-}
-
-fn prices() -> &'static Prices {
-    static PRICES: OnceLock<Prices> = OnceLock::new();
-    PRICES.get_or_init(Prices::built_in)
 }

@@ -3,16 +3,22 @@
 //!
 //! **Trust:** reads the agent's requests and the servers' responses and trusts neither. Nothing is sent before policy
 //! allowed this request and, where it has an effect, before the decision is on disk.
+mod begun;
 mod body;
+mod canonical;
+mod decode;
 mod decoy;
 mod dress;
+mod forge;
 mod forward;
+mod frames;
 mod h1;
 mod h2;
 mod headers;
 mod judge;
 mod ledger;
 mod operation;
+mod overrides;
 mod pool;
 mod push;
 mod reply;
@@ -21,6 +27,7 @@ mod tests;
 mod turn;
 mod websocket;
 
+pub(crate) use canonical::fuzz_canonical;
 pub(crate) use h1::{Next, inspect_plain};
 
 use crate::denial::Asked;

@@ -25,6 +25,11 @@ const MAX_IDLE: usize = 8;
 /// Most headers of a response; servers send a few dozen.
 const MAX_RESPONSE_HEADERS: usize = 256;
 
+/// Bytes of an HTTP/1 response that are read before the client takes them.
+const MAX_UNREAD_ONE: usize = 128 * 1024;
+/// The same for HTTP/2, where it also bounds the speed over a distance: a mebibyte in a round trip.
+const MAX_UNREAD_TWO: u32 = 1024 * 1024;
+
 /// Connections at rest.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
@@ -236,7 +241,9 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut builder = http1::Builder::new();
-    builder.max_headers(MAX_RESPONSE_HEADERS);
+    builder
+        .max_headers(MAX_RESPONSE_HEADERS)
+        .max_buf_size(MAX_UNREAD_ONE);
     let (sender, connection) = builder
         .handshake(TokioIo::new(stream))
         .await
@@ -251,7 +258,10 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut builder = http2::Builder::new(TokioExecutor::new());
-    builder.max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX));
+    builder
+        .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX))
+        .initial_stream_window_size(MAX_UNREAD_TWO)
+        .initial_connection_window_size(MAX_UNREAD_TWO);
     let (sender, connection) = builder
         .handshake(TokioIo::new(stream))
         .await

@@ -3,12 +3,12 @@
 //! **Trust:** the commands and the pack come from the agent. Nothing of a push goes out before every reference in it
 //! is allowed: a push is one request, and half of one cannot be sent.
 use super::body::BodyError;
-use super::judge::Inbound;
+use super::canonical::CanonicalRequest;
 use super::operation::{Begun, is_plain};
 use super::reply::{Reply, denied, git_report};
 use super::{Session, Site};
 use crate::denial::{Asked, Denial, Grounds};
-use crate::git::{self, Head, History, Push, Relation, Update};
+use crate::git::{self, Head, History, Progress, Push, Relation, Sections, Update};
 use crate::state::Generation;
 use bastle_contract::Code;
 use bastle_policy::{Decision, Force, GitPush, Outcome, PushKind};
@@ -26,7 +26,7 @@ pub(super) async fn judge(
     session: &Session,
     site: &Site,
     generation: &Generation,
-    inbound: &Inbound,
+    inbound: &CanonicalRequest,
     repository: &str,
     body: &mut Begun,
 ) -> Result<Vec<(Asked, Decision)>, Box<Reply>> {
@@ -43,6 +43,9 @@ pub(super) async fn judge(
         Ok(Err(reason)) => return Err(refuse(reason.to_owned()).await),
         Err(error) => return Err(refuse(error.to_string()).await),
     };
+    if let Some(reply) = strange_option(session, generation, &whole, &push, body).await {
+        return Err(reply);
+    }
     let kinds = match kinds(session, site, repository, &push, body).await {
         Ok(kinds) => kinds,
         Err(error) => return Err(refuse(error.to_string()).await),
@@ -82,17 +85,49 @@ pub(super) async fn judge(
     }
 }
 
-/// Reads the commands.
+/// Refuses a push with an option that no rule names: servers act on them.
+async fn strange_option(
+    session: &Session,
+    generation: &Generation,
+    whole: &Asked,
+    push: &Push,
+    body: &mut Begun,
+) -> Option<Box<Reply>> {
+    for option in &push.options {
+        let decision = generation.policy.push_option(option);
+        if decision.outcome == Outcome::Allow {
+            continue;
+        }
+        // What follows `=` may be a text of any length.
+        let name = option.split('=').next().unwrap_or_default();
+        let asked = whole.clone().operation(&format!("option {name}"));
+        let denial = session.state.deny(&asked, &Grounds::from(&decision)).await;
+        drain(body).await;
+        return Some(Box::new(report(push, &[], &denial)));
+    }
+    None
+}
+
+/// Reads the commands. They are parsed when a section of packets is whole: parsing again with every piece would take time
+/// in the square of their length.
 async fn head(body: &mut Begun) -> Result<Result<Push, &'static str>, BodyError> {
+    let mut sections = Sections::default();
+    let mut seen = 0;
     loop {
-        match git::read(&body.joined()) {
-            Head::Whole(push) => return Ok(Ok(push)),
-            Head::Refused(reason) => return Ok(Err(reason)),
-            Head::More => {
-                if !body.more().await? {
-                    return Ok(Err("the push ends before its commands do"));
-                }
+        let mut whole = body.length > git::MAX_COMMANDS;
+        for piece in body.since(seen) {
+            whole |= sections.feed(piece) != Progress::Inside;
+        }
+        seen = body.length;
+        if whole {
+            match git::read(&body.joined()) {
+                Head::Whole(push) => return Ok(Ok(push)),
+                Head::Refused(reason) => return Ok(Err(reason)),
+                Head::More => {}
             }
+        }
+        if !body.more().await? {
+            return Ok(Err("the push ends before its commands do"));
         }
     }
 }
@@ -118,6 +153,8 @@ async fn kinds(
         Arc::clone(&session.state),
         format!("{}:{}/{repository}", site.via.host, site.via.port),
     );
+    // Inflating takes several times the length of a pack: a few at a time.
+    let _place = session.state.memory.analyses.acquire().await?;
     // Inflating takes a while, and other connections must not wait for it.
     let reading = tokio::task::spawn_blocking(move || {
         let end = all.len().min(most);

@@ -2,9 +2,11 @@
 use super::body::{AnyBody, whole};
 use super::ledger::Ledger;
 use crate::denial::Denial;
+use crate::scrub::Needles;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use hyper::upgrade::Upgraded;
+use std::sync::Arc;
 
 /// The answer to one request.
 pub(super) enum Reply {
@@ -16,6 +18,8 @@ pub(super) enum Reply {
         head: Response<()>,
         /// The connection.
         server: Upgraded,
+        /// What must not come back over it.
+        needles: Arc<Needles>,
         /// The account.
         ledger: Box<Ledger>,
     },

@@ -15,6 +15,28 @@ const MAX_DEPTH: u32 = 16;
 /// Most selections looked at while fragments are unfolded; fragments that name one another would double for ever.
 const MAX_STEPS: u32 = 4096;
 
+/// Members and parameters by which servers know a stored query: what it does is not in the request.
+const STORED: [&str; 9] = [
+    "id",
+    "doc_id",
+    "docid",
+    "documentid",
+    "queryid",
+    "query_id",
+    "query_hash",
+    "hash",
+    "persistedquery",
+];
+
+/// Whether a parameter of this name, in lower case, is part of a GraphQL request.
+pub(crate) fn is_graphql_parameter(name: &str) -> bool {
+    STORED.contains(&name)
+        || matches!(
+            name,
+            "query" | "operationname" | "extensions" | "variables" | "operations"
+        )
+}
+
 /// Reads a JSON body: `query` and `operationName`, or a list of such.
 pub(crate) fn read(body: &[u8]) -> Asks {
     if body.len() > MAX_BODY {
@@ -41,6 +63,9 @@ pub(crate) fn from_query_string(query: &str) -> Asks {
         let slot = match key.as_str() {
             "query" => &mut text,
             "operationName" => &mut operation,
+            "variables" => continue,
+            // Another case, a stored query, or an extension that names one.
+            other if is_graphql_parameter(&other.to_ascii_lowercase()) => return Asks::Unreadable,
             _ => continue,
         };
         // Twice is ambiguous.
@@ -314,6 +339,15 @@ fn unescape(text: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
+/// Whether extensions name a stored query (`persistedQuery` and its kin).
+fn names_stored(extensions: &serde_json::Value) -> bool {
+    extensions.as_object().is_some_and(|members| {
+        members
+            .keys()
+            .any(|key| STORED.contains(&key.to_ascii_lowercase().as_str()))
+    })
+}
+
 struct Posted(Vec<Post>);
 
 #[derive(Default)]
@@ -346,6 +380,16 @@ impl<'de> Visitor<'de> for PostVisitor {
                     if other.eq_ignore_ascii_case("query") || other.eq_ignore_ascii_case("operationname") =>
                 {
                     return Err(A::Error::custom("ambiguous key"));
+                }
+                other if STORED.contains(&other.to_ascii_lowercase().as_str()) => {
+                    return Err(A::Error::custom("a stored query"));
+                }
+                other if other.eq_ignore_ascii_case("extensions") => {
+                    let value: serde_json::Value = map.next_value()?;
+                    if names_stored(&value) {
+                        return Err(A::Error::custom("a stored query"));
+                    }
+                    continue;
                 }
                 _ => {
                     map.next_value::<IgnoredAny>()?;

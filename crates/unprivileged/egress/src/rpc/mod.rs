@@ -8,7 +8,7 @@ mod lexer;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use graphql::{from_query_string, read as graphql};
+pub(crate) use graphql::{from_query_string, is_graphql_parameter, read as graphql};
 pub(crate) use json_rpc::read as json_rpc;
 
 /// Largest body that is read for operations; what a person or a tool writes is a hundredth of it. Larger ones are

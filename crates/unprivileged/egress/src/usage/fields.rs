@@ -1,14 +1,14 @@
-//! Picks `usage` and `model` out of one JSON document that arrives in pieces, without keeping the document.
+//! Picks what models use, or are asked for, out of one JSON document that arrives in pieces, without keeping it.
 //!
-//! **Trust:** reads a server's bytes. Whatever they are, memory stays below [`MAX_USAGE`] plus [`MAX_MODEL`], and a
+//! **Trust:** reads a server's or the agent's bytes. Whatever they are, memory stays below [`MAX_USAGE`] plus [`MAX_MODEL`], and a
 //! document that is not JSON gives nothing.
 
 /// Longest `usage` object kept. The fullest ones of today are below 1 KiB; sixteen times that leaves room.
 pub(crate) const MAX_USAGE: usize = 16 * 1024;
 /// Longest model name kept, quotes included; longer ones are dropped.
 pub(crate) const MAX_MODEL: usize = 256;
-/// Longest object key that can matter: `usageMetadata`, and some room.
-const MAX_KEY: usize = 16;
+/// Longest object key that can matter: `max_completion_tokens`, and some room.
+const MAX_KEY: usize = 32;
 
 /// Reads one document. All formats put `usage` and `model` (or `usageMetadata`, `modelVersion`) at the top, or one level below in `message` (the first
 /// event of a stream of one vendor) or `response` (the last event of a stream of another).
@@ -23,8 +23,51 @@ pub(crate) struct Fields {
     /// Whether the object at depth 2 is a `message` or a `response`.
     inside: bool,
     taking: Option<Taking>,
-    usage: Option<Vec<u8>>,
-    model: Option<Vec<u8>>,
+    number: Option<(Number, u64)>,
+    found: Found,
+}
+
+/// What was found in one document; of several values of one name the last holds, as in most readers of JSON.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// The `usage` object, as JSON.
+    pub(crate) usage: Option<Vec<u8>>,
+    /// The name of the model, as a JSON string.
+    pub(crate) model: Option<Vec<u8>>,
+    /// Tokens in, where they are no part of a `usage` object.
+    pub(crate) input: Option<u64>,
+    /// Tokens out, likewise.
+    pub(crate) output: Option<u64>,
+    /// Most tokens that a request asks for.
+    pub(crate) most: Option<u64>,
+    /// Whether a request asks for an answer that comes later.
+    pub(crate) background: bool,
+}
+
+/// Numbers that stand by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Number {
+    Input,
+    Output,
+    Most,
+}
+
+impl Number {
+    fn named(key: &[u8]) -> Option<Self> {
+        match key {
+            b"prompt_eval_count" | b"tokens_evaluated" => Some(Self::Input),
+            b"eval_count" | b"tokens_predicted" => Some(Self::Output),
+            b"max_tokens"
+            | b"max_completion_tokens"
+            | b"max_output_tokens"
+            | b"maxOutputTokens"
+            | b"maxTokens"
+            | b"max_tokens_to_sample"
+            | b"num_predict"
+            | b"n_predict" => Some(Self::Most),
+            _ => None,
+        }
+    }
 }
 
 /// Where the reader is with respect to strings.
@@ -62,11 +105,10 @@ impl Fields {
         }
     }
 
-    /// The last whole `usage` object and the last `model` string, as JSON.
-    pub(crate) fn take(&mut self) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
-        let found = (self.usage.take(), self.model.take());
-        *self = Self::default();
-        found
+    /// What was found; the next byte begins another document.
+    pub(crate) fn take(&mut self) -> Found {
+        self.number_ends();
+        std::mem::take(self).found
     }
 
     fn byte(&mut self, byte: u8) {
@@ -113,12 +155,46 @@ impl Fields {
         }
     }
 
+    /// A value that is neither text nor object: part of a number, or `true`.
+    fn scalar(&mut self, byte: u8) {
+        if self.expects_key || !self.keys_matter() {
+            return;
+        }
+        match (byte, &mut self.number) {
+            (b'0'..=b'9', Some((_, value))) => {
+                *value = value.saturating_mul(10).saturating_add(u64::from(byte - b'0'));
+            }
+            (b'0'..=b'9', None) => {
+                self.number = Number::named(&self.key).map(|number| (number, u64::from(byte - b'0')));
+            }
+            (b't', _) if self.key == b"background" => self.found.background = true,
+            _ => {}
+        }
+    }
+
+    fn number_ends(&mut self) {
+        match self.number.take() {
+            Some((Number::Input, value)) => self.found.input = Some(value),
+            Some((Number::Output, value)) => self.found.output = Some(value),
+            Some((Number::Most, value)) => self.found.most = Some(value),
+            None => {}
+        }
+    }
+
     fn structure(&mut self, byte: u8) {
+        if matches!(byte, b'{' | b'}' | b'[' | b']' | b',' | b'"') {
+            self.number_ends();
+        }
         match byte {
+            // A list of documents: each is read as if it came alone.
+            b'[' if self.depth == 0 => {}
             b'{' => {
                 self.begin(Wanted::Usage, byte);
                 if self.depth == 1 {
-                    self.inside = matches!(self.key.as_slice(), b"message" | b"response");
+                    self.inside = matches!(
+                        self.key.as_slice(),
+                        b"message" | b"response" | b"generationConfig" | b"inferenceConfig" | b"options"
+                    );
                 }
                 self.depth = self.depth.saturating_add(1);
                 self.expects_key = true;
@@ -149,7 +225,7 @@ impl Fields {
                 self.begin(Wanted::Model, byte);
                 self.text = Text::Inside { escaped: false };
             }
-            _ => {}
+            _ => self.scalar(byte),
         }
     }
 
@@ -178,8 +254,8 @@ impl Fields {
             .take_if(|taking| taking.what == what && taking.depth == self.depth);
         if let Some(taking) = done {
             match what {
-                Wanted::Usage => self.usage = Some(taking.bytes),
-                Wanted::Model => self.model = Some(taking.bytes),
+                Wanted::Usage => self.found.usage = Some(taking.bytes),
+                Wanted::Model => self.found.model = Some(taking.bytes),
             }
         }
     }

@@ -1,13 +1,14 @@
 //! What is read from model responses, whole and in pieces.
 use super::*;
+use bastle_contract::egress::{ModelUse, UsageBasis};
 use proptest::prelude::*;
 
 fn read(kind: &str, body: &str, step: usize) -> ModelUse {
-    let mut reader = UsageReader::new(Some(kind));
+    let mut reader = UsageReader::new(Some(kind), None);
     for piece in body.as_bytes().chunks(step) {
         reader.feed(piece);
     }
-    reader.finish(&Prices::built_in(), 400)
+    reader.finish(&Prices::built_in(), &Settlement::unknown(400))
 }
 
 const STREAM_A: &str = "event: message_start\r\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"model\":\"claude-sonnet-4-5\",\"content\":[],\"usage\":{\"input_tokens\":100,\"cache_creation_input_tokens\":20,\"cache_read_input_tokens\":30,\"output_tokens\":1}}}\r\n\r\nevent: content_block_delta\r\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"say \\\"usage\\\":{\\\"output_tokens\\\":999999}\"}}\r\n\r\nevent: message_delta\r\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":50}}\r\n\r\n";
@@ -24,6 +25,7 @@ fn a_stream_that_starts_with_a_message_is_counted_once_however_it_is_cut() {
             cache_write: 20,
             // 100×3 + 50×15 + 30×0.3 + 20×3.75
             cost_micro_usd: Some(1134),
+            basis: UsageBasis::Reported,
         };
         assert_eq!(used, expected, "step {step}");
     }
@@ -64,12 +66,12 @@ fn a_whole_document_is_read_without_keeping_it() {
     let body = format!(
         "{{\"id\":\"a\",\"content\":[{{\"text\":\"{filler}\",\"usage\":{{\"input_tokens\":9}}}}],\"model\":\"unknown-1\",\"usage\":{{\"input_tokens\":3,\"output_tokens\":4}}}}"
     );
-    let mut reader = UsageReader::new(Some("application/json"));
+    let mut reader = UsageReader::new(Some("application/json"), None);
     for piece in body.as_bytes().chunks(65_536) {
         reader.feed(piece);
         assert!(format!("{reader:?}").len() < 4096, "the body is kept");
     }
-    let used = reader.finish(&Prices::built_in(), 0);
+    let used = reader.finish(&Prices::built_in(), &Settlement::unknown(0));
     assert_eq!((used.input, used.output, used.cost_micro_usd), (3, 4, None));
 }
 
@@ -96,10 +98,13 @@ fn an_endless_usage_object_or_model_name_is_dropped() {
         "m".repeat(10_000),
         "u".repeat(1_000_000)
     );
-    let mut reader = UsageReader::new(Some("application/json"));
+    let mut reader = UsageReader::new(Some("application/json"), None);
     reader.feed(body.as_bytes());
     assert!(format!("{reader:?}").len() < 2048);
-    assert_eq!(reader.finish(&Prices::built_in(), 0).model, "");
+    assert_eq!(
+        reader.finish(&Prices::built_in(), &Settlement::unknown(0)).model,
+        ""
+    );
 }
 
 #[test]
@@ -120,9 +125,88 @@ fn the_price_table_is_readable_and_a_longer_pattern_wins() {
 }
 
 #[test]
-fn only_paths_at_which_models_answer_are_estimated() {
-    assert!(is_model_path("/v1/messages") && is_model_path("/openai/v1/chat/completions/"));
-    assert!(!is_model_path("/v1/models") && !is_model_path("/v1/messages/count_tokens"));
+fn a_stream_that_is_cut_counts_the_larger_of_what_it_said_and_what_came() {
+    let start = STREAM_A.split("event: message_delta").next().unwrap();
+    let many = "data: {\"type\":\"content_block_delta\"}\n\n".repeat(200);
+    let settle = |ending| {
+        let mut reader = UsageReader::new(Some("text/event-stream"), None);
+        reader.feed(start.as_bytes());
+        reader.feed(many.as_bytes());
+        let settled = Settlement {
+            ending,
+            ..Settlement::unknown(400)
+        };
+        let used = reader.finish(&Prices::built_in(), &settled);
+        (used.input, used.output, used.basis)
+    };
+    assert_eq!(settle(Ending::Cut), (100, 202, UsageBasis::Estimated));
+    assert_eq!(settle(Ending::Whole), (100, 1, UsageBasis::Reported), "control");
+}
+
+#[test]
+fn a_compressed_answer_is_read_or_counted_by_every_byte() {
+    let body = r#"{"model":"gpt-4o","usage":{"prompt_tokens":70,"completion_tokens":30}}"#;
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    std::io::Write::write_all(&mut packed, body.as_bytes()).unwrap();
+    let packed = packed.finish().unwrap();
+    let read = |coding: &str| {
+        let mut reader = UsageReader::new(Some("application/json"), Some(coding));
+        for piece in packed.chunks(5) {
+            reader.feed(piece);
+        }
+        reader.finish(&Prices::built_in(), &Settlement::unknown(400))
+    };
+    let gzip = read("GZIP");
+    assert_eq!(
+        (gzip.input, gzip.output, gzip.basis),
+        (70, 30, UsageBasis::Reported)
+    );
+    let unknown = read("br");
+    assert_eq!((unknown.input, unknown.output), (100, packed.len() as u64));
+    assert_eq!(unknown.basis, UsageBasis::Estimated);
+}
+
+#[test]
+fn lines_lists_and_numbers_by_themselves_are_read() {
+    let ollama = "{\"model\":\"llama3\",\"message\":{\"content\":\"a\"},\"done\":false}\n{\"model\":\"llama3\",\"done\":true,\"prompt_eval_count\":26,\"eval_count\":298,\"eval_duration\":1}\n";
+    for step in [1, 3, 1000] {
+        let used = read("application/x-ndjson", ollama, step);
+        assert_eq!(
+            (used.model.as_str(), used.input, used.output),
+            ("llama3", 26, 298),
+            "step {step}"
+        );
+    }
+    let silent = read("application/x-ndjson", &"{\"response\":\"x\"}\n".repeat(40), 7);
+    assert_eq!((silent.output, silent.basis), (40, UsageBasis::Estimated));
+    let list = r#"[{"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":1}},{"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":9}}]"#;
+    assert_eq!(read("application/json", list, 2).output, 9);
+    let converse = r#"{"output":{},"usage":{"inputTokens":5,"outputTokens":6,"totalTokens":11}}"#;
+    let used = read("application/json", converse, 4);
+    assert_eq!((used.input, used.output), (5, 6));
+    let cohere = r#"{"usage":{"billed_units":{},"tokens":{"input_tokens":12.0,"output_tokens":4.0}}}"#;
+    let used = read("application/json", cohere, 4);
+    assert_eq!((used.input, used.output), (12, 4));
+}
+
+#[test]
+fn a_price_of_the_policy_wins_and_the_dearest_is_known() {
+    let used = ModelUse {
+        model: "claude-sonnet-4-5".to_owned(),
+        input: 1_000,
+        output: 10,
+        ..ModelUse::default()
+    };
+    let price = bastle_policy::ModelPrice {
+        input: 1_500,
+        output: 2_000,
+        cache_read: 0,
+        cache_write: 0,
+    };
+    assert_eq!(Prices::cost_at(price, &used), 1_520);
+    let prices = Prices::built_in();
+    assert!(prices.dearest(&used) >= prices.cost(&used).unwrap());
+    assert!(prices.knows("us.anthropic.claude-3-haiku-20240307-v1:0"));
 }
 
 proptest! {

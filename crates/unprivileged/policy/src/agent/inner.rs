@@ -2,7 +2,7 @@
 //!
 //! **Trust:** what is known of an agent is data of its preset; the command line is the operator's own. Words are only
 //! exchanged for words of the preset, and every exchange is told. The fence does not depend on any of it.
-use super::{Agent, pick};
+use super::{Agent, Way, pick};
 use crate::document::read::Reader;
 use crate::json::{Member, Node, Value as Written};
 use serde_json::{Map, Value};
@@ -48,7 +48,11 @@ impl Inner {
     /// The command line with its own sandbox off; `None` where it is no command line of this agent, or fits as it is.
     #[must_use]
     pub fn switched(&self, agent: &Agent, argv: &[String]) -> Option<Switched> {
-        let program = pick(agent, argv)?.at;
+        let picked = pick(agent, argv)?;
+        if picked.way != Way::Own {
+            return None;
+        }
+        let program = picked.at;
         let (before, rest) = argv.split_at_checked(program + 1)?;
         // What follows is no switch any more.
         let end = rest.iter().position(|word| word == "--").unwrap_or(rest.len());

@@ -3,58 +3,216 @@
 //! **Trust:** the command line is the operator's own. Whether the program lies in the project is for control to see.
 use super::Agent;
 
+/// Package runners, and the verbs by which the ones with several run a package. All of them look into the project: npx and
+/// its kin prefer `node_modules/.bin` and read `.npmrc`, uv reads `pyproject.toml`.
+const RUNNERS: &[(&str, &[&str])] = &[
+    ("npx", &[]),
+    ("pnpx", &[]),
+    ("bunx", &[]),
+    ("uvx", &[]),
+    ("npm", &["exec", "x", "run", "start"]),
+    ("pnpm", &["dlx", "exec", "run"]),
+    ("yarn", &["dlx", "exec", "run"]),
+    ("bun", &["x", "run"]),
+    ("uv", &["run", "tool"]),
+    ("pipx", &["run"]),
+    ("deno", &["run"]),
+];
+/// Programs that execute what their own words, the shell or their surroundings say.
+const WRAPPERS: &[&str] = &[
+    "env",
+    "nice",
+    "ionice",
+    "chrt",
+    "taskset",
+    "nohup",
+    "setsid",
+    "timeout",
+    "time",
+    "stdbuf",
+    "unbuffer",
+    "script",
+    "sudo",
+    "doas",
+    "su",
+    "runuser",
+    "setpriv",
+    "chroot",
+    "unshare",
+    "nsenter",
+    "flock",
+    "watch",
+    "xargs",
+    "parallel",
+    "find",
+    "strace",
+    "ltrace",
+    "gdb",
+    "sh",
+    "bash",
+    "dash",
+    "zsh",
+    "ksh",
+    "fish",
+    "busybox",
+    "direnv",
+    "mise",
+    "asdf",
+    "nix",
+    "nix-shell",
+    "make",
+    "just",
+    "task",
+    "tmux",
+    "screen",
+    "python",
+    "python3",
+    "node",
+    "bun",
+    "perl",
+    "ruby",
+];
+/// Beginnings of variables by which a loader, a shell or an interpreter finds or loads code.
+const LOADERS: &[&str] = &[
+    "PATH",
+    "LD_",
+    "DYLD_",
+    "GCONV_",
+    "NODE",
+    "NPM",
+    "BUN",
+    "DENO",
+    "YARN",
+    "PNPM",
+    "UV_",
+    "PIP",
+    "PY",
+    "VIRTUAL_ENV",
+    "CONDA",
+    "PERL",
+    "RUBY",
+    "GEM",
+    "BUNDLE",
+    "JAVA",
+    "_JAVA",
+    "JDK",
+    "BASH",
+    "ENV",
+    "ZDOTDIR",
+    "SHELL",
+    "IFS",
+    "HOME",
+    "XDG_",
+    "GIT_",
+    "EDITOR",
+    "VISUAL",
+    "PAGER",
+    "BROWSER",
+];
+
 /// An agent found in a command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pick {
-    /// The word that names its program, or the package where a runner fetches it.
+    /// The word that names its program, or its package.
     pub program: String,
-    /// Whether that word is a path or name to be found here; a runner finds it by itself.
-    pub local: bool,
+    /// Whether that is what will be executed.
+    pub way: Way,
     /// The place of that word in the command line.
     pub at: usize,
 }
 
-/// Finds the agent in a command line: by the program's own name, behind `env NAME=VALUE`, as the package that `npx`,
-/// `bunx` or `uvx` runs, or as a script of its package that `node` runs. Options that a wrapper could do anything
-/// with make it uncertain, and then nothing is found.
+/// Who decides which file is executed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The command line alone: the word is a path, or a name to be found by the operator's `PATH`.
+    Own,
+    /// Something between, which may take a file of the project. Why, for people.
+    Uncertain(String),
+}
+
+/// Finds the agent in a command line: by the program's own name, behind `env NAME=WORD`, or as a script of its package that
+/// `node` runs. Behind a package runner, a shell or another wrapper it is [`Way::Uncertain`].
 #[must_use]
 pub fn pick(agent: &Agent, argv: &[String]) -> Option<Pick> {
     let (first, rest) = argv.split_first()?;
     match base(first) {
-        "env" => {
-            let at = rest.iter().position(|word| !is_assignment(word))?;
-            let mut found = pick(agent, &rest[at..])?;
-            found.at += at + 1;
-            Some(found)
-        }
-        "npx" | "bunx" | "uvx" => {
-            let at = rest
-                .iter()
-                .position(|word| !matches!(word.as_str(), "-y" | "--yes" | "--quiet" | "-q"))?;
-            let package = unversioned(&rest[at]);
-            let known = agent.packages.iter().any(|name| name == package)
-                || agent.programs.iter().any(|name| name == package);
-            known.then(|| Pick {
-                program: package.to_owned(),
-                local: false,
-                at: at + 1,
-            })
-        }
-        "node" | "bun" => {
-            let script = rest.first()?;
-            let inside = |package: &String| script.contains(&format!("/node_modules/{package}/"));
-            (!script.starts_with('-') && agent.packages.iter().any(inside)).then(|| Pick {
-                program: script.clone(),
-                local: true,
-                at: 1,
-            })
-        }
-        name => agent.programs.iter().any(|own| own == name).then(|| Pick {
+        "env" => match rest.iter().position(|word| !is_assignment(word)) {
+            Some(at) if !rest[at].starts_with('-') => {
+                let mut found = pick(agent, &rest[at..])?;
+                found.at += at + 1;
+                if let (Way::Own, Some(name)) = (&found.way, rest[..at].iter().find_map(|word| chooses(word)))
+                {
+                    found.way = Way::Uncertain(format!("env sets {name}, which may choose what is executed"));
+                }
+                Some(found)
+            }
+            Some(_) => mentioned(agent, argv, "the options of env may choose another program"),
+            None => None,
+        },
+        "node" | "bun" if rest.first().is_some_and(|script| is_script(agent, script)) => Some(Pick {
+            program: rest[0].clone(),
+            way: Way::Own,
+            at: 1,
+        }),
+        name if agent.programs.iter().any(|own| own == name) => Some(Pick {
             program: first.clone(),
-            local: true,
+            way: Way::Own,
             at: 0,
         }),
+        name if is_runner(name, rest) => {
+            let why = format!("{name} runs the package that the project's files and the registry choose");
+            mentioned(agent, argv, &why)
+        }
+        name if WRAPPERS.contains(&name) => {
+            mentioned(agent, argv, &format!("{name} decides what is executed"))
+        }
+        _ => None,
     }
+}
+
+fn is_script(agent: &Agent, script: &str) -> bool {
+    let inside = |package: &String| script.contains(&format!("/node_modules/{package}/"));
+    !script.starts_with('-') && agent.packages.iter().any(inside)
+}
+
+fn is_runner(name: &str, rest: &[String]) -> bool {
+    let first = rest.iter().find(|word| !word.starts_with('-'));
+    RUNNERS.iter().any(|(runner, verbs)| {
+        *runner == name && (verbs.is_empty() || first.is_some_and(|verb| verbs.contains(&verb.as_str())))
+    })
+}
+
+/// The agent, where a word behind the first names it; also one within a text for a shell.
+fn mentioned(agent: &Agent, argv: &[String], why: &str) -> Option<Pick> {
+    let known = |part: &str| {
+        let bare = unversioned(part);
+        agent.packages.iter().any(|name| name == bare)
+            || agent
+                .programs
+                .iter()
+                .any(|name| name == bare || name == base(part))
+    };
+    argv.iter().enumerate().skip(1).find_map(|(at, word)| {
+        let mut parts = word.split(|letter: char| letter.is_whitespace() || ";&|()'\"`$=".contains(letter));
+        parts.find(|part| known(part)).map(|part| Pick {
+            program: part.to_owned(),
+            way: Way::Uncertain(why.to_owned()),
+            at,
+        })
+    })
+}
+
+/// The name of a variable that may choose what is executed: one that loaders read, or any whose value could be a path
+/// or an option.
+fn chooses(word: &str) -> Option<&str> {
+    let (name, value) = word.split_once('=')?;
+    let upper = name.to_ascii_uppercase();
+    let loads = LOADERS.iter().any(|start| upper.starts_with(start)) || upper.ends_with("PATH");
+    let plain = !value.starts_with(['-', '.', '~'])
+        && value
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.,:@+".contains(&byte));
+    (loads || !plain).then_some(name)
 }
 
 /// Whether the text of a preset could be that of the agent in a command line: programs and packages stand in it as whole
@@ -67,7 +225,11 @@ pub(crate) fn may_name(text: &str, argv: &[String]) -> bool {
                 .match_indices(&format!("\"{name}\""))
                 .any(|(at, _)| listed(at))
     };
-    argv.iter().any(|word| {
+    let parts = argv.iter().flat_map(|word| {
+        let within = word.split(|letter: char| letter.is_whitespace() || ";&|()'\"`$=".contains(letter));
+        std::iter::once(word.as_str()).chain(within)
+    });
+    parts.into_iter().any(|word| {
         let mut installed = word.split("/node_modules/").skip(1);
         stands(base(word))
             || stands(unversioned(word))
@@ -111,7 +273,19 @@ mod tests {
             ..Agent::default()
         };
         let argv: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        pick(&agent, &argv).map(|pick| pick.program)
+        pick(&agent, &argv)
+            .filter(|pick| pick.way == Way::Own)
+            .map(|pick| pick.program)
+    }
+
+    fn uncertain(line: &str) -> bool {
+        let agent = Agent {
+            programs: vec!["claude".to_owned()],
+            packages: vec!["@anthropic-ai/claude-code".to_owned()],
+            ..Agent::default()
+        };
+        let argv: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        pick(&agent, &argv).is_some_and(|pick| pick.way != Way::Own)
     }
 
     #[test]
@@ -120,16 +294,61 @@ mod tests {
             ("claude -p hi", "claude"),
             ("/opt/x/bin/claude", "/opt/x/bin/claude"),
             ("env A=1 B= claude", "claude"),
-            (
-                "npx -y @anthropic-ai/claude-code@2.1.0 -p x",
-                "@anthropic-ai/claude-code",
-            ),
+            ("env TERM=dumb DEBUG=1 claude", "claude"),
             (
                 "node /x/node_modules/@anthropic-ai/claude-code/cli.js",
                 "/x/node_modules/@anthropic-ai/claude-code/cli.js",
             ),
         ] {
             assert_eq!(found(line).as_deref(), Some(program), "{line}");
+        }
+    }
+
+    #[test]
+    fn whatever_may_take_a_file_of_the_project_is_never_the_agent_itself() {
+        for line in [
+            "npx claude",
+            "npx -y @anthropic-ai/claude-code@2.1.0 -p x",
+            "npx --package x claude",
+            "/usr/bin/npx claude",
+            "pnpx claude",
+            "bunx claude",
+            "uvx claude",
+            "npm exec claude",
+            "npm --silent x -- claude",
+            "pnpm dlx claude",
+            "pnpm exec claude",
+            "yarn dlx @anthropic-ai/claude-code",
+            "yarn run claude",
+            "bun x claude",
+            "uv tool run claude",
+            "pipx run claude",
+            "env PATH=bin claude",
+            "env PATH=/p/bin:/usr/bin claude",
+            "env LD_PRELOAD=x claude",
+            "env NODE_OPTIONS=-r claude",
+            "env A=./x claude",
+            "env A=-r claude",
+            "env BASH_ENV=x claude",
+            "env -S claude",
+            "env -i claude",
+            "env -u X claude",
+            "env -S claude --p",
+            "env A=1 npx claude",
+            "env A=1 env PATH=x claude",
+            "nice claude",
+            "nice -n 5 claude",
+            "timeout 5 claude",
+            "nohup claude",
+            "xargs claude",
+            "sh -c claude",
+            "sh -c exec claude",
+            "bash -lc ./node_modules/.bin/claude",
+            "node node_modules/.bin/claude",
+            "sudo claude",
+        ] {
+            assert!(uncertain(line), "{line}");
+            assert_eq!(found(line), None, "{line}");
         }
     }
 

@@ -124,6 +124,14 @@ impl CommandRule {
     }
 }
 
+impl CommandRule {
+    /// The program that it names.
+    #[must_use]
+    pub fn program(&self) -> &str {
+        &self.program
+    }
+}
+
 impl fmt::Display for CommandRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)

@@ -1,4 +1,5 @@
 //! One policy document: what a file says, with the place of every rule, before any layer is merged.
+mod models;
 mod network;
 mod print;
 pub(crate) mod read;
@@ -8,7 +9,7 @@ mod values;
 use crate::caches::CacheMerge;
 use crate::host::HostPattern;
 use crate::json::Diagnostic;
-use crate::net::{Cidr, NetMode, SecretHeader, UpstreamProxy};
+use crate::net::{Cidr, ModelEndpoint, NetMode, SecretHeader, UpstreamProxy};
 use crate::netrule::NetRule;
 use crate::pathrule::PathRule;
 use bastle_contract::{EnvName, Fault};
@@ -180,6 +181,8 @@ pub struct NetSection {
     pub resolvers: Option<Vec<At<SocketAddr>>>,
     /// A proxy through which everything goes out.
     pub upstream: Option<At<UpstreamProxy>>,
+    /// Endpoints of models beside the built-in ones.
+    pub models: Vec<At<ModelEndpoint>>,
     /// How much network there is. Only the command line says so: no file can.
     pub mode: Option<At<NetMode>>,
 }
@@ -246,6 +249,10 @@ pub struct GitSection {
     pub branches: Option<Vec<At<String>>>,
     /// Remotes that may be pushed to.
     pub remotes: Option<Vec<At<String>>>,
+    /// Hosts on which pushes and other writes are judged, besides the known forges and the workspace's remotes.
+    pub hosts: Option<Vec<At<String>>>,
+    /// Push options that may be sent.
+    pub push_options: Option<Vec<At<String>>>,
 }
 
 /// `limits`, in the units of [`bastle_contract::LimitKind`].

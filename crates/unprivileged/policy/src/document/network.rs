@@ -31,6 +31,7 @@ impl Reader<'_> {
             "addresses",
             "resolvers",
             "upstream",
+            "models",
         ];
         let mut net = NetSection::default();
         for Member { key, value, .. } in self.members(node, KNOWN) {
@@ -47,6 +48,7 @@ impl Reader<'_> {
                 "addresses" => net.addresses = Some(self.addresses(value)),
                 "resolvers" => net.resolvers = Some(self.resolvers(value)),
                 "upstream" => net.upstream = self.upstream(value),
+                "models" => net.models = self.models(value),
                 _ => {}
             }
         }
@@ -107,7 +109,15 @@ impl Reader<'_> {
     /// `{"rule": …, "rpc": […]}`; what only an allow rule can say is refused elsewhere.
     fn rule_object(&mut self, node: &Node, which: List) -> Option<RuleObject> {
         let known: &[&str] = match which {
-            List::Allow => &["rule", "rpc", "graphql", "maxBody", "websocket", "opaque"],
+            List::Allow => &[
+                "rule",
+                "rpc",
+                "graphql",
+                "maxBody",
+                "websocket",
+                "opaque",
+                "headers",
+            ],
             List::Ask | List::Deny => &["rule", "rpc", "graphql"],
         };
         let mut object = RuleObject::default();
@@ -119,6 +129,7 @@ impl Reader<'_> {
                 "maxBody" => object.max_body = Some(self.text(value)?.to_owned()),
                 "websocket" => object.websocket = self.flag(value)?.value,
                 "opaque" => object.opaque = self.flag(value)?.value,
+                "headers" => object.headers = Some(self.operations(value)),
                 _ => {}
             }
         }

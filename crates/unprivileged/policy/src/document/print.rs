@@ -14,7 +14,7 @@ impl Document {
         format!("{:#}", Value::Object(self.object()))
     }
 
-    fn object(&self) -> Map<String, Value> {
+    pub(crate) fn object(&self) -> Map<String, Value> {
         let mut root = Map::new();
         put(&mut root, "$schema", self.schema.as_ref().map(|s| json!(s)));
         put(&mut root, "version", Some(json!(1)));
@@ -103,6 +103,17 @@ impl Document {
             "upstream",
             upstream.map(|at| json!(at.value.to_string())),
         );
+        let models: Vec<Value> = self
+            .net
+            .models
+            .iter()
+            .map(|at| super::models::print(&at.value))
+            .collect();
+        put(
+            &mut net,
+            "models",
+            (!models.is_empty()).then_some(Value::Array(models)),
+        );
         filled(net)
     }
 
@@ -172,6 +183,12 @@ impl Document {
         );
         put(&mut git, "branches", self.git.branches.as_deref().map(texts));
         put(&mut git, "remotes", self.git.remotes.as_deref().map(texts));
+        put(&mut git, "hosts", self.git.hosts.as_deref().map(texts));
+        put(
+            &mut git,
+            "pushOptions",
+            self.git.push_options.as_deref().map(texts),
+        );
         filled(git)
     }
 
@@ -182,7 +199,12 @@ impl Document {
                 LimitKind::WallTime => json!(show_duration(at.value)),
                 LimitKind::CpuTime => json!(format!("{}s", at.value)),
                 LimitKind::Cpu => cpu(at.value),
-                LimitKind::Memory | LimitKind::Disk | LimitKind::BytesWritten | LimitKind::Output => {
+                LimitKind::Memory
+                | LimitKind::Disk
+                | LimitKind::BytesWritten
+                | LimitKind::Output
+                | LimitKind::FileSize
+                | LimitKind::DiskReserve => {
                     json!(show_size(at.value))
                 }
                 LimitKind::Pids | LimitKind::OpenFiles | LimitKind::Inodes | LimitKind::Files => {

@@ -106,13 +106,26 @@ impl Reader<'_> {
     }
 
     pub(super) fn git(&mut self, node: &Node) -> GitSection {
+        const KNOWN: &[&str] = &["push", "forcePush", "branches", "remotes", "hosts", "pushOptions"];
         let mut git = GitSection::default();
-        for Member { key, value, .. } in self.members(node, &["push", "forcePush", "branches", "remotes"]) {
+        for Member { key, value, .. } in self.members(node, KNOWN) {
             match key.as_str() {
                 "push" => git.push = self.decided(value),
                 "forcePush" => git.force_push = self.decided(value),
                 "branches" => git.branches = Some(self.strings(value)),
                 "remotes" => git.remotes = Some(self.strings(value)),
+                "pushOptions" => git.push_options = Some(self.strings(value)),
+                "hosts" => {
+                    git.hosts = Some(
+                        self.list(value, |reader, item, text| match HostPattern::new(text) {
+                            Ok(_) => Some(text.to_owned()),
+                            Err(why) => {
+                                reader.fault(item.span, why.to_string());
+                                None
+                            }
+                        }),
+                    );
+                }
                 _ => {}
             }
         }
@@ -150,9 +163,12 @@ impl Reader<'_> {
                     ..at
                 }),
                 LimitKind::Cpu => self.cpu(value),
-                LimitKind::Memory | LimitKind::Disk | LimitKind::BytesWritten | LimitKind::Output => {
-                    self.unit(value, units::size, "\"4GiB\"")
-                }
+                LimitKind::Memory
+                | LimitKind::Disk
+                | LimitKind::BytesWritten
+                | LimitKind::Output
+                | LimitKind::FileSize
+                | LimitKind::DiskReserve => self.unit(value, units::size, "\"4GiB\""),
                 LimitKind::Pids | LimitKind::OpenFiles | LimitKind::Inodes | LimitKind::Files => {
                     self.whole(value)
                 }

@@ -26,13 +26,11 @@ pub(super) fn read(text: &str, draft: &mut Draft) {
             return;
         }
         let start = reader.at;
-        let call = reader.call();
-        let shown: String = text[start..reader.at.max(start + 1).min(text.len())]
-            .chars()
-            .take(200)
-            .collect();
-        match call {
-            Some(arguments) => rule(&arguments, &shown, draft),
+        match reader.call() {
+            Some(arguments) => {
+                let shown: String = text[start..reader.at].chars().take(200).collect();
+                rule(&arguments, &shown, draft);
+            }
             None => {
                 reader.at = start;
                 reader.line();

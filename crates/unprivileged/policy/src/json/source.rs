@@ -117,6 +117,21 @@ impl Diagnostic {
             what: self.message.clone(),
             why: self.snippet.clone(),
             help: self.help.clone(),
+            local: None,
         }
+    }
+
+    /// The same for the content of a file whose text only its local reader may see: everybody else gets its place.
+    #[must_use]
+    pub fn withheld(&self) -> Fault {
+        let (file, line, column) = (shown(&self.file), self.line, self.column);
+        self.fault()
+            .withhold(
+                format!("{file} is not a valid policy file"),
+                format!(" --> {file}:{line}:{column}"),
+            )
+            .help(format!(
+                "bastle policy check {file} shows the line, on the machine that has the file"
+            ))
     }
 }

@@ -6,7 +6,7 @@ use crate::fsmap::{FsMap, Grade, Reach};
 use crate::layers::{Layer, LayerKind};
 use crate::names::NameSet;
 use crate::pathrule::PathRule;
-use bastle_contract::{AbsPath, Code, Fault};
+use bastle_contract::{AbsPath, Code, Fault, Opening};
 
 impl Merger<'_> {
     /// The map after narrowing, and before.
@@ -138,19 +138,34 @@ impl Merger<'_> {
         (rules, set)
     }
 
+    /// What the command line opens: one file each, or a directory that is spelt as one.
+    pub(super) fn openings(&mut self, typed: &[AbsPath]) -> Result<Vec<Opening>, Vec<Fault>> {
+        let read = |path: &AbsPath| {
+            Opening::parse(path).map_err(|why| {
+                let what = format!("--unprotect {path} cannot be used");
+                Fault::new(Code::UsageArgument, what, why)
+                    .help("--unprotect FILE opens one file; --unprotect 'DIRECTORY/**' a directory with all that is in it")
+            })
+        };
+        let (opened, faults): (Vec<_>, Vec<_>) = typed.iter().map(read).partition(Result::is_ok);
+        let faults: Vec<Fault> = faults.into_iter().filter_map(Result::err).collect();
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let mut opened: Vec<Opening> = opened.into_iter().flatten().collect();
+        self.lock_unprotect(&mut opened);
+        Ok(opened)
+    }
+
     /// A lock on files also holds against re-opening the floor.
-    pub(super) fn lock_unprotect(&mut self, unprotect: &mut Vec<AbsPath>) {
+    fn lock_unprotect(&mut self, unprotect: &mut Vec<Opening>) {
         let lock = self
             .locks
             .iter()
             .find(|lock| lock.value == Section::Fs && lock.origin.layer < LayerKind::Flags);
         if let Some(lock) = lock {
             let reason = format!("fs is locked by {}", lock.origin);
-            let origin = Origin {
-                layer: LayerKind::Flags,
-                file: "--unprotect".to_owned(),
-                line: 0,
-            };
+            let origin = Origin::unprotect();
             for path in unprotect.drain(..) {
                 let what = format!("--unprotect {path}");
                 self.inactive.push(Inactive {

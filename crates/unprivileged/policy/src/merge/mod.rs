@@ -8,9 +8,10 @@ mod rules;
 mod scalars;
 mod summary;
 
+use crate::authority::AuthorityCeiling;
 use crate::commands::CommandTier;
 use crate::decide::{PRIVATE, within};
-use crate::document::{At, Group, Mode, Reference, Section};
+use crate::document::{At, Group, Mode, Reference, Secret, Section};
 use crate::effective::{Effective, ExpansionSummary, Inactive, Origin, Request, Sourced};
 use crate::layers::{Layer, LayerKind, Surroundings};
 use crate::presets::{self, GROUPS};
@@ -37,6 +38,8 @@ pub struct MergeOptions {
     pub unprotect: Vec<AbsPath>,
     /// Presets that the operator keeps beside the built-in ones.
     pub kept: Vec<Layer>,
+    /// The most that the result may reach; `None`: whatever the layers come to.
+    pub ceiling: Option<AuthorityCeiling>,
 }
 
 impl Default for MergeOptions {
@@ -45,6 +48,7 @@ impl Default for MergeOptions {
             expansion: Expansion::RestrictOnly,
             unprotect: Vec::new(),
             kept: Vec::new(),
+            ceiling: None,
         }
     }
 }
@@ -76,6 +80,12 @@ pub fn merge(
 ) -> Result<Effective, Vec<Fault>> {
     let mut faults = Vec::new();
     let mut all = expand(layers, &options.kept, &mut faults);
+    // Its numbers narrow as any other layer's do; hosts, secrets and the network mode are cut below.
+    all.extend(options.ceiling.as_ref().map(|ceiling| Layer {
+        kind: LayerKind::Ceiling,
+        name: "authority ceiling".to_owned(),
+        document: ceiling.document().into(),
+    }));
     if !all.iter().any(|layer| layer.kind == LayerKind::Floor) {
         match presets::floor() {
             Ok(floor) => all.push(floor),
@@ -208,7 +218,8 @@ impl Merger<'_> {
     /// Whether a layer grants in a section, or only narrows.
     fn role(&self, layer: &Layer, section: Option<Section>) -> Role {
         let locked = section.is_some_and(|section| self.lock_above(layer, section).is_some());
-        let trusted = layer.kind.is_trusted() || self.expansion != Expansion::RestrictOnly;
+        let expanded = self.expansion != Expansion::RestrictOnly && layer.kind.is_expandable();
+        let trusted = layer.kind.is_trusted() || expanded;
         if trusted && !locked {
             Role::Grants
         } else {
@@ -269,11 +280,11 @@ impl Merger<'_> {
             |document| &document.tools,
         );
         let env_pass = self.env_pass();
-        let (env_set, secrets) = self.trusted_only();
+        let (env_set, mut secrets) = self.trusted_only();
+        self.within_ceiling(options.ceiling.as_ref(), &mut secrets);
         let budgets = self.budgets();
         let (caches, cache_merge) = self.caches();
-        let mut unprotect = options.unprotect.clone();
-        self.lock_unprotect(&mut unprotect);
+        let unprotect = self.openings(&options.unprotect)?;
         let mut effective = Effective {
             layers: self
                 .layers
@@ -287,7 +298,7 @@ impl Merger<'_> {
             protect,
             unprotect,
             listen: self.listen(),
-            net: self.net_policy(net, &git, &secrets, &budgets)?,
+            net: self.net_policy(net, &git, &secrets, &budgets, options.ceiling.as_ref())?,
             groups,
             exec,
             tools,
@@ -322,6 +333,23 @@ impl Merger<'_> {
         effective.inactive = std::mem::take(&mut self.inactive);
         effective.summary = summary::summarise(&effective, &self.layers, self.expansion);
         Ok(effective)
+    }
+
+    /// Secrets that the ceiling does not name are not used; it is told which.
+    fn within_ceiling(&mut self, ceiling: Option<&AuthorityCeiling>, secrets: &mut Vec<Sourced<Secret>>) {
+        let Some(ceiling) = ceiling else { return };
+        let all = std::mem::take(secrets);
+        for secret in all {
+            if ceiling.allows_secret(&secret.value.name) {
+                secrets.push(secret);
+                continue;
+            }
+            self.inactive.push(Inactive {
+                what: format!("secrets {}", secret.value.name.as_str()),
+                origin: secret.origin,
+                reason: "the authority ceiling of whoever asked for the run does not name it".to_owned(),
+            });
+        }
     }
 
     fn mode(&self) -> Sourced<Mode> {

@@ -1,10 +1,13 @@
 //! Merging what goes out: tiers of rules, and what only the operator says.
 use super::{Merger, Role, sourced, tidy};
+use crate::authority::AuthorityCeiling;
 use crate::document::{At, Mode, NetDefault, Reference, Secret, Section};
 use crate::effective::{Budgets, GitRules, NetRules, Origin, Sourced};
 use crate::host::HostPattern;
 use crate::layers::{Layer, LayerKind};
-use crate::net::{Cidr, GIT_HOSTS, MODEL_HOSTS, NetBudget, NetMode, NetPolicy, SecretUse, UpstreamProxy};
+use crate::net::{
+    Cidr, Declared, GIT_HOSTS, ModelEndpoint, NetBudget, NetMode, NetPolicy, SecretUse, UpstreamProxy,
+};
 use crate::netrule::{NetRule, NetTarget};
 use crate::terms::Terms;
 use bastle_contract::{Code, Fault};
@@ -18,10 +21,15 @@ impl Merger<'_> {
         git: &GitRules,
         secrets: &[Sourced<Secret>],
         budgets: &Budgets,
+        ceiling: Option<&AuthorityCeiling>,
     ) -> Result<NetPolicy, Vec<Fault>> {
         let (resolvers, upstream) = self.way_out();
+        let mode = self.net_mode();
         Ok(NetPolicy {
-            mode: self.net_mode(),
+            mode: ceiling
+                .and_then(AuthorityCeiling::net)
+                .map_or(mode, |most| mode.min(most)),
+            within: ceiling.and_then(AuthorityCeiling::hosts),
             learn: self.mode().value != Mode::Enforce,
             default: self.net_default(),
             tiers,
@@ -32,11 +40,24 @@ impl Merger<'_> {
             upstream,
             secrets: secrets.iter().map(secret_use).collect(),
             git: git.clone(),
-            git_hosts: patterns(GIT_HOSTS).map_err(|fault| vec![fault])?,
+            git_hosts: self.git_hosts().map_err(|fault| vec![fault])?,
             remotes: Vec::new(),
-            model_hosts: patterns(MODEL_HOSTS).map_err(|fault| vec![fault])?,
+            models: self.models(),
             budget: budget(budgets),
         })
+    }
+
+    /// Hosts whose pushes are judged. Whoever names one narrows, so every layer may.
+    fn git_hosts(&self) -> Result<Vec<HostPattern>, Fault> {
+        let named = self
+            .layers
+            .iter()
+            .flat_map(|layer| layer.document.git.hosts.iter().flatten());
+        let names: Vec<&str> = named.map(|at| at.value.as_str()).collect();
+        let mut hosts = patterns(GIT_HOSTS)?;
+        hosts.extend(patterns(&names)?);
+        hosts.dedup();
+        Ok(hosts)
     }
 
     /// The strictest word of the command line; a lock above it keeps the network from being opened.
@@ -130,6 +151,30 @@ impl Merger<'_> {
             }
         }
         (resolvers, upstream)
+    }
+
+    /// Every layer adds endpoints, because more of them narrows; that a host is none, and what tokens cost, is the
+    /// operator's to say.
+    fn models(&mut self) -> Vec<ModelEndpoint> {
+        let mut models = Vec::new();
+        for layer in self.layers.clone() {
+            let grants = layer.kind.is_trusted() && self.role(&layer, Some(Section::Net)) == Role::Grants;
+            for at in &layer.document.net.models {
+                let endpoint = &at.value;
+                let loosens = endpoint.api == Declared::None || endpoint.price.is_some();
+                if loosens && !grants {
+                    self.refuse(
+                        &layer,
+                        Some(Section::Net),
+                        format!("net.models {endpoint}"),
+                        at.line,
+                    );
+                } else if !models.contains(endpoint) {
+                    models.push(endpoint.clone());
+                }
+            }
+        }
+        models
     }
 
     fn net_default(&self) -> Sourced<NetDefault> {
@@ -326,6 +371,7 @@ fn budget(budgets: &Budgets) -> NetBudget {
         connections: number(&budgets.connections),
         turns: number(&budgets.turns),
         on_exceed: budgets.on_exceed.as_ref().map(|value| value.value),
+        waived: Vec::new(),
     }
 }
 

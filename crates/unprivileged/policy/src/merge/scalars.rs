@@ -52,7 +52,12 @@ impl Merger<'_> {
                     .find(|(k, _)| *k == kind)
                     .map(|(_, at)| at.clone())
             };
-            self.strictest(Some(Section::Limits), get, u64::cmp)
+            match kind {
+                LimitKind::DiskReserve => self.strictest(Some(Section::Limits), get, |one, other| {
+                    LimitKind::DiskReserve.stricter_first(one, other)
+                }),
+                _ => self.strictest(Some(Section::Limits), get, u64::cmp),
+            }
         };
         LimitKind::ALL
             .into_iter()
@@ -101,6 +106,7 @@ impl Merger<'_> {
         let rules = GitRules {
             branches: self.git_list(|d| &d.git.branches, "branches"),
             remotes: self.git_list(|d| &d.git.remotes, "remotes"),
+            push_options: self.push_options(),
             push,
             force_push,
         };
@@ -124,6 +130,25 @@ impl Merger<'_> {
             }
         }
         rules
+    }
+
+    /// Push options that may be sent: none unless a layer that grants names some; others only cut them down.
+    fn push_options(&mut self) -> Vec<Sourced<String>> {
+        let section = Some(Section::Git);
+        let mut options = Vec::new();
+        for layer in &self.layers_with(section, Role::Grants) {
+            let own = layer.document.git.push_options.iter().flatten();
+            options.extend(own.map(|at| sourced(layer, at)));
+        }
+        let mut options = tidy(options);
+        for layer in &self.layers_with(section, Role::Narrows) {
+            let Some(narrow) = &layer.document.git.push_options else {
+                continue;
+            };
+            let narrow: Vec<Sourced<String>> = narrow.iter().map(|at| sourced(layer, at)).collect();
+            options = narrower_of_both(&options, &narrow);
+        }
+        options
     }
 
     /// Names that may be pushed: united, then cut down to what each narrowing layer names too.

@@ -51,12 +51,25 @@ impl NetPolicy {
             Outcome::Allow if decision.learned || !whole || self.has_secret(host, port) => {
                 ConnectVerdict::Inspect(decision)
             }
+            // Nothing inside could be judged, and no rule of a person says that it need not be.
+            Outcome::Allow if opaque && self.judges_pushes(host) && !self.names_opaque(&asked) => {
+                let reason =
+                    "pushes to this host are judged, and this port carries what cannot be (ssh, git)";
+                ConnectVerdict::Deny(no(Outcome::Deny, Code::NetGit, reason).help(format!(
+                    "always   add {{\"rule\": \"{}\", \"opaque\": true}} to net.allow of your user policy",
+                    rule_for(host, port)
+                )))
+            }
             Outcome::Allow if opaque => {
                 decision.opaque = true;
                 ConnectVerdict::Pass(decision)
             }
             // Plain HTTP is parsed always.
-            Outcome::Allow if port == 80 || self.judges_inside(host) => ConnectVerdict::Inspect(decision),
+            Outcome::Allow
+                if port == 80 || self.judges_inside(host) || self.counts_inside(host, port, &decision) =>
+            {
+                ConnectVerdict::Inspect(decision)
+            }
             Outcome::Allow => ConnectVerdict::Pass(decision),
         }
     }
@@ -103,12 +116,12 @@ impl NetPolicy {
                         NetTarget::Group(_) => false,
                     })
         };
-        let judged = self.git_hosts.iter().filter(|_| self.judges_git());
-        let counted = self.model_hosts.iter().filter(|_| self.counts_models());
+        let mut judged = self.git_hosts.iter().filter(|_| self.judges_git());
         inside
             || self.learn
             || !self.secrets.is_empty()
-            || judged.chain(counted).any(|pattern| met(pattern.host()))
+            || self.may_count_inside()
+            || judged.any(|pattern| met(pattern.host()))
     }
 
     fn tier_connect(&self, tier: &NetRules, asked: &Asked<'_>, role: TierRole) -> Bound {
@@ -142,7 +155,8 @@ impl NetPolicy {
             };
         }
         if silent {
-            let plain = open && !USUAL_PORTS.contains(&asked.port);
+            // Under a budget of models what is no HTTP is refused instead: it could not be counted.
+            let plain = open && !USUAL_PORTS.contains(&asked.port) && !self.holds_models();
             return Bound {
                 whole: !doubted,
                 opaque: plain || !open,
@@ -189,10 +203,24 @@ impl NetPolicy {
         self.secrets_for(host, port).next().is_some()
     }
 
-    /// Whether what is inside matters though no rule asks: pushes, and what models charge.
+    /// Whether what is inside matters though no rule asks, because it may be a push.
     fn judges_inside(&self, host: &Host) -> bool {
-        (self.judges_git() && self.git_hosts.iter().any(|pattern| pattern.matches(host)))
-            || (self.counts_models() && self.model_hosts.iter().any(|pattern| pattern.matches(host)))
+        self.judges_pushes(host)
+    }
+
+    /// Whether an allow rule of the operator passes this port on unread.
+    fn names_opaque(&self, asked: &Asked<'_>) -> bool {
+        let rules = self.tiers.first().map(|tier| tier.allow.iter().flatten());
+        rules
+            .into_iter()
+            .flatten()
+            .any(|rule| rule.value.terms.opaque && rule.value.meets_host(asked))
+    }
+
+    /// Whether pushes to this host are judged.
+    #[must_use]
+    pub fn judges_pushes(&self, host: &Host) -> bool {
+        self.judges_git() && self.git_hosts.iter().any(|pattern| pattern.matches(host))
     }
 
     fn judges_git(&self) -> bool {
@@ -202,10 +230,6 @@ impl NetPolicy {
             || !open(&self.git.force_push)
             || self.git.branches.is_some()
             || self.git.remotes.is_some()
-    }
-
-    fn counts_models(&self) -> bool {
-        self.budget.cost_micro_usd.is_some() || self.budget.tokens.is_some() || self.budget.turns.is_some()
     }
 }
 

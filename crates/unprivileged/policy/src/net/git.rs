@@ -5,7 +5,7 @@ use super::NetPolicy;
 use super::answer::{no, yes};
 use crate::decide::{Decision, Outcome};
 use crate::document::Decided;
-use crate::effective::Sourced;
+use crate::effective::{GitRules, Sourced};
 use crate::host::Host;
 use crate::names::glob;
 use bastle_contract::Code;
@@ -75,13 +75,12 @@ impl NetPolicy {
             return denied("the reference or repository has no plain name");
         }
         if let Some(refusal) = self
-            .wrong_remote(push)
+            .wrong_repository(push.host, push.repository)
             .or_else(|| self.wrong_branch(push.reference))
         {
             return refusal;
         }
-        let pushing = Asks::new(self.git.push.as_ref(), Decided::Ask, "git.push");
-        let forcing = Asks::new(self.git.force_push.as_ref(), Decided::Deny, "git.forcePush");
+        let (pushing, forcing) = Pushing::of(&self.git);
         match (push.kind, push.force) {
             (PushKind::Delete, _) => {
                 pushing.with(&forcing, "it removes the reference, which counts as force")
@@ -95,7 +94,7 @@ impl NetPolicy {
                 if pushing.decided == Decided::Deny {
                     pushing.answer("pushing is denied")
                 } else {
-                    Asks {
+                    Pushing {
                         decided: Decided::Ask,
                         ..forcing
                     }
@@ -108,15 +107,24 @@ impl NetPolicy {
         }
     }
 
-    fn wrong_remote(&self, push: &GitPush<'_>) -> Option<Decision> {
+    /// Judges one push option; servers run what they say (skip checks, open and merge requests).
+    pub fn push_option(&self, option: &str) -> Decision {
+        let named = |pattern: &str| glob(pattern.as_bytes(), option.as_bytes());
+        if let Some(rule) = self.git.push_options.iter().find(|own| named(&own.value)) {
+            return yes("push", "git.pushOptions names it").rule("git.pushOptions", rule);
+        }
+        denied("git.pushOptions does not name this push option")
+            .help("add it to git.pushOptions of your user policy, or push without -o")
+    }
+
+    /// Refuses a repository that `git.remotes` does not name.
+    pub(super) fn wrong_repository(&self, host: &Host, repository: &str) -> Option<Decision> {
         let remotes = self.git.remotes.as_ref()?;
-        let target = format!("{}/{}", push.host, plain(push.repository));
+        let target = format!("{host}/{}", plain(repository));
         let fits = |pattern: &str| match pattern.contains('/') {
             true => glob(plain(pattern).as_bytes(), target.as_bytes()),
             false => self.remotes.iter().any(|remote| {
-                remote.name == pattern
-                    && remote.host == *push.host
-                    && plain(&remote.path) == plain(push.repository)
+                remote.name == pattern && remote.host == *host && plain(&remote.path) == plain(repository)
             }),
         };
         if remotes.iter().any(|remote| fits(&remote.value)) {
@@ -159,13 +167,21 @@ impl NetPolicy {
 }
 
 /// One of the two decisions about pushing, and who made it.
-struct Asks<'p> {
-    decided: Decided,
+pub(super) struct Pushing<'p> {
+    pub(super) decided: Decided,
     rule: Option<&'p Sourced<Decided>>,
     section: &'static str,
 }
 
-impl<'p> Asks<'p> {
+impl<'p> Pushing<'p> {
+    /// What is decided about pushing, and about force.
+    pub(super) fn of(git: &'p GitRules) -> (Self, Self) {
+        (
+            Self::new(git.push.as_ref(), Decided::Ask, "git.push"),
+            Self::new(git.force_push.as_ref(), Decided::Deny, "git.forcePush"),
+        )
+    }
+
     fn new(rule: Option<&'p Sourced<Decided>>, unstated: Decided, section: &'static str) -> Self {
         Self {
             decided: rule.map_or(unstated, |rule| rule.value),
@@ -183,7 +199,7 @@ impl<'p> Asks<'p> {
         }
     }
 
-    fn answer(&self, reason: &str) -> Decision {
+    pub(super) fn answer(&self, reason: &str) -> Decision {
         let decision = match self.decided {
             Decided::Allow => yes("push", reason),
             Decided::Ask => no(Outcome::Ask, Code::NetGit, reason),
@@ -202,7 +218,7 @@ impl<'p> Asks<'p> {
     }
 }
 
-fn denied(reason: impl Into<String>) -> Decision {
+pub(super) fn denied(reason: impl Into<String>) -> Decision {
     no(Outcome::Deny, Code::NetGit, reason)
         .help("push to a branch that git.branches allows, or push yourself after review")
 }

@@ -5,13 +5,20 @@
 mod address;
 mod answer;
 mod connect;
+mod counting;
+mod forge;
 mod git;
+mod headers;
+mod models;
 mod request;
 mod secret;
 mod selftest;
 
 pub use address::Cidr;
+pub use forge::{ForgeWrite, WriteKind};
 pub use git::{Force, GitPush, PushKind, Remote};
+pub(crate) use headers::UNREAD;
+pub use models::{Declared, HostRole, ModelApi, ModelCall, ModelEndpoint, ModelPrice};
 pub use secret::{SecretHeader, SecretUse};
 
 use crate::decide::Decision;
@@ -19,6 +26,7 @@ use crate::document::{NetDefault, OnExceed};
 use crate::effective::{GitRules, NetRules, Sourced};
 use crate::host::{Host, HostPattern};
 use crate::terms::Operation;
+use bastle_contract::egress::BudgetKind;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -27,19 +35,16 @@ use std::net::{IpAddr, SocketAddr};
 pub(crate) const USUAL_PORTS: [u16; 2] = [443, 80];
 
 /// Hosts whose pushes are judged when nobody names others.
-pub(crate) const GIT_HOSTS: &[&str] = &["github.com", "gitlab.com", "bitbucket.org", "codeberg.org"];
-
-/// Hosts whose answers say what a model charged.
-pub(crate) const MODEL_HOSTS: &[&str] = &[
-    "api.anthropic.com",
-    "api.openai.com",
-    "api.deepseek.com",
-    "api.groq.com",
-    "api.mistral.ai",
-    "api.together.xyz",
-    "api.x.ai",
-    "generativelanguage.googleapis.com",
-    "openrouter.ai",
+pub(crate) const GIT_HOSTS: &[&str] = &[
+    "github.com",
+    "api.github.com",
+    "uploads.github.com",
+    "gitlab.com",
+    "bitbucket.org",
+    "api.bitbucket.org",
+    "codeberg.org",
+    "dev.azure.com",
+    "git.sr.ht",
 ];
 
 /// How much network a run has; the stricter is the lesser.
@@ -87,6 +92,9 @@ pub struct NetBudget {
     pub turns: Option<u64>,
     /// What follows when one is used up; `None`: pause where somebody can answer.
     pub on_exceed: Option<OnExceed>,
+    /// Budgets given up by name where something cannot be counted; what can be counted still is.
+    #[serde(default)]
+    pub waived: Vec<BudgetKind>,
 }
 
 /// The rules about everything that goes out.
@@ -99,6 +107,9 @@ pub struct NetPolicy {
     pub learn: bool,
     /// For hosts that no rule names.
     pub default: Sourced<NetDefault>,
+    /// Hosts of the authority ceiling: no other one is reached, whatever a rule, a person or the mode allows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<Vec<HostPattern>>,
     /// Tiers; the first grants, the others only narrow.
     pub tiers: Vec<NetRules>,
     /// Whether IP addresses may be dialled.
@@ -119,8 +130,8 @@ pub struct NetPolicy {
     pub git_hosts: Vec<HostPattern>,
     /// What the names in `git.remotes` stand for, from the workspace's own configuration.
     pub remotes: Vec<Remote>,
-    /// Hosts whose answers say what a model charged.
-    pub model_hosts: Vec<HostPattern>,
+    /// Endpoints of models beside the built-in ones, and hosts that are none.
+    pub models: Vec<ModelEndpoint>,
     /// What is counted.
     pub budget: NetBudget,
 }
@@ -236,6 +247,9 @@ impl fmt::Display for UpstreamProxy {
 }
 
 impl NetMode {
+    /// The words of `--net`, in the order in which people are shown them.
+    pub const NAMES: &[&str] = &["none", "allowlist", "open", "offline"];
+
     /// The word of `--net`.
     #[must_use]
     pub fn name(self) -> &'static str {

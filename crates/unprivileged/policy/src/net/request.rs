@@ -1,6 +1,7 @@
 //! Judging one request: every tier answers, the strictest answer holds.
 use super::answer::{advise, no, none, rule_for, yes};
-use super::{BodyNeed, NetMode, NetPolicy, NetRequest, USUAL_PORTS};
+use super::headers::UNREAD;
+use super::{BodyNeed, NetMode, NetPolicy, NetRequest, SecretUse, USUAL_PORTS};
 use crate::decide::{Decision, Outcome};
 use crate::document::NetDefault;
 use crate::effective::{NetRules, Sourced};
@@ -8,6 +9,7 @@ use crate::host::Host;
 use crate::netrule::{Asked, NetRule};
 use crate::query::NetQuery;
 use crate::terms::Operations;
+use crate::urlpath::PathDemand;
 use bastle_contract::Code;
 use bastle_contract::egress::{CANARY_NAME, LOCAL_NAME};
 use std::net::{IpAddr, Ipv4Addr};
@@ -79,7 +81,11 @@ impl NetPolicy {
             Some("GET" | "HEAD") => Purpose::Reading,
             Some(_) | None => Purpose::Other,
         };
-        self.learned(decision, &asked, purpose)
+        let decision = self.learned(decision, &asked, purpose);
+        if decision.outcome == Outcome::Allow && self.passes_unread(&query.host, query.port) {
+            return decision.help(format!("note     {UNREAD}"));
+        }
+        decision
     }
 
     /// What must be read of a body before a request can be judged.
@@ -105,6 +111,43 @@ impl NetPolicy {
             .unwrap_or(BodyNeed::None)
     }
 
+    /// Which forms of a path can be judged for a request of this method to this host.
+    #[must_use]
+    pub fn path_demand(&self, method: &str, host: &Host, port: u16) -> PathDemand {
+        let reads = matches!(method, "GET" | "HEAD" | "OPTIONS");
+        let rules = || self.rules_inside(host, port);
+        let secrets = || self.secrets_for(host, port);
+        let git = self.judges_pushes(host);
+        if rules().any(|rule| rule.path.is_some())
+            || secrets().any(|secret| !secret.paths.is_empty())
+            || (git && !reads)
+        {
+            PathDemand::Plain
+        } else if git || rules().next().is_some() || secrets().next().is_some() {
+            PathDemand::Honest
+        } else {
+            PathDemand::Any
+        }
+    }
+
+    /// Whether a request to this host may name another method or path than its own, in the ways some servers follow
+    /// (`X-HTTP-Method-Override`, `_method`, `X-Original-URL`). Where methods or paths decide, it may not.
+    #[must_use]
+    pub fn refuses_overrides(&self, host: &Host, port: u16) -> bool {
+        let narrow = |secret: &SecretUse| !secret.methods.is_empty() || !secret.paths.is_empty();
+        self.rules_inside(host, port).next().is_some()
+            || self.secrets_for(host, port).any(narrow)
+            || self.judges_pushes(host)
+    }
+
+    /// Rules about this host for which something inside a connection makes a difference.
+    fn rules_inside<'p>(&'p self, host: &'p Host, port: u16) -> impl Iterator<Item = &'p NetRule> {
+        let lists = self.tiers.iter().flat_map(NetRules::all);
+        lists.map(|rule| &rule.value).filter(move |rule| {
+            !rule.is_whole() && rule.names(host) && rule.port.is_none_or(|own| own == port)
+        })
+    }
+
     fn judge(&self, asked: &Asked<'_>, body: Option<u64>) -> Said {
         if let Some(refusal) = self.outright(asked.host) {
             return said(refusal);
@@ -128,6 +171,12 @@ impl NetPolicy {
         }
         if host.is_forbidden() || host.as_str() == CANARY_NAME || host.as_str() == LOCAL_NAME {
             let reason = "it names this machine or a metadata service, which no policy opens";
+            return Some(no(Outcome::Deny, Code::NetDenied, reason));
+        }
+        if let Some(within) = &self.within
+            && !within.iter().any(|pattern| pattern.matches(host))
+        {
+            let reason = "the authority ceiling of whoever asked for the run does not name this host";
             return Some(no(Outcome::Deny, Code::NetDenied, reason));
         }
         let literal = host.as_str().parse::<Ipv4Addr>().ok()?;

@@ -4,6 +4,7 @@
 use super::{PlanLine, Planned, built_in};
 use bastle_contract::{
     AbsPath, Access, Code, EnvName, Fault, Guarantee, GuardedTree, LandlockRule, Mechanism, Mount, MountKind,
+    NameList, TreeKind,
 };
 
 /// One cache of a run.
@@ -115,8 +116,10 @@ impl Planned {
         // So that the limits on files and bytes hold there as in the workspace.
         self.plan.guard.trees.push(GuardedTree {
             root: at.clone(),
-            hide: Vec::new(),
-            protect: Vec::new(),
+            hide: NameList::default(),
+            protect: NameList::default(),
+            pinned: Vec::new(),
+            kind: TreeKind::Own,
         });
         self.listing.push(PlanLine {
             section: "cache".to_owned(),

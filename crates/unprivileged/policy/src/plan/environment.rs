@@ -7,7 +7,7 @@ use crate::request::LaunchRequest;
 use bastle_contract::{EnvName, Guarantee, Mechanism};
 use std::collections::BTreeMap;
 
-const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(super) const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Variables that point at the host's proxies: they would name something that is not there, or leak where it is.
 const PROXIES: &[&str] = &[
@@ -105,6 +105,8 @@ fn path(effective: &Effective, fs: &FsFacts) -> String {
         reach.grade > Grade::None
             && path.name() == "bin"
             && path.is_within(home)
+            // A project called `bin` would choose what every bare name means.
+            && !path.is_within(&effective.surroundings.workspace)
             && !path.as_str().contains(':')
     });
     let there = granted.filter(|(path, _)| {

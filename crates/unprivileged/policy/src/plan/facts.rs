@@ -4,11 +4,22 @@ use crate::fsmap::Grade;
 use crate::layers::LayerKind;
 use crate::names::relative_to;
 use crate::pathrule::PathRule;
-use bastle_contract::{AbsPath, NamePattern};
+use crate::request::LaunchRequest;
+use bastle_contract::{AbsPath, NameList, NamePattern};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A tree to search: its root, names that are hidden below it, names that are protected below it.
-pub type TreeNeed = (AbsPath, Vec<NamePattern>, Vec<NamePattern>);
+/// A tree to search.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreeNeed {
+    /// Its root.
+    pub root: AbsPath,
+    /// Names that are hidden below it.
+    pub hide: NameList,
+    /// Names that are protected below it.
+    pub protect: NameList,
+    /// Names that are protected beside those where the tree is the host's own.
+    pub live: Vec<NamePattern>,
+}
 
 /// What control must look up before a plan can be made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,6 +65,10 @@ pub struct FsFacts {
     pub protected: Vec<AbsPath>,
     /// Program files of denied programs.
     pub programs: Vec<AbsPath>,
+    /// Git directories in the trees that a `.git` which is no directory leads to.
+    pub repositories: Vec<AbsPath>,
+    /// The project, where the agent works on a copy or a layer of it; `None`: in place.
+    pub copied: Option<AbsPath>,
 }
 
 /// Shells looked for, in order of preference.
@@ -70,10 +85,11 @@ pub fn needs(effective: &Effective) -> Needs {
     paths.extend(visible.map(|(path, _)| path.clone()));
     paths.extend(SHELLS.iter().filter_map(|shell| AbsPath::new(*shell).ok()));
     paths.extend(hidden_in_system(effective));
+    paths.extend(effective.unprotect.iter().map(|open| open.path.clone()));
     let mut trees: Vec<TreeNeed> = Vec::new();
     for (root, reach) in effective.fs.iter() {
         let wanted = !reach.system && reach.grade > Grade::None && effective.hidden_by(root).is_none();
-        if wanted && !trees.iter().any(|(outer, _, _)| root.is_within(outer)) {
+        if wanted && !trees.iter().any(|outer| root.is_within(&outer.root)) {
             let writable = effective
                 .fs
                 .iter()
@@ -81,9 +97,19 @@ pub fn needs(effective: &Effective) -> Needs {
             let protect = if writable {
                 patterns(effective, root, Names::Protected)
             } else {
-                Vec::new()
+                NameList::default()
             };
-            trees.push((root.clone(), patterns(effective, root, Names::Hidden), protect));
+            trees.push(TreeNeed {
+                root: root.clone(),
+                hide: patterns(effective, root, Names::Hidden),
+                live: if writable {
+                    // A catalogue that cannot be read stops the plan later: nothing runs without it.
+                    super::live::protected(effective, root)
+                } else {
+                    Vec::new()
+                },
+                protect,
+            });
         }
     }
     Needs {
@@ -93,9 +119,19 @@ pub fn needs(effective: &Effective) -> Needs {
     }
 }
 
+/// The same for one launch: with the programs that its policy's allow list and its own line can mean.
+#[must_use]
+pub fn needs_of(effective: &Effective, request: &LaunchRequest) -> Needs {
+    let mut needs = needs(effective);
+    let known: BTreeSet<AbsPath> = needs.paths.iter().cloned().collect();
+    let programs = super::programs::paths(effective, request);
+    needs.paths.extend(programs.difference(&known).cloned());
+    needs
+}
+
 /// Names that are hidden below `root`: they are left out where that tree is copied.
 #[must_use]
-pub fn hidden_below(effective: &Effective, root: &AbsPath) -> Vec<NamePattern> {
+pub fn hidden_below(effective: &Effective, root: &AbsPath) -> NameList {
     patterns(effective, root, Names::Hidden)
 }
 
@@ -115,22 +151,36 @@ pub(super) enum Names {
     Protected,
 }
 
-/// What a list means below `root`.
-pub(super) fn patterns(effective: &Effective, root: &AbsPath, names: Names) -> Vec<NamePattern> {
+/// What a list means below `root`, with what the command line opened there.
+pub(super) fn patterns(effective: &Effective, root: &AbsPath, names: Names) -> NameList {
     let rules = match names {
         Names::Hidden => &effective.hide,
         Names::Protected => &effective.protect,
     };
     let slash = AbsPath::root();
-    let mut found = BTreeSet::new();
+    let open: Vec<_> = effective
+        .unprotect
+        .iter()
+        .filter_map(|open| open.below(root))
+        .collect();
+    let (mut always, mut unless_open) = (BTreeSet::new(), BTreeSet::new());
     for rule in rules {
-        // A re-opened path cannot be cut out of a pattern, so a pattern of the floor that names it is left out of this tree.
-        if rule.origin.layer == LayerKind::Floor && reopened(effective, root, &rule.value) {
-            continue;
-        }
-        found.extend(below(effective, root, &rule.value, &slash));
+        // Exceptions are made to the floor; the same pattern of another layer stays in force.
+        let excepted = !open.is_empty() && rule.origin.layer == LayerKind::Floor;
+        let list = if excepted { &mut unless_open } else { &mut always };
+        list.extend(below(effective, root, &rule.value, &slash));
     }
-    found.into_iter().collect()
+    unless_open.retain(|pattern| !always.contains(pattern));
+    NameList {
+        always: always.into_iter().collect(),
+        unless_open: unless_open.into_iter().collect(),
+        open,
+    }
+}
+
+/// What is protected below `root`.
+pub(super) fn patterns_of(effective: &Effective, root: &AbsPath) -> NameList {
+    patterns(effective, root, Names::Protected)
 }
 
 /// Whether a rule names anything at or below `root`.
@@ -150,20 +200,6 @@ fn below(effective: &Effective, root: &AbsPath, rule: &PathRule, slash: &AbsPath
         .into_iter()
         .flatten()
         .collect()
-}
-
-fn reopened(effective: &Effective, root: &AbsPath, rule: &PathRule) -> bool {
-    if effective.unprotect.is_empty() {
-        return false;
-    }
-    let slash = AbsPath::root();
-    let names = below(effective, root, rule, &slash);
-    effective.unprotect.iter().any(|open| {
-        root.is_within(open)
-            || open
-                .relative_to(root)
-                .is_some_and(|rest| !rest.is_empty() && names.iter().any(|name| name.covers(rest.as_bytes())))
-    })
 }
 
 /// Hidden paths without wildcards that lie in a system tree: nobody searches those trees, so each is looked up by itself.

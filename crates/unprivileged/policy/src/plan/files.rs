@@ -73,6 +73,15 @@ impl Planned {
         }
         for (name, target) in programs {
             let at = path(&format!("{PROGRAMS}/{name}"))?;
+            if let Some(list) = &mut self.plan.exec {
+                if self.names.contains(name) && !list.programs.contains(target) {
+                    list.programs.push(target.clone());
+                }
+                // It comes first in `PATH`.
+                if self.plan.argv.program() == name {
+                    list.launch = Some(target.clone());
+                }
+            }
             self.listing.push(line(
                 preset,
                 "agent.program",

@@ -8,7 +8,7 @@ use crate::effective::Effective;
 use bastle_contract::grants::{BROKER_CLIENT, BROKER_SOCKET, GRANTS, GRANTS_README};
 use bastle_contract::{
     AbsPath, Access, BackendKind, Code, Fault, Guarantee, GuardedTree, LandlockRule, Mechanism, Mount,
-    MountKind,
+    MountKind, TreeKind,
 };
 
 /// Told to whoever looks there.
@@ -34,6 +34,8 @@ impl Planned {
             root: place,
             hide: patterns(effective, &slash, Names::Hidden),
             protect: patterns(effective, &slash, Names::Protected),
+            pinned: super::live::pinned(),
+            kind: TreeKind::Live,
         });
         if let Some(client) = client {
             self.client(client)?;

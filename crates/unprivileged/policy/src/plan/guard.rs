@@ -1,24 +1,42 @@
 //! What the write guard watches: one tree per writable bind.
-use super::PlanLine;
-use super::facts::{Names, concerns, patterns};
+use super::facts::{FsFacts, Names, concerns, patterns};
+use super::{PlanLine, built_in, live};
 use crate::effective::{Effective, Sourced};
 use crate::pathrule::PathRule;
-use bastle_contract::{AbsPath, Code, Fault, Guarantee, Guard, GuardedTree, HostFacts, Mechanism};
+use bastle_contract::{AbsPath, Code, Fault, Guarantee, Guard, GuardedTree, HostFacts, Mechanism, TreeKind};
 
 pub(super) fn build(
     effective: &Effective,
     writable: &[(AbsPath, AbsPath)],
-    host: &HostFacts,
+    (host, fs): (&HostFacts, &FsFacts),
     listing: &mut Vec<PlanLine>,
 ) -> Result<Guard, Fault> {
     let mut trees: Vec<GuardedTree> = Vec::new();
     for (typed, root) in writable {
         let hide = patterns(effective, typed, Names::Hidden);
-        let protect = patterns(effective, typed, Names::Protected);
+        let mut protect = patterns(effective, typed, Names::Protected);
+        let kind = match &fs.copied {
+            Some(project) if root.is_within(project) => TreeKind::Own,
+            Some(_) | None => TreeKind::Live,
+        };
+        let pinned = match kind {
+            TreeKind::Own => Vec::new(),
+            TreeKind::Live => {
+                let list = match protect.open.is_empty() {
+                    true => &mut protect.always,
+                    false => &mut protect.unless_open,
+                };
+                list.extend(live::protected(effective, typed));
+                live::in_repositories(effective, fs, root, &mut protect);
+                live::pinned()
+            }
+        };
         trees.push(GuardedTree {
             root: root.clone(),
             hide,
             protect,
+            pinned,
+            kind,
         });
     }
     if !trees.is_empty() && !host.seccomp_notify {
@@ -37,6 +55,26 @@ pub(super) fn build(
             let held = if guarded { IN_WRITABLE } else { ELSEWHERE };
             listing.push(line(section, rule, held));
         }
+    }
+    if trees.iter().any(|tree| tree.kind == TreeKind::Live) {
+        let said = |rule: &str, note: &str| PlanLine {
+            section: "fs.protect".to_owned(),
+            rule: rule.to_owned(),
+            origin: built_in(),
+            mechanism: Mechanism::Guard,
+            probe: Some(Guarantee::NamesGuarded),
+            note: note.to_owned(),
+        };
+        let itself = "in place: a new, replaced or removed one, whatever it is; what is in it is not meant";
+        listing.extend(live::pinned().iter().map(|name| said(name.as_str(), itself)));
+        let here = "in place: the host's git executes or follows it";
+        listing.extend(live::of_git().iter().map(|name| said(name, here)));
+        let count = format!(
+            "{} names that programs of the host execute",
+            live::in_project().len()
+        );
+        let note = "in place: the catalogue of the import gate; the whole list is in the plan (--json)";
+        listing.push(said(&count, note));
     }
     Ok(Guard { trees })
 }

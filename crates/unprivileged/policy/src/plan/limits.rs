@@ -5,7 +5,8 @@ use crate::layers::LayerKind;
 use crate::request::LaunchRequest;
 use crate::units::{show_duration, show_size};
 use bastle_contract::{
-    CgroupFlavour, Code, Controller, Fault, HostFacts, LimitKind, LimitMechanism, LimitRule, Mechanism,
+    CgroupFlavour, Code, Controller, Fault, Guarantee, HostFacts, LimitKind, LimitMechanism, LimitRule,
+    Mechanism,
 };
 
 /// Size of the private HOME and TMPDIR when no layer limits the disk.
@@ -40,14 +41,66 @@ pub(super) fn build(
     if !rules.iter().any(|rule| rule.limit == LimitKind::Disk) {
         let rule = LimitRule {
             limit: LimitKind::Disk,
-            value: SCRATCH,
+            value: scratch(host),
             mechanism: LimitMechanism::Tmpfs,
         };
         listing.push(line(rule.limit, rule.value, &built_in(), rule.mechanism));
         rules.push(rule);
     }
+    let stated = |limit| rules.iter().any(|rule: &LimitRule| rule.limit == limit);
+    if !stated(LimitKind::Memory) && host.memory > 0 {
+        let rule = default_memory(host);
+        listing.push(line(rule.limit, rule.value, &built_in(), rule.mechanism));
+        rules.push(rule);
+    }
     rules.sort_by_key(|rule| rule.limit);
     Ok(rules)
+}
+
+/// A tmpfs is memory: on a small host the private directories get a quarter of it.
+fn scratch(host: &HostFacts) -> u64 {
+    const LEAST: u64 = 64 << 20;
+    match host.memory {
+        0 => SCRATCH,
+        memory => SCRATCH.min((memory / 4).max(LEAST)),
+    }
+}
+
+/// Four fifths of the host's memory where no layer says how much. Of what the host has and not of what is free now: two
+/// runs of one policy have the same fence. A cgroup of the unified hierarchy is there anyway; elsewhere joining one would
+/// cost milliseconds at every start, and a watchdog holds it.
+fn default_memory(host: &HostFacts) -> LimitRule {
+    let (least, most) = LimitKind::Memory.range();
+    let mechanism = match cgroup(host, Controller::Memory) {
+        Some(LimitMechanism::CgroupV2) => LimitMechanism::CgroupV2,
+        Some(_) | None => LimitMechanism::Watchdog,
+    };
+    LimitRule {
+        limit: LimitKind::Memory,
+        value: (host.memory / 5 * 4).clamp(least, most),
+        mechanism,
+    }
+}
+
+/// The probe that proves a limit, where one can.
+pub(super) fn probe(limit: LimitKind, mechanism: LimitMechanism) -> Option<Guarantee> {
+    match mechanism {
+        // A watchdog and the free space cannot be tried without using up what they guard.
+        LimitMechanism::Waived
+        | LimitMechanism::Watchdog
+        | LimitMechanism::FreeSpace
+        | LimitMechanism::FreeSpaceShare => None,
+        LimitMechanism::CgroupV2
+        | LimitMechanism::CgroupV1
+        | LimitMechanism::Rlimit
+        | LimitMechanism::RlimitAndWatchdog
+        | LimitMechanism::Affinity
+        | LimitMechanism::Tmpfs
+        | LimitMechanism::WriteGuard
+        | LimitMechanism::TmpfsAndWriteGuard
+        | LimitMechanism::Relay
+        | LimitMechanism::Timer => limit_probe(limit),
+    }
 }
 
 /// Moving a process into an old-style cgroup costs milliseconds of every start. The number of processes of a preset is
@@ -57,6 +110,9 @@ fn lighter(mechanism: LimitMechanism, limit: LimitKind, origin: &Origin) -> Limi
     match (mechanism, limit, origin.layer) {
         (LimitMechanism::CgroupV1, LimitKind::Pids, LayerKind::Floor | LayerKind::Preset) => {
             LimitMechanism::Rlimit
+        }
+        (LimitMechanism::FreeSpace, LimitKind::DiskReserve, LayerKind::Floor | LayerKind::Preset) => {
+            LimitMechanism::FreeSpaceShare
         }
         _ => mechanism,
     }
@@ -81,7 +137,9 @@ pub(super) fn unfenced(
             | LimitKind::Disk
             | LimitKind::Inodes
             | LimitKind::Files
-            | LimitKind::BytesWritten => waived(
+            | LimitKind::BytesWritten
+            | LimitKind::FileSize
+            | LimitKind::DiskReserve => waived(
                 request,
                 *limit,
                 value.value,
@@ -166,6 +224,8 @@ fn mechanism(limit: LimitKind, value: u64, host: &HostFacts) -> Option<LimitMech
         LimitKind::Disk | LimitKind::Inodes => guarded(LimitMechanism::TmpfsAndWriteGuard),
         LimitKind::Files | LimitKind::BytesWritten => guarded(LimitMechanism::WriteGuard),
         LimitKind::Output => Some(LimitMechanism::Relay),
+        LimitKind::FileSize => Some(LimitMechanism::Rlimit),
+        LimitKind::DiskReserve => Some(LimitMechanism::FreeSpace),
     }
 }
 
@@ -175,7 +235,12 @@ pub(crate) fn show(limit: LimitKind, value: u64) -> String {
         LimitKind::WallTime => show_duration(value),
         LimitKind::CpuTime => format!("{value}s"),
         LimitKind::Cpu => format!("{}.{:03}", value / 1000, value % 1000),
-        LimitKind::Memory | LimitKind::Disk | LimitKind::BytesWritten | LimitKind::Output => show_size(value),
+        LimitKind::Memory
+        | LimitKind::Disk
+        | LimitKind::BytesWritten
+        | LimitKind::Output
+        | LimitKind::FileSize
+        | LimitKind::DiskReserve => show_size(value),
         LimitKind::Pids | LimitKind::OpenFiles | LimitKind::Inodes | LimitKind::Files => value.to_string(),
     }
 }
@@ -198,13 +263,21 @@ fn line(limit: LimitKind, value: u64, origin: &Origin, mechanism: LimitMechanism
             Mechanism::Namespace,
             "a timer, then everything in the run is killed",
         ),
+        LimitMechanism::Watchdog => (
+            Mechanism::Namespace,
+            "a watchdog that looks when the host's memory becomes scarce, then everything in the run is killed",
+        ),
+        LimitMechanism::FreeSpace => (
+            Mechanism::Namespace,
+            "free space is watched from outside; below it the run is paused",
+        ),
+        LimitMechanism::FreeSpaceShare => (
+            Mechanism::Namespace,
+            "or a twentieth of the file system, if that is less; watched from outside, below it the run is paused",
+        ),
         LimitMechanism::Waived => (Mechanism::Advisory, "WAIVED: nothing holds this limit"),
     };
-    let probe = if mechanism == LimitMechanism::Waived {
-        None
-    } else {
-        limit_probe(limit)
-    };
+    let probe = probe(limit, mechanism);
     PlanLine {
         section: "limits".to_owned(),
         rule: format!("{limit} {}", show(limit, value)),

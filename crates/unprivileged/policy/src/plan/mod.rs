@@ -2,6 +2,7 @@
 //!
 //! **Trust:** paths and facts come from the host as control found them. A symlink that the agent may have made is
 //! never followed out of what the policy grants; the spawner opens every path again without following links.
+mod budgets;
 mod caches;
 mod egress;
 mod environment;
@@ -10,16 +11,23 @@ mod files;
 mod grants;
 mod guard;
 mod limits;
+mod live;
 mod mounts;
 mod network;
+mod openings;
+mod programs;
 mod render;
+mod shown;
 
+pub use budgets::countable;
 pub use caches::{LentCache, LentPlace};
 pub use egress::EgressMaterial;
-pub use facts::{FsFacts, Needs, PathFact, PathKind, TreeNeed, hidden_below, needs, writes_below};
+pub use facts::{FsFacts, Needs, PathFact, PathKind, TreeNeed, hidden_below, needs, needs_of, writes_below};
 pub use files::{GivenFile, HOME, PROGRAMS};
 pub(crate) use limits::show as show_limit;
+pub(crate) use openings::shown_in;
 pub use render::{Rendered, render_dry_run};
+pub use shown::refuse_shown;
 
 use crate::effective::{Effective, Origin};
 use crate::layers::LayerKind;
@@ -39,6 +47,8 @@ pub struct Planned {
     pub plan: LaunchPlan,
     /// One line per rule.
     pub listing: Vec<PlanLine>,
+    /// Programs that every allow list of commands names without a path.
+    names: std::collections::BTreeSet<String>,
 }
 
 /// What became of one rule.
@@ -105,12 +115,23 @@ fn native(
         .help("use Linux 6.12 or newer with landlock in the lsm= list"));
     }
     let mut listing = Vec::new();
-    let mounts = mounts::build(effective, &request.cwd, fs, &mut listing)?;
-    let guard = guard::build(effective, &mounts.writable, host, &mut listing)?;
+    let programs = programs::build(effective, &request, fs, &mut listing);
+    let mounts = mounts::build(
+        effective,
+        &request.cwd,
+        (fs, programs.list.as_ref()),
+        &mut listing,
+    )?;
+    let guard = guard::build(effective, &mounts.writable, (host, fs), &mut listing)?;
+    openings::build(effective, fs, &mut listing)?;
     let limits = limits::build(effective, &request, host, &mut listing)?;
+    budgets::build(effective, &mut listing)?;
     let env = environment::build(effective, &request, fs, &mut listing);
-    advisory(effective, &mut listing);
+    advisory(effective, Allowed::Held, &mut listing);
     let mut guarantees = FENCE.to_vec();
+    if programs.list.is_some() {
+        guarantees.push(Guarantee::ProgramsListed);
+    }
     if mounts
         .mounts
         .iter()
@@ -128,8 +149,7 @@ fn native(
     guarantees.extend(
         limits
             .iter()
-            .filter(|rule| rule.mechanism != LimitMechanism::Waived)
-            .filter_map(|rule| limit_probe(rule.limit)),
+            .filter_map(|rule| limits::probe(rule.limit, rule.mechanism)),
     );
     let counted =
         |m: LimitMechanism| matches!(m, LimitMechanism::WriteGuard | LimitMechanism::TmpfsAndWriteGuard);
@@ -153,19 +173,21 @@ fn native(
         argv: request.argv,
         stdio: request.stdio,
         debuggers: request.debuggers,
+        exec: programs.list,
         attachments: None,
         guarantees,
         waivers: request.waivers,
     };
-    checked(plan, listing)
+    checked(plan, listing, programs.names)
 }
 
 /// The host backend: limits that need no fence, and nothing that claims to be one.
 fn unfenced(request: LaunchRequest, effective: &Effective, fs: &FsFacts) -> Result<Planned, Fault> {
     let mut listing = Vec::new();
     let limits = limits::unfenced(effective, &request, &mut listing)?;
+    budgets::unfenced(effective, &mut listing);
     let env = environment::build(effective, &request, fs, &mut listing);
-    advisory(effective, &mut listing);
+    advisory(effective, Allowed::Advice, &mut listing);
     let plan = LaunchPlan {
         run: request.run,
         policy: effective.digest(),
@@ -181,16 +203,21 @@ fn unfenced(request: LaunchRequest, effective: &Effective, fs: &FsFacts) -> Resu
         argv: request.argv,
         stdio: request.stdio,
         debuggers: request.debuggers,
+        exec: None,
         attachments: None,
         guarantees: Vec::new(),
         waivers: request.waivers,
     };
-    checked(plan, listing)
+    checked(plan, listing, Default::default())
 }
 
-fn checked(plan: LaunchPlan, listing: Vec<PlanLine>) -> Result<Planned, Fault> {
+fn checked(
+    plan: LaunchPlan,
+    listing: Vec<PlanLine>,
+    names: std::collections::BTreeSet<String>,
+) -> Result<Planned, Fault> {
     match plan.check() {
-        Ok(()) => Ok(Planned { plan, listing }),
+        Ok(()) => Ok(Planned { plan, listing, names }),
         Err(bastle_contract::PlanError::Limit {
             limit,
             value,
@@ -217,12 +244,22 @@ fn limit_probe(limit: LimitKind) -> Option<Guarantee> {
         LimitKind::OpenFiles => Some(Guarantee::OpenFilesLimited),
         LimitKind::Disk => Some(Guarantee::DiskLimited),
         LimitKind::Files | LimitKind::BytesWritten | LimitKind::Inodes => Some(Guarantee::WritesCounted),
-        LimitKind::WallTime | LimitKind::CpuTime | LimitKind::Output => None,
+        LimitKind::FileSize => Some(Guarantee::FileSizeLimited),
+        LimitKind::WallTime | LimitKind::CpuTime | LimitKind::Output | LimitKind::DiskReserve => None,
     }
 }
 
+/// What became of the allow list of commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Allowed {
+    /// It is held, and its lines are there already.
+    Held,
+    /// Nothing holds it.
+    Advice,
+}
+
 /// Rules that nothing outside the agent holds, and network rules, which the empty namespace makes moot.
-fn advisory(effective: &Effective, listing: &mut Vec<PlanLine>) {
+fn advisory(effective: &Effective, allowed: Allowed, listing: &mut Vec<PlanLine>) {
     for (section, tiers) in [("exec", &effective.exec), ("tools", &effective.tools)] {
         for tier in tiers {
             let lists = [
@@ -234,6 +271,9 @@ fn advisory(effective: &Effective, listing: &mut Vec<PlanLine>) {
                 .iter()
                 .flat_map(|(name, list)| list.iter().map(move |rule| (name, rule)))
             {
+                if section == "exec" && *name == "allow" && allowed == Allowed::Held {
+                    continue;
+                }
                 let program = section == "exec" && *name == "deny" && facts::is_program(&rule.value);
                 listing.push(PlanLine {
                     section: format!("{section}.{name}"),

@@ -1,15 +1,17 @@
 //! The constructed root: what exists inside, parents first, and the Landlock rules over it.
 use super::facts::{FsFacts, PathFact, PathKind, SHELLS, hidden_in_system};
-use super::{PlanLine, built_in};
+use super::shown::refuse_whole;
+use super::{PlanLine, built_in, openings};
 use crate::decide::{MADE, PRIVATE};
 use crate::effective::{Effective, Origin};
 use crate::fsmap::{Grade, Reach};
 use crate::layers::LayerKind;
-use bastle_contract::{AbsPath, Access, Code, Fault, Guarantee, LandlockRule, Mechanism, Mount, MountKind};
+use crate::text::quoted;
+use bastle_contract::grants::refuse_never;
+use bastle_contract::{
+    AbsPath, Access, Code, ExecList, Fault, Guarantee, LandlockRule, Mechanism, Mount, MountKind,
+};
 use std::collections::BTreeMap;
-
-/// Host directories of which nothing is ever bound.
-const NEVER: &[&str] = &["/proc", "/sys", "/dev", "/run", "/boot"];
 
 /// The finished root.
 pub(super) struct Root {
@@ -31,7 +33,7 @@ struct Builder<'b> {
 pub(super) fn build(
     effective: &Effective,
     cwd: &AbsPath,
-    fs: &FsFacts,
+    (fs, programs): (&FsFacts, Option<&ExecList>),
     listing: &mut Vec<PlanLine>,
 ) -> Result<Root, Fault> {
     let mut builder = Builder {
@@ -56,6 +58,8 @@ pub(super) fn build(
     builder.drop_redundant();
     builder.own()?;
     builder.protect();
+    openings::reopen(effective, fs, &mut builder.mounts)?;
+    builder.hold(programs);
     builder.hide();
     builder.shims();
     let mut landlock = landlock(&builder.mounts)?;
@@ -120,7 +124,7 @@ impl Builder<'_> {
             "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/var", "/opt", "/home", "/root", "/tmp",
             "/srv", "/mnt",
         ];
-        if WHOLE.contains(&workspace.as_str()) || never(workspace) {
+        if WHOLE.contains(&workspace.as_str()) || refuse_never(workspace).is_err() {
             return fault("it is a directory of the system; that is never handed over whole");
         }
         if self.effective.hidden_by(workspace).is_some() {
@@ -174,7 +178,10 @@ impl Builder<'_> {
             if reach.origin.layer == LayerKind::Flags {
                 return Err(
                     Fault::new(Code::FsFloor, format!("{path} cannot be granted"), note)
-                        .help(format!("bastle run --unprotect {path} ... if you mean it")),
+                        .help(format!(
+                            "bastle run --ro {0} --unprotect {0} -- CMD   (opens exactly this file, if you mean it)",
+                            quoted(path)
+                        )),
                 );
             }
             self.line(section, path, &reach.origin, probe, &note);
@@ -198,20 +205,7 @@ impl Builder<'_> {
 
     /// Refuses what must not be handed over, and links that lead out of what the rules grant.
     fn refuse_source(&self, path: &AbsPath, resolved: &AbsPath, reach: &Reach) -> Result<(), Fault> {
-        let home = &self.effective.surroundings.home;
-        if home.is_within(resolved) || never(resolved) {
-            let why = if home.is_within(resolved) {
-                "it is the home directory or contains it".to_owned()
-            } else {
-                format!("{} belongs to the kernel or to running services", resolved)
-            };
-            return Err(Fault::new(
-                Code::WorkspaceInvalid,
-                format!("{path} ({}) is never handed over whole", reach.origin),
-                why,
-            )
-            .help("name the directories that are needed"));
-        }
+        refuse_whole((path, resolved), &reach.origin, &self.effective.surroundings.home)?;
         if resolved == path {
             return Ok(());
         }
@@ -367,8 +361,25 @@ impl Builder<'_> {
         }
     }
 
+    /// A listed program in a writable tree is bound over itself, for reading: whoever could change the file could put any
+    /// program in its place.
+    fn hold(&mut self, programs: Option<&ExecList>) {
+        for path in programs.iter().flat_map(|list| &list.programs) {
+            if matches!(self.shown_by(path), Some((_, Access::ReadWrite))) {
+                let kind = MountKind::Bind {
+                    source: path.clone(),
+                    access: Access::ReadOnly,
+                    owned: true,
+                };
+                self.mounts.insert(path.clone(), kind);
+                let note = "read-only: exec.allow names it";
+                self.line("exec.allow", path, &built_in(), Guarantee::WritesConfined, note);
+            }
+        }
+    }
+
     fn reopened(&self, path: &AbsPath) -> bool {
-        self.effective.unprotect.iter().any(|open| path.is_within(open))
+        self.effective.unprotect.iter().any(|open| open.opens(path))
     }
 
     /// Covers over existing hidden names, and nothing mounted below a cover.
@@ -409,15 +420,6 @@ impl Builder<'_> {
             }
         }
     }
-}
-
-fn never(path: &AbsPath) -> bool {
-    path.as_str() == "/"
-        || NEVER.iter().any(|never| {
-            path.as_str()
-                .strip_prefix(never)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        })
 }
 
 /// The shell of the agent's account.

@@ -2,7 +2,8 @@
 //! known here, and where they are kept is not shown.
 use super::{PlanLine, built_in};
 use crate::effective::{Effective, Origin, Sourced};
-use crate::net::NetMode;
+use crate::net::{NetMode, UNREAD};
+use crate::netrule::NetTarget;
 use bastle_contract::{Guarantee, Mechanism};
 use std::fmt::Display;
 
@@ -12,7 +13,7 @@ pub(super) fn list(effective: &Effective, listing: &mut Vec<PlanLine>) {
         NetMode::None | NetMode::Offline => (Mechanism::Netns, "no network in this run: nothing gets out"),
         NetMode::Allowlist | NetMode::Open => (Mechanism::Proxy, ""),
     };
-    let mut add = |section: &str, rule: String, origin: &Origin| {
+    let mut put = |section: &str, rule: String, origin: &Origin, note: &str| {
         listing.push(PlanLine {
             section: section.to_owned(),
             rule,
@@ -30,10 +31,22 @@ pub(super) fn list(effective: &Effective, listing: &mut Vec<PlanLine>) {
         ];
         for (section, rules) in lists {
             for rule in rules {
-                add(section, rule.value.to_string(), &rule.origin);
+                let unread = match &rule.value.target {
+                    NetTarget::Host(pattern) if section == "net.allow" => effective
+                        .net
+                        .passes_unread(pattern.host(), rule.value.port.unwrap_or(443)),
+                    NetTarget::Host(_) | NetTarget::Group(_) => false,
+                };
+                put(
+                    section,
+                    rule.value.to_string(),
+                    &rule.origin,
+                    if unread { UNREAD } else { note },
+                );
             }
         }
     }
+    let mut add = |section: &str, rule: String, origin: &Origin| put(section, rule, origin, note);
     for Sourced { value, origin } in &effective.secrets {
         let kept = value.from.split(':').next().unwrap_or_default();
         let rule = format!("{} ({kept}) for {}", value.name.as_str(), joined(&value.hosts));
@@ -53,6 +66,9 @@ pub(super) fn list(effective: &Effective, listing: &mut Vec<PlanLine>) {
         for Sourced { value, origin } in names.iter().flatten() {
             add(section, value.clone(), origin);
         }
+    }
+    for Sourced { value, origin } in &git.push_options {
+        add("git.pushOptions", value.clone(), origin);
     }
     listing.push(PlanLine {
         section: "net".to_owned(),

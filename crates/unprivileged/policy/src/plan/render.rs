@@ -85,6 +85,12 @@ fn text(effective: &Effective, planned: &Planned, baseline: Option<&Effective>) 
     for waiver in &plan.waivers {
         lines.push(format!("WAIVED: limits.{} is not held", waiver.limit));
     }
+    for kind in &effective.net.budget.waived {
+        lines.push(format!(
+            "WAIVED: budget.{} counts only what can be counted",
+            kind.name()
+        ));
+    }
     let score = score(effective, plan.backend);
     lines.push(format!(
         "score {}.{} {}",

@@ -11,6 +11,7 @@ mod read;
 pub use argv::How;
 pub use builtin::{builtin, builtins};
 
+use crate::authority::AuthorityCeiling;
 use crate::document::{At, CommandLists, Document};
 use crate::json::Diagnostic;
 use bastle_contract::{Code, EnvName, Fault, LimitKind};
@@ -72,6 +73,8 @@ pub struct Profile {
     pub policy: Document,
     /// Variables for the agent.
     pub env: Vec<(EnvName, String)>,
+    /// The most that a request of whoever is no admin may give to a run of it.
+    pub ceiling: AuthorityCeiling,
 }
 
 /// Reads a profile; every error is told at once where that is possible. `name` is the file's, for messages.

@@ -62,6 +62,13 @@ impl Profile {
                 .map(|(name, value)| (name.as_str().to_owned(), json!(value)));
             put("env", Value::Object(set.collect()));
         }
+        if !self.ceiling.is_empty() {
+            // A form of texts and numbers prints as JSON always; were it not to, null is refused when it is read again.
+            put(
+                "ceiling",
+                serde_json::to_value(&self.ceiling).unwrap_or(Value::Null),
+            );
+        }
         Value::Object(object)
     }
 }

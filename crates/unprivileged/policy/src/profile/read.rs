@@ -5,6 +5,7 @@ use super::argv::{MODEL, PROMPT};
 use super::{
     DEFAULT_CONCURRENCY, DEFAULT_TIMEOUT_MS, DEFAULT_TURNS, MAX_TIMEOUT_MS, Profile, PromptBy, agents,
 };
+use crate::authority::AuthorityCeiling;
 use crate::commands::check_tool_rule;
 use crate::document::read::{Author, Reader, checked_text};
 use crate::document::{CommandLists, Document};
@@ -34,6 +35,7 @@ const KNOWN: &[&str] = &[
     "preset",
     "policy",
     "env",
+    "ceiling",
 ];
 
 /// Most words of a command.
@@ -63,6 +65,33 @@ pub(super) fn profile(name: &str, bytes: &[u8]) -> Result<Profile, Vec<Diagnosti
     }
 }
 
+/// A value without its places.
+fn plain(node: &Node) -> serde_json::Value {
+    match &node.value {
+        Value::Null => serde_json::Value::Null,
+        Value::Bool(is) => (*is).into(),
+        Value::Number(number) => whole(*number).map_or_else(|| (*number).into(), Into::into),
+        Value::String(text) => text.clone().into(),
+        Value::Array(items) => items.iter().map(plain).collect(),
+        Value::Object(members) => members
+            .iter()
+            .map(|member| (member.key.clone(), plain(&member.value)))
+            .collect(),
+    }
+}
+
+/// A whole number that every reader of JSON takes for the same.
+fn whole(number: f64) -> Option<u64> {
+    let fits = number.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&number);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "whole and in range, see above"
+    )]
+    let whole = number as u64;
+    fits.then_some(whole)
+}
+
 /// A profile whose name is not known yet.
 fn blank() -> Profile {
     Profile {
@@ -82,6 +111,7 @@ fn blank() -> Profile {
         preset: None,
         policy: Document::default(),
         env: Vec::new(),
+        ceiling: AuthorityCeiling::default(),
     }
 }
 
@@ -171,6 +201,7 @@ impl Reader<'_> {
             "preset" => profile.preset = self.preset(value),
             "policy" => profile.policy = self.root(value, Author::Person),
             "env" => profile.env = self.variables(value),
+            "ceiling" => profile.ceiling = self.ceiling(value),
             // `$schema` is for editors; anything else was refused with its key.
             _ => {}
         }
@@ -275,6 +306,17 @@ impl Reader<'_> {
             Err(fault) => {
                 self.fault_with_help(node.span, fault.what, fault.help.into_iter().next());
                 None
+            }
+        }
+    }
+
+    fn ceiling(&mut self, node: &Node) -> AuthorityCeiling {
+        let read = serde_json::from_value(plain(node)).map_err(|error| error.to_string());
+        match read {
+            Ok(ceiling) => ceiling,
+            Err(why) => {
+                self.fault(node.span, format!("ceiling: {why}"));
+                AuthorityCeiling::default()
             }
         }
     }

@@ -16,6 +16,7 @@ pub(crate) fn host() -> HostFacts {
         landlock_abi: 6,
         seccomp_notify: true,
         cpus: 4,
+        memory: 16 << 30,
         cgroup: CgroupFacts::none(),
     }
 }
@@ -31,6 +32,7 @@ pub(crate) fn request(argv: &[&str]) -> LaunchRequest {
         backend: BackendKind::Native,
         waivers: Vec::new(),
         debuggers: false,
+        approval: bastle_policy::LaunchApproval::None,
     }
 }
 

@@ -5,6 +5,7 @@
 use super::modes::SEALED;
 use crate::routes::files::{beneath, root};
 use crate::routes::review::copy_of;
+use crate::transcript;
 use aws_lc_rs::digest;
 use bastle_contract::stream::StreamKind;
 use bastle_contract::{Fault, RunId};
@@ -70,8 +71,18 @@ fn text((id, about): (&str, &str), (file, media): (&str, &str), text: String) ->
     })
 }
 
-/// The end of what it printed.
+/// The end of what it said, or printed where it speaks no protocol of its own.
 fn output(fleet: &Fleet, name: &RunId) -> Option<Value> {
+    if transcript::speaks_a_protocol(fleet, name).ok()? {
+        let (said, all) = transcript::tail(fleet, name, MOST_OUTPUT).ok()?;
+        if said.is_empty() {
+            return None;
+        }
+        let truncated = all > said.len();
+        let mut artifact = text(("output", "What it said"), ("output.txt", "text/plain"), said);
+        artifact["metadata"][ABOUT]["truncated"] = json!(truncated);
+        return Some(artifact);
+    }
     let mut reader = fleet.output(name).ok()?;
     let mut bytes = Vec::new();
     let mut all = 0;
@@ -113,7 +124,7 @@ fn changes(space: &Workspace) -> Result<Vec<Value>, Fault> {
     );
     let left_out: Vec<String> = whole.left_out.iter().map(ToString::to_string).collect();
     diff["metadata"][ABOUT]["left_out"] = json!(left_out);
-    let mut value = diff_json(&diffs, &shown);
+    let mut value = diff_json(&diffs, &shown, space.run().as_str());
     let mut files = value["changes"].take();
     let mut truncated = false;
     if let Some(files) = files.as_array_mut() {

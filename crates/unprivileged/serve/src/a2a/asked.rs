@@ -3,7 +3,7 @@
 //! **Trust:** every byte is a caller's. Fields that are not known are passed over, as the protocol has it; nothing that
 //! a message points to is fetched.
 use super::wrong::{Kind, Wrong};
-use crate::dto::plain;
+use crate::dto::{now_ms, plain};
 use crate::json;
 use bastle_control::review::library::base64;
 use serde::Deserialize;
@@ -32,13 +32,18 @@ pub(crate) struct Message {
     pub(crate) answers: Vec<Answer>,
     /// As it came, without fields that nobody knows, for the record.
     pub(crate) raw: Value,
+    /// When it came, milliseconds since 1970: before anything that the agent says to it.
+    pub(crate) came_ms: u64,
 }
 
 /// An answer to a question of the task.
+///
+/// A client that fills in the data part it was shown sends its other fields back (`about`, `verdicts`, `expires`): they
+/// are passed over. What decides is the number, the digest and the verdict.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Answer {
     /// Number of the question.
+    #[serde(deserialize_with = "integral")]
     pub(crate) approval: u64,
     pub(crate) verdict: AnswerWord,
     /// Digest of the request as it was shown.
@@ -53,6 +58,26 @@ pub(crate) struct Answer {
 pub(crate) enum AnswerWord {
     Approve,
     Deny,
+}
+
+/// Largest integer that every JSON client reads exactly: 2^53 - 1.
+const MOST_INTEGER: u64 = (1 << 53) - 1;
+
+/// A whole number. `google.protobuf.Struct` knows only doubles, so that official clients send `7.0` for 7.
+fn whole(number: &serde_json::Number) -> Option<u64> {
+    let exact = number.as_u64().or_else(|| {
+        let float = number.as_f64()?;
+        // Formatted rather than cast: a cast would round, saturate and accept fractions.
+        (float >= 0.0 && float.fract() == 0.0 && float <= MOST_INTEGER as f64)
+            .then(|| format!("{float:.0}").parse().ok())
+            .flatten()
+    });
+    exact.filter(|number| *number <= MOST_INTEGER)
+}
+
+fn integral<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let number = serde_json::Number::deserialize(deserializer)?;
+    whole(&number).ok_or_else(|| serde::de::Error::custom("a whole number from 0 to 2^53 - 1"))
 }
 
 #[derive(Deserialize)]
@@ -102,6 +127,7 @@ impl Message {
             text: String::new(),
             answers: Vec::new(),
             raw: known(&raw),
+            came_ms: now_ms(),
         };
         for (at, part) in read.parts.iter().enumerate() {
             message.take(&format!("message.parts.{at}"), part)?;
@@ -269,7 +295,9 @@ pub(crate) fn text<'p>(params: &'p Params, name: &str) -> Result<Option<&'p str>
 pub(crate) fn number(params: &Params, name: &str) -> Result<Option<i64>, Wrong> {
     let number = match params.get(name) {
         None | Some(Value::Null) => return Ok(None),
-        Some(Value::Number(number)) => number.as_i64(),
+        Some(Value::Number(number)) => number
+            .as_i64()
+            .or_else(|| whole(number).and_then(|number| i64::try_from(number).ok())),
         Some(Value::String(text)) => text.parse().ok(),
         Some(_) => None,
     };
@@ -353,6 +381,31 @@ mod tests {
         ] {
             assert_eq!(with(bad.clone()).unwrap_err().kind, Kind::Params);
         }
+    }
+
+    #[test]
+    fn an_answer_as_the_official_clients_send_it_is_taken_and_a_fraction_is_not() {
+        let answer = |approval: Value| {
+            with(json!([{ "data": {
+                "approval": approval, "verdict": "deny", "hash": "h", "about": "net", "verdicts": ["approve", "deny"],
+                "expires": "2030-01-01T00:00:00Z" } }]))
+        };
+        for good in [json!(7), json!(7.0)] {
+            assert_eq!(answer(good).unwrap().answers[0].approval, 7);
+        }
+        for bad in [
+            json!(7.5),
+            json!(-1),
+            json!(-1.0),
+            json!(9_007_199_254_740_992u64),
+            json!(1e300),
+            json!("7"),
+            json!(null),
+        ] {
+            assert_eq!(answer(bad.clone()).unwrap_err().kind, Kind::Params, "{bad}");
+        }
+        let params = Params::from_iter([("historyLength".to_owned(), json!(3.0))]);
+        assert_eq!(history(&params).unwrap(), Some(3));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use super::artifacts::{ABOUT, MOST_OUTPUT};
 use crate::app::App;
 use crate::errors::Refusal;
+use crate::transcript;
 use bastle_contract::RunId;
 use bastle_contract::stream::StreamKind;
 use bastle_control::fleet::Fleet;
@@ -46,6 +47,8 @@ pub(super) struct Live {
     bytes: u64,
     /// The beginning of a character whose rest is in the next piece.
     open: Vec<u8>,
+    /// A driven agent prints frames of its protocol; what it says is told as messages, and whole at the end.
+    frames: bool,
 }
 
 impl Live {
@@ -62,8 +65,10 @@ impl Live {
             at: 0,
             bytes: 0,
             open: Vec::new(),
+            frames: false,
         };
         app.ask(move |fleet| {
+            live.frames = transcript::speaks_a_protocol(fleet, &live.run)?;
             let mut text = String::new();
             live.read(fleet, u64::MAX, u64::MAX, |piece, _| {
                 text.push_str(&piece);
@@ -152,6 +157,9 @@ impl Live {
 
     /// Reads whole records that end by `limit`; each piece of output with how much there was before it.
     fn read(&mut self, fleet: &Fleet, limit: u64, most: u64, mut take: impl FnMut(String, u64)) {
+        if self.frames {
+            return;
+        }
         // One that has not begun has printed nothing.
         let Ok(mut reader) = fleet.output(&self.run) else {
             return;

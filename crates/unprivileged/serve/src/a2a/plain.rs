@@ -6,6 +6,7 @@ use crate::app::App;
 use crate::errors::Refusal;
 use crate::guard::{Need, StreamSlot, Who};
 use crate::routes::{Params, PathOf, Route, files};
+use crate::transcript;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, Response, header};
@@ -38,7 +39,7 @@ pub(super) fn routes() -> Vec<Route> {
         Route::get(
             "/a2a/workers/{run}/stream",
             need,
-            "What a worker prints, as it prints it",
+            "What a worker says or prints, as it does",
             stream,
         ),
         Route::get(
@@ -158,6 +159,14 @@ fn read(fleet: &Fleet, run: &RunId, since: u64) -> Result<(String, u64, bool), R
     let ended = fleet.run(run)?.state.is_final();
     let nowhere = |_| Refusal::bad("since: no record begins there");
     let mut text = String::new();
+    if transcript::speaks_a_protocol(fleet, run)? {
+        let part = transcript::read(fleet, run, since, MOST)?;
+        for piece in &part.pieces {
+            let data = json!({ "stream": "output", "text": piece.text });
+            text.push_str(&format!("id: {}\nevent: output\ndata: {data}\n\n", piece.seq));
+        }
+        return Ok((text, part.next, ended && part.whole));
+    }
     // A run that has not begun has printed nothing.
     let Ok(mut reader) = fleet.output(run) else {
         return Ok((text, since, ended));

@@ -115,6 +115,10 @@ fn shown(call: &Call, receiver: &Receiver) -> Value {
     if let Some(members) = value.as_object_mut() {
         members.remove(MODES);
     }
+    // The receiver's own secrets go to the receiver alone; whoever reads the task does not learn them.
+    if let Some(members) = value.as_object_mut() {
+        members.remove("token");
+    }
     if let Some(authentication) = value.get_mut("authentication").and_then(Value::as_object_mut) {
         authentication.remove("credentials");
     }
@@ -230,7 +234,7 @@ async fn tell_all(app: &App, receiver: &Receiver) {
                 let Some(now) = still(app, receiver).await else {
                     return;
                 };
-                if !tell(app, &now, &told).await {
+                if tell(app, now, &told).await == Delivery::Failed {
                     app.metrics.webhook_failures.fetch_add(1, Ordering::Relaxed);
                 }
                 let (run, id) = (receiver.run.clone(), receiver.id.clone());
@@ -255,21 +259,27 @@ async fn still(app: &App, receiver: &Receiver) -> Option<Receiver> {
             let Some(token) = found.caller.strip_prefix("token:") else {
                 return Ok(Some(found));
             };
-            let tokens = fleet.tokens()?;
-            let holds = tokens
-                .iter()
-                .any(|one| one.id == token && one.revoked_ms.is_none());
+            let holds = fleet.token_holds(token)?;
             Ok::<_, bastle_contract::Fault>(Some(found).filter(|_| holds))
         })
         .await;
     found.ok().flatten()
 }
 
-async fn tell(app: &App, receiver: &Receiver, told: &Value) -> bool {
+/// What became of one word to a receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Delivery {
+    Done,
+    Failed,
+    /// Whoever asked for it may not read the task any more.
+    Stopped,
+}
+
+async fn tell(app: &App, receiver: Receiver, told: &Value) -> Delivery {
     let text = |pointer: &str| receiver.config.pointer(pointer).and_then(Value::as_str);
     // The settings may have changed since it was kept.
     let Some(address) = text("/url").and_then(|url| app.a2a.settings().allowed(url)) else {
-        return false;
+        return Delivery::Failed;
     };
     let credentials = text("/authentication/scheme").map(|scheme| {
         format!(
@@ -291,11 +301,15 @@ async fn tell(app: &App, receiver: &Receiver, told: &Value) -> bool {
     for pause in PAUSES.into_iter().map(Some).chain([None]) {
         let sent = tokio::time::timeout(PATIENCE, address.post(&headers, body.clone())).await;
         if sent.unwrap_or(false) {
-            return true;
+            return Delivery::Done;
         }
         if let Some(pause) = pause {
             tokio::time::sleep(pause).await;
         }
+        // The token may have ended, or the receiver may have been removed, while it did not answer.
+        if still(app, &receiver).await.is_none() {
+            return Delivery::Stopped;
+        }
     }
-    false
+    Delivery::Failed
 }

@@ -10,8 +10,8 @@ use crate::dto::Answering;
 use crate::json;
 use crate::routes::{approvals, live, spawn};
 use aws_lc_rs::{digest, rand};
-use bastle_contract::RunId;
-use bastle_control::fleet::{RunRequest, SpawnRequest, Verb, Verdict};
+use bastle_contract::{Code, RunId};
+use bastle_control::fleet::{MessageClaim, RunRequest, SpawnRequest, Verb, Verdict};
 use bastle_control::live::Command;
 use serde_json::{Map, Value, json};
 
@@ -65,17 +65,62 @@ async fn reach(
         }
     };
     let since = call.newest().await?;
-    let (run, heard) = match target(call, &message).await? {
-        Some(run) => {
-            let heard = speak(call, &run, &message).await?;
-            (run, heard)
-        }
-        None => (start(call, params, &message).await?, None),
-    };
+    let target = target(call, &message).await?;
+    let (run, heard) = deliver(call, params, &message, target).await?;
     if let Some(receiver) = receiver {
         push::keep(call, &run, receiver.in_modes(modes), since).await?;
     }
     Ok(Reached { run, since, heard })
+}
+
+/// Brings a message to its task once. Sent again it is answered as before; another message under its id is refused.
+async fn deliver(
+    call: &Call,
+    params: &Params,
+    message: &Message,
+    target: Option<RunId>,
+) -> Result<(RunId, Option<&'static str>), Wrong> {
+    let (caller, id) = (call.who.0.id.clone(), message.id.clone());
+    let digest = content(message, target.as_ref())?;
+    let claimed = {
+        let (caller, id) = (caller.clone(), id.clone());
+        let claimed = call
+            .app
+            .ask(move |fleet| fleet.message_claim(&caller, &id, &digest))
+            .await;
+        claimed.map_err(|refusal| match refusal.faults.first() {
+            Some(fault) if fault.code == Code::RunKey => {
+                Wrong::field("message.messageId", "was used for another message")
+            }
+            Some(_) | None => call.wrong(&refusal),
+        })?
+    };
+    match (claimed, &target) {
+        (MessageClaim::Delivered(run), _) => {
+            return Ok((call.run(Verb::Read, run.as_str()).await?, None));
+        }
+        (MessageClaim::InFlight, Some(_)) => {
+            return Err(Wrong::field("message.messageId", "this message is on its way"));
+        }
+        // Starting twice is starting once: the request has a key of its own.
+        (MessageClaim::InFlight, None) | (MessageClaim::New, _) => {}
+    }
+    let done = match target {
+        Some(run) => speak(call, &run, message).await.map(|heard| (run, heard)),
+        None => start(call, params, message).await.map(|run| (run, None)),
+    };
+    let reached = done.as_ref().ok().map(|(run, _)| run.clone());
+    call.ask(move |fleet| fleet.message_settle(&caller, &id, reached.as_ref()))
+        .await?;
+    done
+}
+
+/// Digest of what a message says and to whom.
+fn content(message: &Message, target: Option<&RunId>) -> Result<[u8; 32], Wrong> {
+    let failed = || Wrong::new(Kind::Internal, "the message cannot be written");
+    let said = serde_json::to_vec(&(target.map(RunId::as_str), &message.raw)).map_err(|_| failed())?;
+    let digest = digest::digest(&digest::SHA256, &said);
+    digest.as_ref().try_into().map_err(|_| failed())
 }
 
 /// The task that a message is for; none: a new one.
@@ -160,8 +205,9 @@ async fn keep(call: &Call, run: &RunId, context: &str, message: &Message) -> Res
     let mut raw = message.raw.clone();
     raw["taskId"] = json!(run);
     raw["contextId"] = json!(context);
-    let run = run.clone();
-    call.ask(move |fleet| fleet.message_add(&run, &raw)).await
+    let (run, came_ms) = (run.clone(), message.came_ms);
+    call.ask(move |fleet| fleet.message_add(&run, came_ms, &raw))
+        .await
 }
 
 /// Starts a worker for a message to the door.

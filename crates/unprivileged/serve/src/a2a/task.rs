@@ -5,6 +5,7 @@ use super::artifacts;
 use crate::app::App;
 use crate::dto::time;
 use crate::errors::{Refusal, Told, without_paths};
+use crate::transcript::{self, Mark};
 use bastle_contract::RunId;
 use bastle_contract::runs::RunState;
 use bastle_control::fleet::{Approval, ApprovalQuery, ApprovalState, EventFilter, Fleet, RunRecord};
@@ -185,13 +186,16 @@ pub(crate) fn standing(fleet: &Fleet, name: &RunId) -> Result<Standing, Refusal>
     })
 }
 
+/// Open questions, oldest first: the first one is what the task waits for.
 fn open_questions(fleet: &Fleet, name: &RunId) -> Result<Vec<Approval>, Refusal> {
-    Ok(fleet.approvals(&ApprovalQuery {
+    let mut open = fleet.approvals(&ApprovalQuery {
         state: Some(ApprovalState::Open),
         run: Some(name.clone()),
         after: 0,
         limit: 32,
-    })?)
+    })?;
+    open.reverse();
+    Ok(open)
 }
 
 /// Questions that were open at a time, or all that ever were: read again later, it is the same.
@@ -202,6 +206,7 @@ pub(crate) fn asked(fleet: &Fleet, name: &RunId, at_ms: u64) -> Result<Vec<Appro
         after: 0,
         limit: 1000,
     })?;
+    all.reverse();
     all.retain(|one| {
         one.asked_ms <= at_ms
             && (at_ms == u64::MAX || one.answered_ms.is_none_or(|answered| answered > at_ms))
@@ -328,7 +333,7 @@ pub(crate) fn task(fleet: &Fleet, state: &Path, name: &RunId, shown: Shown) -> R
 /// What was said to it and what its agent said, in the order of time.
 fn history(fleet: &Fleet, name: &RunId, context: &str) -> Result<Vec<Value>, Refusal> {
     let mut all: Vec<(u64, Value)> = fleet.messages(name)?;
-    let said = fleet.recent_events(&of_run(name, &["agent"]), MOST_SAID)?;
+    let said = fleet.recent_events(&of_run(name, &transcript::KINDS), MOST_SAID)?;
     let mut open: Option<(u64, u64, String)> = None;
     let mut close = |open: &mut Option<(u64, u64, String)>| {
         if let Some((seq, at, text)) = open.take() {
@@ -337,19 +342,20 @@ fn history(fleet: &Fleet, name: &RunId, context: &str) -> Result<Vec<Value>, Ref
         }
     };
     for event in &said {
-        // What an agent says piece by piece is one message until it does something else.
-        match (event.data["said"].as_str(), event.data["text"].as_str()) {
-            (Some("text"), Some(text)) => {
+        // What an agent says piece by piece is one message until it does something else or is spoken to.
+        match transcript::mark(event) {
+            Mark::Text(text) => {
                 let (_, _, whole) = open.get_or_insert((event.seq, event.time_ms, String::new()));
                 if whole.len() < MOST_TEXT {
                     whole.push_str(text);
                 }
             }
-            (Some("thought" | "usage" | "noise"), _) => {}
-            _ => close(&mut open),
+            Mark::Within => {}
+            Mark::Boundary => close(&mut open),
         }
     }
     close(&mut open);
+    // Stable: a message of the same millisecond as an answer of the agent stands before it.
     all.sort_by_key(|(at, _)| *at);
     Ok(all.into_iter().map(|(_, message)| message).collect())
 }

@@ -11,7 +11,9 @@ pub use sse::{Events, SseEvent, Waited};
 pub use target::Target;
 pub(crate) use target::io;
 
+use crate::guard::DECLARED;
 use bastle_contract::{Code, Fault};
+use bastle_control::fleet::Declared;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
@@ -37,6 +39,7 @@ pub struct Client {
 struct Inner {
     target: Target,
     token: Option<HeaderValue>,
+    declared: Option<HeaderValue>,
     runtime: Runtime,
 }
 
@@ -58,6 +61,28 @@ impl Client {
     /// # Errors
     /// When the token cannot stand in a header, or no runtime can be had.
     pub fn connect(target: Target, token: Option<&str>) -> Result<Self, Fault> {
+        Self::connect_as(target, token, None)
+    }
+
+    /// The same for a program that says so with every request: the daemon gives it no more than it declares.
+    ///
+    /// # Errors
+    /// See [`Client::connect`].
+    pub fn connect_as(
+        target: Target,
+        token: Option<&str>,
+        declared: Option<&Declared>,
+    ) -> Result<Self, Fault> {
+        let declared = declared
+            .map(|declared| HeaderValue::try_from(declared.to_string()))
+            .transpose()
+            .map_err(|error| {
+                Fault::new(
+                    Code::UsageArgument,
+                    "unusable name of a program",
+                    error.to_string(),
+                )
+            })?;
         let token = token
             .map(|token| {
                 let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim())).map_err(|_| {
@@ -85,6 +110,7 @@ impl Client {
             inner: Arc::new(Inner {
                 target,
                 token,
+                declared,
                 runtime,
             }),
         })
@@ -183,7 +209,11 @@ impl Client {
     /// # Errors
     /// See [`Client::get`].
     pub fn websocket(&self, path: &str, first: Option<&Value>) -> Result<UnixStream, Vec<Fault>> {
-        tunnel::open(&self.inner.target, self.inner.token.as_ref(), path, first)
+        let identity = [
+            (header::AUTHORIZATION, self.inner.token.as_ref()),
+            (DECLARED, self.inner.declared.as_ref()),
+        ];
+        tunnel::open(&self.inner.target, &identity, path, first)
     }
 
     fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Vec<Fault>> {
@@ -226,6 +256,9 @@ impl Inner {
             .header(header::ACCEPT, "application/json, text/event-stream");
         if let Some(token) = &self.token {
             request = request.header(header::AUTHORIZATION, token.clone());
+        }
+        if let Some(declared) = &self.declared {
+            request = request.header(DECLARED, declared.clone());
         }
         let bytes = match body {
             Some(value) => {

@@ -4,7 +4,7 @@ use bastle_contract::stream::StreamReader;
 use bastle_contract::{Code, Fault};
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
-use http::{HeaderValue, header};
+use http::{HeaderName, HeaderValue};
 use serde_json::Value;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -20,7 +20,7 @@ type Socket = tokio_tungstenite::WebSocketStream<Box<dyn target::Duplex>>;
 /// Opens it; a thread carries the bytes until one side ends.
 pub(super) fn open(
     to: &Target,
-    token: Option<&HeaderValue>,
+    identity: &[(HeaderName, Option<&HeaderValue>)],
     path: &str,
     first: Option<&Value>,
 ) -> Result<UnixStream, Vec<Fault>> {
@@ -31,7 +31,7 @@ pub(super) fn open(
         .build()
         .map_err(|error| system(&error))?;
     let socket = runtime.block_on(async {
-        tokio::time::timeout(PATIENCE, shake_hands(to, token, path, first))
+        tokio::time::timeout(PATIENCE, shake_hands(to, identity, path, first))
             .await
             .unwrap_or_else(|_| Err(vec![super::late(to)]))
     })?;
@@ -50,7 +50,7 @@ pub(super) fn open(
 
 async fn shake_hands(
     to: &Target,
-    token: Option<&HeaderValue>,
+    identity: &[(HeaderName, Option<&HeaderValue>)],
     path: &str,
     first: Option<&Value>,
 ) -> Result<Socket, Vec<Fault>> {
@@ -64,8 +64,10 @@ async fn shake_hands(
     let mut request = format!("ws://{}{path}", to.host())
         .into_client_request()
         .map_err(|error| unreadable(&error))?;
-    if let Some(token) = token {
-        request.headers_mut().insert(header::AUTHORIZATION, token.clone());
+    for (name, value) in identity {
+        if let Some(value) = value {
+            request.headers_mut().insert(name, (*value).clone());
+        }
     }
     let stream = to.connect().await.map_err(super::one)?;
     let (mut socket, _) =

@@ -100,6 +100,8 @@ pub(crate) struct ApprovalForm {
     state: String,
     /// Who answered.
     approver: Option<String>,
+    /// `local-person`, `token-person`, `program` or `automatic`.
+    approver_kind: Option<String>,
     /// When, in milliseconds since 1970.
     answered_ms: Option<u64>,
     /// `once` or `session`.
@@ -124,6 +126,7 @@ impl From<Approval> for ApprovalForm {
             expires_ms: one.expires_ms,
             state: word(&one.state),
             approver: one.approver,
+            approver_kind: one.approver_kind.map(|kind| kind.word().to_owned()),
             answered_ms: one.answered_ms,
             scope: one.scope,
             uses: one.uses,
@@ -146,6 +149,8 @@ pub(crate) struct ApprovalsForm {
 pub(crate) struct TokenForm {
     /// Its id.
     id: String,
+    /// `token-person` or `program`.
+    kind: String,
     /// What it may do.
     role: String,
     /// What it is for.
@@ -164,12 +169,15 @@ pub(crate) struct TokenForm {
     verbs: Option<Vec<String>>,
     /// The run it belongs to.
     run: Option<String>,
+    /// The most it may give to runs, as far as it was stated.
+    ceiling: super::Ceiling,
 }
 
 impl From<Token> for TokenForm {
     fn from(token: Token) -> Self {
         Self {
             id: token.id,
+            kind: token.kind.word().to_owned(),
             role: token.role.word().to_owned(),
             note: token.note,
             maker: token.maker,
@@ -179,6 +187,7 @@ impl From<Token> for TokenForm {
             prefix: token.prefix,
             verbs: token.verbs.map(|verbs| verbs.iter().map(word).collect()),
             run: token.run.map(String::from),
+            ceiling: token.ceiling.into(),
         }
     }
 }

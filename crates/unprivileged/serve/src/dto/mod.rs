@@ -1,17 +1,20 @@
 //! The forms of requests and answers: what goes over the wire and nothing else. Requests refuse fields they do not know.
+pub(crate) mod answers;
+mod ceiling;
 mod fleet;
 mod runs;
 mod words;
 
+pub(crate) use ceiling::Ceiling;
 pub(crate) use fleet::{
     ApprovalForm, ApprovalsForm, BatchForm, BatchesForm, CreatedToken, HealthForm, ProfileForm, ProfilesForm,
     StatsForm, TokenForm, TokensForm,
 };
 pub(crate) use runs::{ActedList, BatchReportForm, EventForm, EventsForm, RunForm, RunsForm};
 pub(crate) use words::{
-    Answering, Applying, CanI, Choosing, Granting, ListEvents, ListRuns, Logs, MakeToken, Nothing,
+    Answering, Applying, CanI, Choosing, Granting, ListEvents, ListRuns, LogView, Logs, MakeToken, Nothing,
     PolicySource, PutProfile, Ranged, Removing, RollingBack, Ruling, Saying, Snapshotting, SpawnOne,
-    Spawning, StopMany, Stopping, Which1,
+    Spawning, StopAgents, StopMany, Stopping, Which1,
 };
 
 use crate::errors::{Told, without_paths};
@@ -68,6 +71,11 @@ impl FaultForm {
             help: fault.help.iter().map(|help| text(help)).collect(),
         }
     }
+}
+
+/// Now, in milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
+    u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0)
 }
 
 /// A time as RFC 3339 writes it.

@@ -46,11 +46,13 @@ pub(crate) struct SpawnOne {
     /// Preset to start from.
     #[serde(default)]
     preset: Option<String>,
-    /// An `agent-permissions` document.
+    /// An `agent-permissions` document. From whoever is no admin it only narrows, and may not have `secrets`, `env.set`,
+    /// `net.addresses`, `net.resolvers` or `net.upstream`.
     #[serde(default)]
     policy: Option<BTreeMap<String, Value>>,
-    /// `none`, `registries`, `balanced`, `open`.
+    /// `none`, `allowlist`, `open` or `offline`.
     #[serde(default)]
+    #[schema(pattern = "^(none|allowlist|open|offline)$")]
     net: Option<String>,
     /// Variables for the agent.
     #[serde(default)]
@@ -195,6 +197,19 @@ pub(crate) struct Logs {
     pub(crate) limit: Option<usize>,
     /// `output` or `errors`; both when it is left out.
     pub(crate) stream: Option<String>,
+    /// `raw`, the default: what the program printed, byte for byte. `agent`: what a driven agent said instead of the
+    /// frames of its protocol; the same as `raw` for other runs. `since` of one view means nothing in the other.
+    pub(crate) view: Option<LogView>,
+}
+
+/// Which form of a run's output is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogView {
+    /// What was printed.
+    Raw,
+    /// What a driven agent said.
+    Agent,
 }
 
 /// Which events.
@@ -330,6 +345,8 @@ pub(crate) struct Answering {
 pub(crate) struct MakeToken {
     /// `viewer`, `operator`, `approver`, `admin` or `run`.
     pub(crate) role: String,
+    /// `person` (default) or `program`: a program never approves what its own runs ask for.
+    pub(crate) kind: Option<String>,
     /// What it is for.
     #[serde(default)]
     pub(crate) note: String,
@@ -342,6 +359,18 @@ pub(crate) struct MakeToken {
     pub(crate) verbs: Option<Vec<String>>,
     /// The run it belongs to; only for the role `run`.
     pub(crate) run: Option<String>,
+    /// The most it may give to runs; not for the roles `admin` and `run`.
+    pub(crate) ceiling: Option<super::Ceiling>,
+}
+
+/// Which agents are ended together.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StopAgents {
+    /// `own`: those that the caller started through `/agents`, the default. Only for admins: `agents`, those that anybody
+    /// started there, and `all`, every run.
+    #[serde(default)]
+    pub(crate) scope: Option<String>,
 }
 
 /// A profile.

@@ -3,10 +3,12 @@
 //! **Trust:** nothing of a request is believed. A local socket's peer is known from the kernel; everybody else shows a
 //! token. What is refused here has changed nothing.
 mod admission;
+mod declared;
 mod rate;
 mod streams;
 
 pub(crate) use admission::{Admission, Secure};
+pub(crate) use declared::{DECLARED, header_of};
 pub(crate) use rate::Rate;
 pub(crate) use streams::{StreamSlot, Streams};
 
@@ -135,6 +137,10 @@ pub(crate) async fn authorize(
     }
     let peer = request.extensions().get::<Peer>().cloned();
     let who = match recognise(&app, peer.as_ref(), request.headers()).await {
+        Ok(who) => who,
+        Err(refusal) => return refusal.into_response(),
+    };
+    let who = match declared::narrowed(who, request.headers(), request.uri().path()) {
         Ok(who) => who,
         Err(refusal) => return refusal.into_response(),
     };

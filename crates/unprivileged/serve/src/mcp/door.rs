@@ -2,7 +2,7 @@
 //!
 //! **Trust:** what goes in carries the caller's own token or the caller's own uid, never anybody else's.
 use crate::client::{Client, Reader};
-use crate::guard::Peer;
+use crate::guard::{DECLARED, Peer};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, Request, StatusCode, header};
@@ -25,6 +25,8 @@ pub(super) enum Asker {
         peer: Peer,
         host: Option<HeaderValue>,
         token: Option<HeaderValue>,
+        /// That it is a program, and its role here: operations are asked with no more.
+        declared: Option<HeaderValue>,
     },
     /// Whoever started the process: the client has their token.
     Pipe,
@@ -164,13 +166,21 @@ async fn whole(body: Body) -> Result<Vec<u8>, Vec<Fault>> {
 /// The answer of the daemon's own router to somebody's question.
 async fn passed(router: Router, asker: &Asker, rest: Rest) -> Result<(StatusCode, Body), Vec<Fault>> {
     let Asker::Web {
-        peer, host, token, ..
+        peer,
+        host,
+        token,
+        declared,
+        ..
     } = asker
     else {
         return Err(vec![unexpected("nobody asks")]);
     };
     let mut request = Request::builder().method(rest.method).uri(rest.path);
-    for (name, value) in [(header::HOST, host), (header::AUTHORIZATION, token)] {
+    for (name, value) in [
+        (header::HOST, host),
+        (header::AUTHORIZATION, token),
+        (DECLARED, declared),
+    ] {
         if let Some(value) = value {
             request = request.header(name, value);
         }

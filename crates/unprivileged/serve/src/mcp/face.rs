@@ -2,6 +2,7 @@
 use super::content::{failed, is_clean, refused, result};
 use super::door::{Asker, Door, Rest};
 use super::schema::{check, request};
+use super::tools::watching::printed;
 use super::tools::{Tool, Way, table};
 use super::{approval, prompts, resources, wait};
 use crate::json;
@@ -44,6 +45,7 @@ impl Workers {
         let rest = request(tool.operation, tool.params, arguments);
         let answer = match tool.way {
             Way::Plain(shape) => self.door.ask(&call.caller, rest).await.map(shape),
+            Way::Output => self.output(rest, arguments, &call.caller).await,
             Way::SpawnOne => self.spawn(rest, arguments, &call.caller).await,
             Way::File => self.file(rest, arguments, &call.caller).await,
             Way::Wait => wait::wait(&self.door, arguments, call).await,
@@ -69,6 +71,21 @@ impl Workers {
         let report = self.door.ask(asker, rest).await?;
         let name = &report["runs"][0]["name"];
         Ok(json!({ "worker": name, "batch": report["batch"], "repeated": report["repeated"] }))
+    }
+
+    async fn output(
+        &self,
+        mut rest: Rest,
+        arguments: &Map<String, Value>,
+        asker: &Asker,
+    ) -> Result<Value, Vec<bastle_contract::Fault>> {
+        let view = match arguments.get("view").and_then(Value::as_str) {
+            Some("raw") => "raw",
+            Some(_) | None => "agent",
+        };
+        rest.path.push(if rest.path.contains('?') { '&' } else { '?' });
+        rest.path.push_str(&format!("view={view}"));
+        self.door.ask(asker, rest).await.map(printed)
     }
 
     async fn file(

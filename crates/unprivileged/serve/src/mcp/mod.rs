@@ -19,7 +19,7 @@ pub(crate) use fuzz::fuzz;
 use crate::app::App;
 use crate::client::Client;
 use crate::errors::Refusal;
-use crate::guard::{Need, Peer, Who};
+use crate::guard::{Need, Peer, Who, header_of};
 use crate::routes::{Route, read_body};
 use axum::Router;
 use axum::body::Body;
@@ -116,6 +116,7 @@ async fn serve(
     let incoming = Incoming {
         method: parts.method,
         caller: Asker::Web {
+            declared: header_of("mcp", &caller),
             id: caller.id.into(),
             peer,
             host: parts.headers.get(header::HOST).cloned(),

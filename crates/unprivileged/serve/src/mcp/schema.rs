@@ -4,6 +4,9 @@ use super::door::Rest;
 use axum::http::Method;
 use serde_json::{Map, Value, json};
 
+/// Largest integer that every JSON client reads exactly (RFC 8259, section 6).
+pub(super) const MOST_INTEGER: u64 = (1 << 53) - 1;
+
 /// What a parameter is.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {

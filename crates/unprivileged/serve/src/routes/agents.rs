@@ -1,20 +1,22 @@
 //! The nine addresses of the original interface, in its own simple words. Each is one of ours behind another name.
-use super::policies::{blocked_list, merged};
+use super::policies::{BlockedOf, blocked_by};
 use super::runs::{stop_which, told};
 use super::spawn::start;
 use super::{Body, Params, PathOf, Route};
 use crate::app::App;
-use crate::dto::{ActedList, Nothing, PolicySource, RunForm, plain};
+use crate::containment::ContainmentForm;
+use crate::dto::{ActedList, Nothing, RunForm, StopAgents, answers};
 use crate::errors::Refusal;
 use crate::guard::{Need, Who};
 use crate::routes::meta::Anything;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use bastle_contract::Code;
 use bastle_contract::runs::{RunState, Tags};
-use bastle_control::fleet::{RunQuery, RunRecord, RunRequest, SpawnRequest, StopHow, Verb, Which};
+use bastle_control::containment::ContainmentVerdict;
+use bastle_control::fleet::{RunQuery, RunRecord, RunRequest, SpawnRequest, StopHow, Verb, Via, Which};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use utoipa::ToSchema;
@@ -44,8 +46,8 @@ pub(super) fn routes() -> Vec<Route> {
             "What is stopped",
             blocked,
         )
-        .params::<Nothing>()
-        .gives::<Anything>(),
+        .params::<BlockedOf>()
+        .gives::<answers::BlockedCommands>(),
         Route::get(
             "/api/v1/agents/containment-status",
             Need::Within(Verb::Read),
@@ -53,7 +55,7 @@ pub(super) fn routes() -> Vec<Route> {
             containment,
         )
         .params::<Nothing>()
-        .gives::<Containment>(),
+        .gives::<ContainmentForm>(),
         Route::get(
             "/api/v1/agents/status",
             Need::Within(Verb::Read),
@@ -73,10 +75,10 @@ pub(super) fn routes() -> Vec<Route> {
         Route::post(
             "/api/v1/agents/stop-all",
             Need::Within(Verb::Control),
-            "End all agents",
+            "End the agents that you started here",
             stop_all,
         )
-        .takes::<Nothing>()
+        .takes::<StopAgents>()
         .gives::<ActedList>(),
         Route::get("/api/v1/agents/{id}", Need::OnRun(Verb::Read), "One agent", one)
             .params::<Nothing>()
@@ -111,7 +113,7 @@ struct SpawnAgents {
     /// `copy`, `overlay`, `worktree`, `in-place`; default `copy`: agents that work side by side do not meet.
     #[serde(default)]
     mode: Option<String>,
-    /// Places each may write, absolute.
+    /// Places of the workspace that each may write, absolute; reading stays. All that the policy grants when empty.
     #[serde(default)]
     scope: Vec<String>,
     /// How many at once.
@@ -150,22 +152,21 @@ struct Agents {
     count: usize,
 }
 
-/// What holds agents.
-#[derive(Serialize, ToSchema)]
-struct Containment {
-    /// The fence that every run is started in; a run that cannot have it is not started.
-    provider: &'static str,
-    /// Whether the kernel enforces it.
-    enforced: bool,
-    /// Its layers.
-    layers: Vec<&'static str>,
-}
-
 /// Whether agents can be started.
 #[derive(Serialize, ToSchema)]
 struct AgentStatus {
-    /// Whether the store takes writes.
+    /// Whether agents can be started: the store takes writes, and the newest containment probe did not fail.
     connected: bool,
+    /// Whether the store takes writes.
+    store: bool,
+    /// What the newest containment probe showed: `enforced`, `not-enforced` or `inconclusive`.
+    containment: &'static str,
+    /// When that probe ended.
+    probed_at: String,
+    /// How long ago that was, in milliseconds.
+    age_ms: u64,
+    /// Why agents cannot be started.
+    problem: Option<String>,
     /// Agents that live.
     active: u64,
     /// Agents that wait.
@@ -205,9 +206,11 @@ async fn spawn(
         prompt: Some(prompt),
         ..one.clone()
     });
+    let prefix = caller.prefix.as_deref().map(|own| own.trim_end_matches('-'));
     let request = SpawnRequest {
         key: asked.idempotency_key,
-        prefix: Some("agent".to_owned()),
+        prefix: Some(prefix.filter(|own| !own.is_empty()).unwrap_or("agent").to_owned()),
+        via: Via::Agents,
         runs: runs.collect(),
         max_parallel: asked.concurrency,
         tags,
@@ -279,45 +282,53 @@ async fn stop(
 async fn stop_all(
     State(app): State<App>,
     Who(caller, _): Who,
-    Body(_): Body<Nothing>,
+    Body(asked): Body<StopAgents>,
 ) -> Result<Json<ActedList>, Refusal> {
-    let which = match &caller.prefix {
-        Some(prefix) => Which::Prefix(prefix.clone()),
-        None => Which::All,
+    let which = match asked.scope.as_deref() {
+        None | Some("own") => Which::Agents(Some(caller.id.clone())),
+        Some("agents" | "all") if !caller.is_trusted() => {
+            return Err(Refusal::new(
+                Code::ApiForbidden,
+                "this token does not allow that",
+                "scope: for admins",
+            )
+            .help("leave scope out: what you started here is ended"));
+        }
+        Some("agents") => Which::Agents(None),
+        Some("all") => Which::All,
+        Some(_) => return Err(Refusal::bad("scope: own, agents or all")),
     };
     stop_which(&app, caller, which, USUAL).await
 }
 
-async fn blocked(State(app): State<App>, Params(_): Params<Nothing>) -> Result<Json<Anything>, Refusal> {
-    let source = PolicySource::default();
-    let value = app
-        .ask(move |_| merged(&source).map(|effective| blocked_list(&effective)))
-        .await?;
-    Ok(Json(Anything(match value {
-        Value::Object(members) => members,
-        other => Map::from_iter([("result".to_owned(), json!(plain(&other.to_string())))]),
-    })))
+async fn blocked(State(app): State<App>, Params(of): Params<BlockedOf>) -> Result<Json<Anything>, Refusal> {
+    blocked_by(&app, of).await
 }
 
-async fn containment(Params(_): Params<Nothing>) -> Json<Containment> {
-    Json(Containment {
-        provider: "native",
-        enforced: true,
-        layers: vec![
-            "user, mount, PID, network, IPC and UTS namespaces",
-            "constructed root",
-            "Landlock",
-            "seccomp",
-            "no capabilities",
-            "egress by policy only",
-        ],
-    })
+async fn containment(
+    State(app): State<App>,
+    Params(_): Params<Nothing>,
+) -> Result<Json<ContainmentForm>, Refusal> {
+    Ok(Json(app.contained().await?.into()))
 }
 
 async fn status(State(app): State<App>, Params(_): Params<Nothing>) -> Result<Json<AgentStatus>, Refusal> {
     let health = app.ask(|fleet| Ok::<_, Refusal>(fleet.health())).await?;
+    let known = app.contained().await?;
+    let verdict = known.verdict;
+    let ContainmentForm {
+        probed_at,
+        age_ms,
+        problem,
+        ..
+    } = known.into();
     Ok(Json(AgentStatus {
-        connected: health.store,
+        connected: health.store && verdict != ContainmentVerdict::NotEnforced,
+        store: health.store,
+        containment: crate::containment::word(verdict),
+        probed_at,
+        age_ms,
+        problem: problem.or_else(|| (!health.store).then(|| "the store takes no writes".to_owned())),
         active: health.living,
         queued: health.queued,
         max_parallel: health.max_parallel,

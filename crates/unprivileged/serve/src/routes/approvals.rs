@@ -87,7 +87,19 @@ fn number(text: &str) -> Result<u64, Refusal> {
 async fn find(app: &App, caller: &Caller, id: &str) -> Result<Approval, Refusal> {
     let missing = || Refusal::new(Code::ApprovalMissing, "there is no such question", "");
     let id: u64 = id.parse().map_err(|_| missing())?;
-    let found = app.ask(move |fleet| fleet.approval(id)).await?;
+    let found = match app.ask(move |fleet| fleet.approval(id)).await {
+        Ok(found) => found,
+        // The same words as for a question of somebody else's run.
+        Err(refusal)
+            if refusal
+                .faults
+                .iter()
+                .all(|fault| fault.code == Code::ApprovalMissing) =>
+        {
+            return Err(missing());
+        }
+        Err(refusal) => return Err(refusal),
+    };
     if caller.may_on(Verb::Read, &found.run) {
         Ok(found)
     } else {

@@ -2,7 +2,7 @@
 use super::meta::Anything;
 use super::{Body, Params, PathOf, Route};
 use crate::app::App;
-use crate::dto::{Granting, Nothing, Ruling, Saying};
+use crate::dto::{Granting, Nothing, Ruling, Saying, answers};
 use crate::errors::Refusal;
 use crate::guard::{Need, Who};
 use axum::Json;
@@ -26,7 +26,7 @@ pub(super) fn routes() -> Vec<Route> {
             status,
         )
         .params::<Nothing>()
-        .gives::<Anything>(),
+        .gives::<answers::RunStatus>(),
         Route::get(
             GRANTS,
             Need::OnRun(Verb::Read),
@@ -34,7 +34,7 @@ pub(super) fn routes() -> Vec<Route> {
             grants,
         )
         .params::<Nothing>()
-        .gives::<Anything>(),
+        .gives::<answers::LiveGrants>(),
         // To show a run a path of the host is to widen its fence: as much as answering its questions.
         Route::post(
             GRANTS,
@@ -43,7 +43,7 @@ pub(super) fn routes() -> Vec<Route> {
             grant,
         )
         .takes::<Granting>()
-        .gives::<Anything>(),
+        .gives::<answers::GrantMade>(),
         Route::delete(
             GRANTS,
             Need::OnRun(Verb::Answer),
@@ -51,7 +51,7 @@ pub(super) fn routes() -> Vec<Route> {
             withdraw,
         )
         .params::<Granted>()
-        .gives::<Anything>(),
+        .gives::<answers::GrantRevoked>(),
         Route::post(
             "/api/v1/runs/{id}/rules",
             Need::OnRun(Verb::Answer),
@@ -59,7 +59,7 @@ pub(super) fn routes() -> Vec<Route> {
             rule,
         )
         .takes::<Ruling>()
-        .gives::<Anything>(),
+        .gives::<answers::RuleChanged>(),
         Route::post(
             "/api/v1/runs/{id}/say",
             Need::OnRun(Verb::Control),
@@ -67,7 +67,7 @@ pub(super) fn routes() -> Vec<Route> {
             speak,
         )
         .takes::<Saying>()
-        .gives::<Anything>(),
+        .gives::<answers::MessageTaken>(),
         Route::post(
             "/api/v1/runs/{id}/interrupt",
             Need::OnRun(Verb::Control),
@@ -75,7 +75,7 @@ pub(super) fn routes() -> Vec<Route> {
             interrupt,
         )
         .takes::<Nothing>()
-        .gives::<Anything>(),
+        .gives::<answers::MessageTaken>(),
     ]
 }
 
@@ -96,6 +96,10 @@ pub(crate) async fn say(
     command: Command,
 ) -> Result<Json<Anything>, Refusal> {
     let name = app.named(caller, verb, id).await?;
+    if widens(&command) {
+        let (caller, name) = (caller.clone(), name.clone());
+        app.ask(move |fleet| fleet.may_approve(&caller, &name)).await?;
+    }
     let state = app.state.clone();
     let answer = app
         .ask(move |_| ask(&state, &name, &command).map_err(not_living))
@@ -105,6 +109,11 @@ pub(crate) async fn say(
         Value::Null => Map::new(),
         other => Map::from_iter([("result".to_owned(), other)]),
     })))
+}
+
+/// Whether a command gives the run more than its policy does, as a yes to a question would.
+fn widens(command: &Command) -> bool {
+    matches!(command, Command::Allow { .. } | Command::Grant { .. })
 }
 
 /// A run that does not live is there all the same: it is only in no state to be spoken to.
@@ -157,8 +166,12 @@ async fn grant(
         Some("broker") => GrantWay::Broker,
         Some(_) => return Err(Refusal::bad("way: mount or broker")),
     };
+    let path = path(wish.path)?;
+    app.named(&caller, Verb::Answer, &id).await?;
+    let (who, wanted) = (caller.clone(), path.clone());
+    app.ask(move |fleet| fleet.may_grant(&who, &wanted)).await?;
     let command = Command::Grant {
-        path: path(wish.path)?,
+        path,
         access,
         way,
         seconds: wish.seconds,
@@ -190,13 +203,24 @@ async fn rule(
         Some(_) => return Err(Refusal::bad("scope: once or session")),
     };
     let target = rule.target;
+    // Taking a rule back may take back somebody's refusal.
+    if matches!(rule.verb.as_str(), "allow" | "revoke") {
+        app.named(&caller, Verb::Answer, &id).await?;
+        let (who, wanted) = (caller.clone(), target.clone());
+        app.ask(move |fleet| fleet.may_allow(&who, &wanted)).await?;
+    }
     let command = match rule.verb.as_str() {
         "allow" => Command::Allow {
             target,
             scope,
             hash: None,
+            by: Some(caller.described()),
         },
-        "deny" => Command::Deny { target, hash: None },
+        "deny" => Command::Deny {
+            target,
+            hash: None,
+            by: Some(caller.described()),
+        },
         "revoke" => Command::Revoke { target },
         _ => return Err(Refusal::bad("verb: allow, deny or revoke")),
     };

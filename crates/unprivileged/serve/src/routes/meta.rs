@@ -1,7 +1,7 @@
 //! The daemon itself: is it well, which version, what does it count, what does it serve.
 use super::{Params, Route};
 use crate::app::App;
-use crate::dto::{HealthForm, Nothing, StatsForm};
+use crate::dto::{Ceiling, HealthForm, Nothing, StatsForm};
 use crate::errors::Refusal;
 use crate::guard::{Need, Who};
 use axum::Json;
@@ -9,6 +9,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bastle_contract::Code;
+use bastle_control::containment::ContainmentVerdict;
 use bastle_control::fleet::Verb;
 use serde::Serialize;
 use std::sync::LazyLock;
@@ -23,7 +24,7 @@ pub(super) fn routes() -> Vec<Route> {
             "Whether the daemon takes requests",
             readyz,
         )
-        .gives::<Status>(),
+        .gives::<Ready>(),
         Route::get(
             "/metrics",
             Need::OnAll(Verb::Read),
@@ -46,7 +47,7 @@ pub(super) fn routes() -> Vec<Route> {
             "Whether the daemon takes requests",
             readyz,
         )
-        .gives::<Status>(),
+        .gives::<Ready>(),
         Route::get(
             "/api/v1/version",
             Need::Within(Verb::Read),
@@ -81,6 +82,19 @@ pub(super) struct Status {
     pub(super) status: &'static str,
 }
 
+/// Whether runs can be started.
+#[derive(Serialize, ToSchema)]
+struct Ready {
+    /// `ok`.
+    status: &'static str,
+    /// What the newest containment probe showed: `enforced` or `inconclusive`.
+    containment: &'static str,
+    /// When that probe ended.
+    probed_at: String,
+    /// How long ago that was, in milliseconds.
+    age_ms: u64,
+}
+
 /// A JSON object whose form another document has.
 #[derive(Serialize, ToSchema)]
 #[serde(transparent)]
@@ -100,12 +114,16 @@ struct Version {
 struct Known {
     /// Who.
     id: String,
+    /// `local-person`, `token-person` or `program`.
+    kind: &'static str,
     /// What they may do.
     role: &'static str,
     /// The run whose own token this is.
     run: Option<String>,
     /// Only runs whose names begin so.
     prefix: Option<String>,
+    /// The most that they may give to a run, defaults filled in; none for an admin, who is held to nothing.
+    ceiling: Option<Ceiling>,
 }
 
 pub(super) const OK: Json<Status> = Json(Status { status: "ok" });
@@ -114,17 +132,36 @@ async fn healthz() -> Json<Status> {
     OK
 }
 
-async fn readyz(State(app): State<App>) -> Result<Json<Status>, Refusal> {
+async fn readyz(State(app): State<App>) -> Result<Json<Ready>, Refusal> {
     let health = app.ask(|fleet| Ok::<_, Refusal>(fleet.health())).await?;
-    if health.store && !*app.closing.borrow() {
-        return Ok(OK);
+    if !health.store || *app.closing.borrow() {
+        return Err(Refusal::new(Code::ApiBusy, "the daemon takes no requests now", "").retry_after(5));
     }
-    Err(Refusal::new(Code::ApiBusy, "the daemon takes no requests now", "").retry_after(5))
+    let known = app.contained().await?;
+    if known.verdict == ContainmentVerdict::NotEnforced {
+        let age = crate::containment::millis(known.age());
+        return Err(Refusal::new(
+            Code::ApiBusy,
+            "no run can be started",
+            format!("the containment probe failed {age} ms ago"),
+        )
+        .help("bastle doctor")
+        .retry_after(5));
+    }
+    Ok(Json(Ready {
+        status: "ok",
+        containment: crate::containment::word(known.verdict),
+        probed_at: crate::dto::time(known.probed_at_ms),
+        age_ms: crate::containment::millis(known.age()),
+    }))
 }
 
 async fn metrics(State(app): State<App>) -> Result<Response, Refusal> {
     let snapshot = app.ask(|fleet| fleet.metrics()).await?;
-    let text = app.metrics.text(&snapshot, app.streams.count());
+    let contained = app.containment.latest();
+    let text = app
+        .metrics
+        .text(&snapshot, app.streams.count(), contained.as_ref());
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
@@ -148,13 +185,21 @@ async fn version(Params(_): Params<Nothing>) -> Json<Version> {
     })
 }
 
-async fn whoami(Who(caller, _): Who, Params(_): Params<Nothing>) -> Json<Known> {
-    Json(Known {
+async fn whoami(
+    State(app): State<App>,
+    Who(caller, _): Who,
+    Params(_): Params<Nothing>,
+) -> Result<Json<Known>, Refusal> {
+    let asked = caller.clone();
+    let ceiling = app.ask(move |fleet| fleet.ceiling_of(&asked)).await?;
+    Ok(Json(Known {
         id: caller.id,
+        kind: caller.kind.word(),
         role: caller.role.word(),
         run: caller.run.map(String::from),
         prefix: caller.prefix,
-    })
+        ceiling: ceiling.map(Ceiling::from),
+    }))
 }
 
 async fn stats(State(app): State<App>, Params(_): Params<Nothing>) -> Result<Json<StatsForm>, Refusal> {

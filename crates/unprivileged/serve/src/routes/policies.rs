@@ -2,21 +2,22 @@
 use super::meta::Anything;
 use super::{Body, Params, PathOf, Route};
 use crate::app::App;
-use crate::dto::{CanI, Nothing, PolicySource, plain};
+use crate::dto::{CanI, Nothing, PolicySource, answers, plain};
 use crate::errors::Refusal;
 use crate::guard::{Need, Who};
 use axum::Json;
 use axum::extract::State;
 use bastle_contract::{BackendKind, Code, Fault};
-use bastle_control::fleet::Verb;
-use bastle_control::{Place, Sources, load};
+use bastle_control::fleet::{Caller, Fleet, Verb};
+use bastle_control::{Place, Sources};
 use bastle_policy::{
-    Decision, Effective, Grade, Layer, LayerKind, MergeOptions, Query, Sourced, Surroundings, Tier,
-    danger_matrix, decide, lint, score, selftest,
+    Decision, Effective, Grade, Layer, LayerKind, MergeOptions, Query, Sourced, Surroundings, decide, lint,
+    score, selftest,
 };
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-use std::path::Path;
+use utoipa::IntoParams;
 
 pub(super) fn routes() -> Vec<Route> {
     vec![
@@ -27,7 +28,7 @@ pub(super) fn routes() -> Vec<Route> {
             presets,
         )
         .params::<Nothing>()
-        .gives::<Anything>(),
+        .gives::<answers::PresetList>(),
         Route::get(
             "/api/v1/presets/{name}",
             Need::Within(Verb::Read),
@@ -35,15 +36,15 @@ pub(super) fn routes() -> Vec<Route> {
             preset,
         )
         .params::<Nothing>()
-        .gives::<Anything>(),
+        .gives::<answers::PresetDocument>(),
         Route::get(
             "/api/v1/blocked-commands",
             Need::Within(Verb::Read),
             "Commands and tools that the usual policy stops",
             blocked,
         )
-        .params::<Nothing>()
-        .gives::<Anything>(),
+        .params::<BlockedOf>()
+        .gives::<answers::BlockedCommands>(),
         // A question may name a project of the host: only for whoever may start runs there.
         Route::post(
             "/api/v1/policies/effective",
@@ -52,7 +53,7 @@ pub(super) fn routes() -> Vec<Route> {
             effective,
         )
         .takes::<PolicySource>()
-        .gives::<Anything>(),
+        .gives::<answers::EffectivePolicy>(),
         Route::post(
             "/api/v1/policies/dry-run",
             Need::OnAll(Verb::Spawn),
@@ -60,7 +61,7 @@ pub(super) fn routes() -> Vec<Route> {
             dry_run,
         )
         .takes::<PolicySource>()
-        .gives::<Anything>(),
+        .gives::<answers::PolicyCheck>(),
         Route::post(
             "/api/v1/policies/can-i",
             Need::OnAll(Verb::Spawn),
@@ -68,7 +69,7 @@ pub(super) fn routes() -> Vec<Route> {
             can_i,
         )
         .takes::<CanI>()
-        .gives::<Anything>(),
+        .gives::<answers::PolicyAnswer>(),
     ]
 }
 
@@ -101,55 +102,66 @@ async fn preset(PathOf(name): PathOf<String>, Params(_): Params<Nothing>) -> Res
     Ok(object(json!({ "name": layer.name, "document": document })))
 }
 
-/// What the usual policy stops, as the original interface lists it.
-pub(super) fn blocked_list(effective: &Effective) -> Value {
-    let list = |section: &str, rules: &[Sourced<String>]| {
-        rules
-            .iter()
-            .map(|rule| json!({ "section": section, "rule": rule.value, "origin": rule.origin }))
-            .collect::<Vec<_>>()
-    };
-    let mut rules = Vec::new();
-    for (section, tiers) in [("exec", &effective.exec), ("tools", &effective.tools)] {
-        for tier in tiers {
-            rules.extend(list(&format!("{section}.deny"), &tier.deny));
-            rules.extend(list(&format!("{section}.ask"), &tier.ask));
-        }
-    }
-    let matrix: Vec<Value> = danger_matrix()
-        .iter()
-        .filter(|row| row.tier == Tier::Stops)
-        .map(|row| json!({ "kind": row.kind, "name": row.name, "why": row.why }))
-        .collect();
-    json!({ "rules": rules, "tier3": matrix, "held": "advisory: the fence holds without them" })
+/// Whose policy is listed.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BlockedOf {
+    /// The profile; default the usual policy.
+    #[serde(default)]
+    profile: Option<String>,
+    /// Preset to start from; default that of the profile, or `default`.
+    #[serde(default)]
+    preset: Option<String>,
 }
 
-async fn blocked(State(app): State<App>, Params(_): Params<Nothing>) -> Result<Json<Anything>, Refusal> {
-    let source = PolicySource::default();
+async fn blocked(State(app): State<App>, Params(of): Params<BlockedOf>) -> Result<Json<Anything>, Refusal> {
+    blocked_by(&app, of).await
+}
+
+/// What a policy stops: every entry with the decision that `can-i` gives on its example.
+pub(super) async fn blocked_by(app: &App, of: BlockedOf) -> Result<Json<Anything>, Refusal> {
     let value = app
-        .ask(move |_| merged(&source).map(|effective| blocked_list(&effective)))
+        .ask(move |fleet| {
+            let (preset, document) = match &of.profile {
+                Some(profile) => fleet
+                    .profile_policy(profile)
+                    .map(|(preset, document)| (preset, Some(document)))?,
+                None => (None, None),
+            };
+            let preset = of.preset.or(preset);
+            let effective = merged_of(preset.as_deref(), document)?;
+            let list = bastle_policy::blocked_list(&effective);
+            Ok::<_, Refusal>(json!({
+                "profile": of.profile, "preset": preset.as_deref().unwrap_or("default"),
+                "rules": list.rules, "tier3": list.tier3,
+                "held": "command and tool rules act at launch and for driven agents; inside others they are advisory, and the fence holds without them",
+            }))
+        })
         .await?;
     Ok(object(value))
 }
 
 /// The policy that is meant: with a project, as a run there would have it; without, the preset and the document alone.
-pub(super) fn merged(source: &PolicySource) -> Result<Effective, Refusal> {
+fn merged(fleet: &Fleet, caller: &Caller, source: &PolicySource) -> Result<Effective, Refusal> {
     let flags = source.policy.as_ref().map(document).transpose()?;
-    if let Some(workspace) = &source.workspace {
-        if !workspace.starts_with('/') {
-            return Err(Refusal::bad("workspace: an absolute path"));
-        }
-        let place = Place::find(Some(Path::new(workspace)))?;
-        let sources = Sources {
-            preset: source.preset.clone(),
-            flags,
-            ..Sources::default()
-        };
-        return Ok(load(&place, &sources)?.effective);
+    let Some(workspace) = &source.workspace else {
+        return merged_of(source.preset.as_deref(), flags);
+    };
+    if !workspace.starts_with('/') {
+        return Err(Refusal::bad("workspace: an absolute path"));
     }
-    let preset = source.preset.as_deref().unwrap_or("default");
-    let mut layers = bastle_policy::default_layers(preset)?;
-    layers.extend(flags.map(|document| Layer {
+    let sources = Sources {
+        preset: source.preset.clone(),
+        flags,
+        ..Sources::default()
+    };
+    Ok(fleet.policy_for(caller, workspace, sources)?)
+}
+
+/// A preset and a document, without a project.
+fn merged_of(preset: Option<&str>, document: Option<bastle_policy::Document>) -> Result<Effective, Refusal> {
+    let mut layers = bastle_policy::default_layers(preset.unwrap_or("default"))?;
+    layers.extend(document.map(|document| Layer {
         kind: LayerKind::Flags,
         name: "request".to_owned(),
         document: document.into(),
@@ -173,11 +185,11 @@ fn document(policy: &BTreeMap<String, Value>) -> Result<bastle_policy::Document,
 
 async fn effective(
     State(app): State<App>,
-    Who(..): Who,
+    Who(caller, _): Who,
     Body(source): Body<PolicySource>,
 ) -> Result<Json<Anything>, Refusal> {
     let value = app
-        .ask(move |_| merged(&source).map(|effective| describe(&effective)))
+        .ask(move |fleet| merged(fleet, &caller, &source).map(|effective| describe(&effective)))
         .await?;
     Ok(object(value))
 }
@@ -212,11 +224,12 @@ fn describe(effective: &Effective) -> Value {
 
 async fn dry_run(
     State(app): State<App>,
+    Who(caller, _): Who,
     Body(source): Body<PolicySource>,
 ) -> Result<Json<Anything>, Refusal> {
     let value = app
-        .ask(move |_| {
-            let effective = merged(&source)?;
+        .ask(move |fleet| {
+            let effective = merged(fleet, &caller, &source)?;
             let tests: Vec<Value> = selftest(&effective)
                 .iter()
                 .map(|test| json!({ "passed": test.passed(), "fault": test.fault() }))
@@ -232,7 +245,11 @@ async fn dry_run(
     Ok(object(value))
 }
 
-async fn can_i(State(app): State<App>, Body(asked): Body<CanI>) -> Result<Json<Anything>, Refusal> {
+async fn can_i(
+    State(app): State<App>,
+    Who(caller, _): Who,
+    Body(asked): Body<CanI>,
+) -> Result<Json<Anything>, Refusal> {
     if !matches!(asked.kind.as_str(), "read" | "write" | "exec" | "net" | "tool") {
         return Err(Refusal::bad("kind: read, write, exec, net or tool"));
     }
@@ -249,8 +266,8 @@ async fn can_i(State(app): State<App>, Body(asked): Body<CanI>) -> Result<Json<A
         workspace: asked.workspace,
     };
     let value = app
-        .ask(move |_| {
-            let effective = merged(&source)?;
+        .ask(move |fleet| {
+            let effective = merged(fleet, &caller, &source)?;
             let question = format!("{} {}", asked.kind, asked.target);
             let query = Query::parse(&question, &effective.surroundings)?;
             Ok::<_, Refusal>(answer(&query, &decide(&effective, &query)))

@@ -4,7 +4,7 @@
 use super::meta::Anything;
 use super::{Body, Params, PathOf, Route};
 use crate::app::App;
-use crate::dto::{Applying, Nothing, Ranged, RollingBack, Snapshotting, plain, time};
+use crate::dto::{Applying, Nothing, Ranged, RollingBack, Snapshotting, answers, plain, time};
 use crate::errors::{Refusal, Told};
 use crate::guard::{Need, Who};
 use crate::routes::runs::told;
@@ -40,7 +40,7 @@ pub(super) fn routes() -> Vec<Route> {
             diff,
         )
         .params::<Ranged>()
-        .gives::<Anything>(),
+        .gives::<answers::RunDiff>(),
         // Bringing an agent's work to the host is a person's answer, not only control of the run.
         Route::post(
             "/api/v1/runs/{id}/apply",
@@ -49,7 +49,7 @@ pub(super) fn routes() -> Vec<Route> {
             apply,
         )
         .takes::<Applying>()
-        .gives::<Anything>(),
+        .gives::<answers::Applied>(),
         Route::get(
             SNAPSHOTS,
             Need::OnRun(Verb::Read),
@@ -57,7 +57,7 @@ pub(super) fn routes() -> Vec<Route> {
             snapshots,
         )
         .params::<Nothing>()
-        .gives::<Anything>(),
+        .gives::<answers::SnapshotList>(),
         Route::post(
             SNAPSHOTS,
             Need::OnRun(Verb::Control),
@@ -65,7 +65,7 @@ pub(super) fn routes() -> Vec<Route> {
             snapshot,
         )
         .takes::<Snapshotting>()
-        .gives::<Anything>()
+        .gives::<answers::SnapshotTaken>()
         .status(201),
         Route::post(
             "/api/v1/runs/{id}/rollback",
@@ -74,7 +74,7 @@ pub(super) fn routes() -> Vec<Route> {
             rollback,
         )
         .takes::<RollingBack>()
-        .gives::<Anything>(),
+        .gives::<answers::RolledBack>(),
         Route::get(
             "/api/v1/runs/{id}/audit",
             Need::OnRun(Verb::Read),
@@ -82,7 +82,7 @@ pub(super) fn routes() -> Vec<Route> {
             audit,
         )
         .params::<Nothing>()
-        .gives::<Anything>(),
+        .gives::<answers::AuditLog>(),
     ]
 }
 
@@ -124,7 +124,7 @@ async fn diff(
             let shown = seen.shown(&[], ignored);
             let diffs = seen.diffs(&space, &shown)?;
             let shown: Vec<Assessed> = shown.into_iter().cloned().collect();
-            let mut value = diff_json(&diffs, &shown);
+            let mut value = diff_json(&diffs, &shown, name.as_str());
             value["run"] = json!(name);
             value["state"] = json!(seen.digest);
             value["ignored"] = json!(seen.ignored());
@@ -141,6 +141,11 @@ async fn apply(
     Body(asked): Body<Applying>,
 ) -> Result<Json<Anything>, Refusal> {
     let name = app.named(&caller, Verb::Answer, &id).await?;
+    if !asked.approve.is_empty() {
+        // What the import gate holds back is a question as well.
+        let (caller, name) = (caller.clone(), name.clone());
+        app.ask(move |fleet| fleet.may_approve(&caller, &name)).await?;
+    }
     let state = app.state.clone();
     let value = app
         .ask(move |_| {
@@ -209,7 +214,16 @@ fn applied(name: &RunId, asked: &Applying, outcome: &Outcome) -> Value {
                 Left::Refused => ("refused", None),
                 Left::KeptOurs => ("kept-ours", None),
             };
-            json!({ "path": one.path.to_string(), "reason": reason, "approval": approval })
+            let judged = outcome
+                .look
+                .assessed
+                .iter()
+                .find(|other| other.change.path == one.path);
+            json!({
+                "path": one.path.to_string(), "reason": reason, "approval": approval,
+                "why": judged.map(Assessed::reason),
+                "approve": judged.and_then(|judged| judged.approve_command(name.as_str())),
+            })
         })
         .collect();
     let mut value = json!({

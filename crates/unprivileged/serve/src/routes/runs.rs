@@ -4,11 +4,12 @@ use super::spawn::Preamble;
 use super::{Body, Params, PathOf, Route};
 use crate::app::App;
 use crate::dto::{
-    ActedList, EventForm, EventsForm, ListEvents, ListRuns, Logs, Nothing, Removing, RunForm, RunsForm,
-    StopMany, Stopping, plain, time,
+    ActedList, EventForm, EventsForm, ListEvents, ListRuns, LogView, Logs, Nothing, Removing, RunForm,
+    RunsForm, StopMany, Stopping, plain, time,
 };
 use crate::errors::{Refusal, Told};
 use crate::guard::{Need, Who};
+use crate::transcript;
 use axum::Json;
 use axum::extract::State;
 use bastle_contract::RunId;
@@ -354,10 +355,34 @@ async fn logs(
         Some(_) => return Err(Refusal::bad("stream: output or errors")),
     };
     let since = asked.since.unwrap_or(0);
+    let view = asked.view.unwrap_or(LogView::Raw);
     let printed = app
-        .ask(move |fleet| read_log(fleet, &name, since, most, only))
+        .ask(move |fleet| {
+            let spoken = view == LogView::Agent && only != Some(StreamKind::Errors);
+            if spoken && transcript::speaks_a_protocol(fleet, &name)? {
+                return read_transcript(fleet, &name, since, most);
+            }
+            read_log(fleet, &name, since, most, only)
+        })
         .await?;
     Ok(Json(printed))
+}
+
+fn read_transcript(fleet: &Fleet, name: &RunId, since: u64, most: usize) -> Result<Printed, Refusal> {
+    let part = transcript::read(fleet, name, since, most)?;
+    Ok(Printed {
+        records: part
+            .pieces
+            .into_iter()
+            .map(|piece| PrintedRecord {
+                time: time(piece.time_ms),
+                stream: "output",
+                text: piece.text,
+            })
+            .collect(),
+        next: part.next,
+        whole: part.whole,
+    })
 }
 
 fn read_log(

@@ -123,9 +123,13 @@ fn trace(headers: &HeaderMap) -> Option<TraceParent> {
     }
 }
 
-async fn preamble(State(app): State<App>, Body(value): Body<Value>) -> Result<Json<Preamble>, Refusal> {
+async fn preamble(
+    State(app): State<App>,
+    Who(caller, _): Who,
+    Body(value): Body<Value>,
+) -> Result<Json<Preamble>, Refusal> {
     super::extract::object(&value)?;
     let request: RunRequest = json::read(value).map_err(|wrong| Refusal::bad(wrong.to_string()))?;
-    let text = app.ask(move |fleet| fleet.preamble(&request)).await?;
+    let text = app.ask(move |fleet| fleet.preamble(&caller, &request)).await?;
     Ok(Json(Preamble { preamble: Some(text) }))
 }

@@ -8,7 +8,7 @@ use crate::guard::{Need, Who};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use bastle_control::fleet::{Role, TokenWish, Verb};
+use bastle_control::fleet::{PrincipalKind, Role, TokenWish, Verb};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -104,13 +104,20 @@ fn wish(asked: MakeToken) -> Result<TokenWish, Refusal> {
                 .collect::<Result<BTreeSet<Verb>, _>>()
         })
         .transpose()?;
+    let kind = match asked.kind.as_deref() {
+        None | Some("person") => PrincipalKind::TokenPerson,
+        Some("program") => PrincipalKind::Program,
+        Some(_) => return Err(Refusal::bad("kind: person or program")),
+    };
+    let ceiling = asked.ceiling.unwrap_or_default().read()?;
     Ok(TokenWish {
-        role,
-        note: asked.note,
+        kind,
         lasts,
         prefix: asked.prefix,
         verbs,
         run,
+        ceiling,
+        ..TokenWish::new(role, asked.note)
     })
 }
 

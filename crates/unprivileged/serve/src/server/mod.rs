@@ -56,6 +56,14 @@ pub fn serve(options: &ServeOptions, ready: impl FnOnce(&Serves)) -> Result<(), 
     if let Some(most) = options.max_parallel.or(config.max_parallel) {
         fleet_options.max_parallel = most;
     }
+    fleet_options.ceiling = config.ceiling.clone();
+    let retention = config
+        .retention
+        .runs()
+        .map_err(|why| Fault::new(Code::ApiConfig, "the settings cannot be used", why))?;
+    if let Some(keep) = retention {
+        fleet_options.keep_runs = keep;
+    }
     // The state first: whoever has it may take the socket of a daemon that is dead. And nothing is begun before every
     // address is known to be ours.
     let claim = Fleet::claim(fleet_options)?;
@@ -133,6 +141,7 @@ async fn run(
         outward: outward::start(&app, config, 0)?,
         config: config.clone(),
     };
+    serving.spawn(crate::containment::watch(app.clone()));
     crate::a2a::resume(&app);
     let mut end = signal(SignalKind::terminate()).map_err(fail)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(fail)?;
@@ -206,8 +215,9 @@ fn resettle(app: &App, reloading: &mut Reloading<'_>) -> Result<(), Fault> {
     if config == reloading.config {
         return Ok(());
     }
-    // What can fail comes first. Nobody is told twice who was not told before: the old ones say how far they were.
+    // What can fail comes first, and a ceiling that is lower must not wait for anything else. Nobody is told twice who was not told before: the old ones say how far they were.
     outward::check(&config)?;
+    app.fleet.change_ceiling(config.ceiling.clone())?;
     let empty = outward::start(
         app,
         &Config {
@@ -266,6 +276,8 @@ fn inner(
         settings: std::sync::RwLock::new(Arc::new(settings(options, config, addresses))),
         streams: Streams::default(),
         metrics: Metrics::default(),
+        containment: Arc::default(),
+        probing: tokio::sync::Mutex::default(),
         newest,
         closing,
         ws_url,

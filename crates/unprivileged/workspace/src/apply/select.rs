@@ -1,7 +1,7 @@
 //! Which changes a person takes: named, approved, and not ignored.
 use crate::audit_delta::Change;
 use crate::blobs::Blobs;
-use crate::diff::{Patch, diff, patch};
+use crate::diff::{Patch, diff, exact_patch};
 use crate::gate::{Approvals, Assessed, Tier, set_hash};
 use crate::manifest::{Content, Kind};
 use crate::path::TreePath;
@@ -131,6 +131,6 @@ impl Selection {
             .iter()
             .map(|change| diff(change, blobs))
             .collect::<Result<Vec<_>, _>>()?;
-        Ok(patch(&diffs))
+        exact_patch(&diffs, blobs)
     }
 }

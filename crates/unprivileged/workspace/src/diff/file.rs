@@ -127,6 +127,48 @@ pub fn diff(change: &Change, blobs: &dyn Blobs) -> Result<FileDiff, Fault> {
     Ok(result)
 }
 
+/// Files up to this size are in an exact patch; both sides are held in memory.
+const MAX_EXACT: u64 = 64 << 20;
+
+/// The difference by bytes of files that are not compared as text; `None` when one side is too large or gone.
+pub(super) fn exact_body(diff: &FileDiff, blobs: &dyn Blobs) -> Result<Option<Body>, Fault> {
+    let bytes = |kind: Option<&Kind>| -> Result<Option<Vec<u8>>, Fault> {
+        match kind {
+            Some(Kind::File { digest, .. }) => read_blob(blobs, digest, MAX_EXACT),
+            Some(Kind::Symlink { target }) => Ok(Some(target.0.clone())),
+            None | Some(Kind::Dir | Kind::Submodule { .. } | Kind::Opaque { .. }) => Ok(Some(Vec::new())),
+        }
+    };
+    let Some(new) = bytes(diff.after.as_ref())? else {
+        return Ok(None);
+    };
+    let Ok(Some(old)) = bytes(diff.before.as_ref()) else {
+        return Ok(None);
+    };
+    let (gone, came) = (split(&old), split(&new));
+    let line = |sign: Sign| {
+        move |bytes: &&[u8]| Line {
+            sign,
+            bytes: bytes.to_vec(),
+        }
+    };
+    let lines: Vec<Line> = gone
+        .iter()
+        .map(line(Sign::Removed))
+        .chain(came.iter().map(line(Sign::Added)))
+        .collect();
+    let first = |count: usize| usize::from(count > 0);
+    Ok(Some(if lines.is_empty() {
+        Body::Nothing
+    } else {
+        Body::Text(vec![Hunk {
+            old: (first(gone.len()), gone.len()),
+            new: (first(came.len()), came.len()),
+            lines,
+        }])
+    }))
+}
+
 /// The part of a kind that decides about its content.
 fn content_name(kind: Option<&Kind>) -> Option<&[u8]> {
     match kind {

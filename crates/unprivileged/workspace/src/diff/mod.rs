@@ -12,7 +12,7 @@ mod tests;
 
 pub use file::{Body, FileDiff, Hunk, Line, Sign, diff};
 pub use merge::{Merged, merge};
-pub use patch::{Patch, patch};
-pub use render::{json, name_only, stat, unified};
+pub use patch::{Patch, exact_patch, patch};
+pub use render::{json, name_only, reviewed, stat, unified};
 
 pub(crate) use merge::fuzz_merge;

@@ -1,9 +1,12 @@
 //! A patch in git's format, exact to the byte, for `git apply` and mail.
 //!
 //! **Trust:** names are quoted the way git quotes them, so a newline in a name cannot begin a header of its own.
-use super::file::{Body, FileDiff, Sign};
+use super::file::{Body, FileDiff, Sign, diff as compare, exact_body};
+use crate::audit_delta::Change;
+use crate::blobs::Blobs;
 use crate::manifest::Kind;
 use crate::path::TreePath;
+use bastle_contract::Fault;
 
 /// A patch and what it cannot carry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +46,52 @@ pub fn patch(diffs: &[FileDiff]) -> Patch {
     out
 }
 
+/// Writes the differences as one patch with every byte that git can carry: files that are not text as well, and a file
+/// that becomes a link as its removal and a new link.
+///
+/// # Errors
+/// When a new content cannot be read.
+pub fn exact_patch(diffs: &[FileDiff], blobs: &dyn Blobs) -> Result<Patch, Fault> {
+    let mut out = Patch {
+        bytes: Vec::new(),
+        left_out: Vec::new(),
+    };
+    for diff in diffs {
+        let sides = (mode(diff.before.as_ref()), mode(diff.after.as_ref()));
+        let parts = match sides {
+            (Mode::Git(old), Mode::Git(new)) if old.starts_with("12") != new.starts_with("12") => {
+                let half = |before: &Option<Kind>, after: &Option<Kind>| Change {
+                    path: diff.path.clone(),
+                    before: before.clone(),
+                    after: after.clone(),
+                };
+                vec![
+                    compare(&half(&diff.before, &None), blobs)?,
+                    compare(&half(&None, &diff.after), blobs)?,
+                ]
+            }
+            _ => vec![diff.clone()],
+        };
+        let mut exact = Vec::new();
+        for mut part in parts {
+            if matches!(part.body, Body::Binary | Body::TooLarge) {
+                match exact_body(&part, blobs)? {
+                    Some(body) => part.body = body,
+                    None => out.left_out.push(part.path.clone()),
+                }
+            }
+            exact.push(part);
+        }
+        if out.left_out.last() == Some(&diff.path) {
+            continue;
+        }
+        let one = patch(&exact);
+        out.bytes.extend_from_slice(&one.bytes);
+        out.left_out.extend(one.left_out);
+    }
+    Ok(out)
+}
+
 #[derive(Clone, Copy)]
 enum Mode {
     None,
@@ -59,7 +108,14 @@ fn mode(kind: Option<&Kind>) -> Mode {
     }
 }
 
-fn one(out: &mut Vec<u8>, diff: &FileDiff, old: Mode, new: Mode) {
+/// What git itself writes for a file that it does not show; `git apply` refuses a patch with it as a whole.
+pub(super) fn not_shown(diff: &FileDiff) -> String {
+    let (a, b) = (quoted(b"a/", &diff.path), quoted(b"b/", &diff.path));
+    let head = header(diff, mode(diff.before.as_ref()), mode(diff.after.as_ref()));
+    format!("{head}Binary files {a} and {b} differ\n")
+}
+
+fn header(diff: &FileDiff, old: Mode, new: Mode) -> String {
     let (a, b) = (quoted(b"a/", &diff.path), quoted(b"b/", &diff.path));
     let mut head = format!("diff --git {a} {b}\n");
     match (old, new) {
@@ -70,7 +126,12 @@ fn one(out: &mut Vec<u8>, diff: &FileDiff, old: Mode, new: Mode) {
         }
         (Mode::Git(_), Mode::Git(_)) | (Mode::None, Mode::None) | (Mode::Other, _) | (_, Mode::Other) => {}
     }
-    out.extend_from_slice(head.as_bytes());
+    head
+}
+
+fn one(out: &mut Vec<u8>, diff: &FileDiff, old: Mode, new: Mode) {
+    let (a, b) = (quoted(b"a/", &diff.path), quoted(b"b/", &diff.path));
+    out.extend_from_slice(header(diff, old, new).as_bytes());
     let Body::Text(hunks) = &diff.body else { return };
     let from = if matches!(old, Mode::None) {
         "/dev/null"
@@ -82,15 +143,7 @@ fn one(out: &mut Vec<u8>, diff: &FileDiff, old: Mode, new: Mode) {
     } else {
         &b
     };
-    // A tab ends a name that holds a blank, as git writes it.
-    let tab = |name: &str| {
-        if name.contains(' ') && !name.starts_with('"') {
-            "\t"
-        } else {
-            ""
-        }
-    };
-    out.extend_from_slice(format!("--- {from}{}\n+++ {to}{}\n", tab(from), tab(to)).as_bytes());
+    out.extend_from_slice(format!("--- {from}\n+++ {to}\n").as_bytes());
     for hunk in hunks {
         out.extend_from_slice(
             format!(
@@ -116,7 +169,8 @@ fn one(out: &mut Vec<u8>, diff: &FileDiff, old: Mode, new: Mode) {
 /// A name as git writes it in a header: plain, or in quotes with C escapes.
 fn quoted(prefix: &[u8], path: &TreePath) -> String {
     let bytes = [prefix, path.as_bytes()].concat();
-    let plain = |byte: &u8| matches!(byte, 0x20..=0x7e) && !matches!(byte, b'"' | b'\\');
+    // A blank is quoted too: without quotes git would have to guess where a name ends.
+    let plain = |byte: &u8| matches!(byte, 0x21..=0x7e) && !matches!(byte, b'"' | b'\\');
     if bytes.iter().all(plain) {
         return String::from_utf8_lossy(&bytes).into_owned();
     }

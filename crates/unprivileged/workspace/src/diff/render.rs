@@ -2,9 +2,10 @@
 //!
 //! **Trust:** every name and line passes `visible`, so nothing the agent wrote can act on the reader's terminal.
 use super::file::{Body, FileDiff, Sign};
+use super::patch::{not_shown, patch};
 use crate::gate::Assessed;
 use crate::manifest::Kind;
-use crate::path::visible;
+use crate::path::{TreePath, visible};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -58,6 +59,37 @@ fn count(files: usize) -> String {
     } else {
         format!("{files} files")
     }
+}
+
+/// One difference as `git apply` takes it, where every character of it shows as it is; otherwise with escapes and
+/// without the header of a patch, so that git refuses the whole rather than writing escapes into a file.
+#[must_use]
+pub fn reviewed(diff: &FileDiff) -> String {
+    let made = patch(std::slice::from_ref(diff));
+    let text = String::from_utf8(made.bytes).unwrap_or_default();
+    if !text.is_empty()
+        && text.lines().all(|line| shown_line(line.as_bytes()) == line)
+        && !text.contains('\r')
+    {
+        return text;
+    }
+    let unified = unified(std::slice::from_ref(diff));
+    let mut out = String::new();
+    match &diff.body {
+        Body::Text(_) => out.push_str("!! shown with escapes; bastle diff --patch writes it as it is\n"),
+        Body::Binary | Body::TooLarge | Body::Unknown => {
+            out.push_str(&not_shown(diff));
+        }
+        Body::Nothing => {}
+    }
+    let headers = |line: &&str| !line.starts_with("--- ") && !line.starts_with("+++ ");
+    for (at, line) in unified.lines().enumerate() {
+        if at > 1 || headers(&line) {
+            out.push_str(line);
+            out.push('\n');
+        }
+    }
+    out
 }
 
 /// The whole difference for a terminal.
@@ -184,18 +216,20 @@ struct JsonLine {
     newline: bool,
 }
 
-/// The difference as `bastle.diff/v1`; `assessed` are the gate's answers for the same paths. Text is escaped as
+/// The difference as `bastle.diff/v1`; `assessed` are the gate's answers for the same paths, and `run` the run whose changes they are. Text is escaped as
 /// for a terminal; names are exact: a string where it shows as it is, otherwise `{"b64": …}`.
 #[must_use]
-pub fn json(diffs: &[FileDiff], assessed: &[Assessed]) -> Value {
+pub fn json(diffs: &[FileDiff], assessed: &[Assessed], run: &str) -> Value {
+    let by_path: std::collections::HashMap<&TreePath, &Assessed> =
+        assessed.iter().map(|one| (&one.change.path, one)).collect();
     let changes: Vec<Value> = diffs
         .iter()
-        .map(|diff| json_file(diff, assessed.iter().find(|one| one.change.path == diff.path)))
+        .map(|diff| json_file(diff, by_path.get(&diff.path).copied(), run))
         .collect();
     json!({ "schema": "bastle.diff/v1", "approval": crate::gate::set_hash(assessed), "changes": changes })
 }
 
-fn json_file(diff: &FileDiff, assessed: Option<&Assessed>) -> Value {
+fn json_file(diff: &FileDiff, assessed: Option<&Assessed>, run: &str) -> Value {
     let (body, hunks) = match &diff.body {
         Body::Text(hunks) => ("text", hunks.as_slice()),
         Body::Binary => ("binary", [].as_slice()),
@@ -216,6 +250,7 @@ fn json_file(diff: &FileDiff, assessed: Option<&Assessed>) -> Value {
         "body": body, "added": diff.added, "removed": diff.removed, "hunks": hunks,
         "tier": assessed.map(Assessed::tier), "findings": assessed.map_or(&[][..], |one| &one.findings),
         "ignored": assessed.is_some_and(|one| one.ignored), "approval": assessed.map(|one| one.approval),
+        "approve": assessed.and_then(|one| one.approve_command(run)),
     })
 }
 

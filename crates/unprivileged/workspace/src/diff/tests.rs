@@ -27,7 +27,7 @@ fn a_diff_shows_no_escape_sequence_of_a_name_or_a_line() {
         unified(&diffs),
         stat(&diffs),
         name_only(&diffs),
-        json(&diffs, &[]).to_string(),
+        json(&diffs, &[], "calm-otter").to_string(),
     ] {
         assert!(
             !shown.contains('\x1b') && !shown.contains('\x07') && !shown.contains('\u{202e}'),
@@ -149,6 +149,165 @@ fn a_text_made_to_be_slow_ends_and_stays_correct() {
     {
         assert!(a[at] == b[pair] && last.is_none_or(|last| last < pair));
         last = Some(pair);
+    }
+}
+
+/// Names that a patch must quote, split or order with care.
+const NAMES: &[&str] = &[
+    "a.txt",
+    "b c.txt",
+    "d",
+    "d/e",
+    "d/f g",
+    "q\"x\\y",
+    "new\nline",
+    "tab\tx",
+    "é/ü",
+    " lead",
+    "trail ",
+    "-x",
+    "b/b b/b",
+    "z b/z",
+];
+
+/// One name with what stands there: nothing, or a file, or a link.
+fn put(root: &std::path::Path, name: &str, what: u8, salt: u8) {
+    let at = root.join(name);
+    let content: Vec<u8> = match what {
+        0 => return,
+        1 => (0..20)
+            .flat_map(|n| format!("line {}\n", if n == salt % 20 { 99 } else { n }).into_bytes())
+            .collect(),
+        2 => format!("no newline {salt}").into_bytes(),
+        3 => vec![0, 1, salt, b'\n', 0xff, b'\r', b'\n', 0, salt],
+        4 => format!("dos {salt}\r\nline\r\n").into_bytes(),
+        5 => Vec::new(),
+        _ => format!("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-- {salt}\n").into_bytes(),
+    };
+    // A name that is both a file and a directory of another is left to the first one.
+    if std::fs::create_dir_all(at.parent().unwrap()).is_err() || at.is_dir() {
+        return;
+    }
+    if what == 7 {
+        std::os::unix::fs::symlink(format!("to {salt}"), &at).unwrap();
+        return;
+    }
+    std::fs::write(&at, content).unwrap();
+    if salt.is_multiple_of(3) {
+        std::fs::set_permissions(&at, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
+}
+
+/// Applies a patch with real git and compares names, kinds, modes and contents.
+fn git_makes_it(old: &[(u8, u8)], new: &[(u8, u8)]) {
+    let stage = tempfile::tempdir().unwrap();
+    let blobs = Folder(stage.path().join("blobs"));
+    let (from, to) = (stage.path().join("from"), stage.path().join("to"));
+    for one in [&blobs.0, &from, &to] {
+        std::fs::create_dir(one).unwrap();
+    }
+    for (root, tree) in [(&from, old), (&to, new)] {
+        for (name, (what, salt)) in NAMES.iter().zip(tree) {
+            put(root, name, *what, *salt);
+        }
+    }
+    user_git(&from, &["init", "-q"]);
+    user_git(&from, &["config", "core.autocrlf", "false"]);
+    let (before, after) = (manifest(&from, &blobs), manifest(&to, &blobs));
+    let diffs: Vec<FileDiff> = delta(&before, &after, Scope::Work)
+        .iter()
+        .map(|change| diff(change, &blobs).unwrap())
+        .collect();
+    let made = exact_patch(&diffs, &blobs).unwrap();
+    assert_eq!(made.left_out, Vec::new());
+    if made.bytes.is_empty() {
+        return;
+    }
+    // Lines of ours before a difference are passed over.
+    let bytes = [
+        b"!! held: executed by make when a target is built\n".as_slice(),
+        &made.bytes,
+    ]
+    .concat();
+    std::fs::write(stage.path().join("p"), bytes).unwrap();
+    user_git(&from, &["apply", "--check", "../p"]);
+    user_git(&from, &["apply", "--whitespace=nowarn", "../p"]);
+    let files = |manifest: &crate::manifest::Manifest| -> Vec<crate::manifest::Entry> {
+        let all = manifest.entries().iter();
+        all.filter(|entry| entry.kind != crate::manifest::Kind::Dir)
+            .cloned()
+            .collect()
+    };
+    assert_eq!(files(&manifest(&from, &blobs)), files(&after));
+}
+
+#[test]
+fn git_applies_every_sort_of_change_and_makes_the_same_tree() {
+    let all = |what: fn(usize) -> u8, salt: u8| -> Vec<(u8, u8)> {
+        (0..NAMES.len())
+            .map(|at| (what(at), salt + u8::try_from(at).unwrap()))
+            .collect()
+    };
+    let nothing = all(|_| 0, 0);
+    for what in 1..=7_u8 {
+        let one: Vec<(u8, u8)> = nothing.iter().map(|(_, salt)| (what, *salt)).collect();
+        git_makes_it(&nothing, &one);
+        git_makes_it(&one, &nothing);
+    }
+    for shift in 0..8_usize {
+        let mixed: Vec<(u8, u8)> = (0..NAMES.len())
+            .map(|at| (u8::try_from((at + shift) % 8).unwrap(), 7))
+            .collect();
+        git_makes_it(&all(|at| u8::try_from(at % 8).unwrap(), 3), &mixed);
+    }
+}
+
+#[test]
+fn what_is_shown_with_escapes_is_never_a_patch_that_git_applies() {
+    let stage = tempfile::tempdir().unwrap();
+    let blobs = Folder(stage.path().join("blobs"));
+    let (from, to) = (stage.path().join("from"), stage.path().join("to"));
+    for one in [&blobs.0, &from, &to] {
+        std::fs::create_dir(one).unwrap();
+    }
+    user_git(&from, &["init", "-q"]);
+    for (name, content, applies) in [
+        ("plain.txt", &b"a\nb\n"[..], true),
+        ("tabs.txt", b"a\tb\n", true),
+        ("escape.txt", b"a\x1b[2J\n", false),
+        ("binary.txt", b"a\0b\n", false),
+        ("dos.txt", b"a\r\n", false),
+        ("latin.txt", b"\xe9\n", false),
+        ("name\u{1b}.txt", b"a\n", true),
+    ] {
+        write(&to, name, content);
+        let (before, after) = (manifest(&from, &blobs), manifest(&to, &blobs));
+        let text: String = delta(&before, &after, Scope::Work)
+            .iter()
+            .map(|change| reviewed(&diff(change, &blobs).unwrap()))
+            .collect();
+        assert!(!text.contains(['\u{1b}', '\0', '\r']), "{name:?}: {text:?}");
+        std::fs::write(stage.path().join("p"), &text).unwrap();
+        let checked = std::process::Command::new("git")
+            .args(["apply", "--check", "../p"])
+            .current_dir(&from)
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .output()
+            .unwrap();
+        assert_eq!(checked.status.success(), applies, "{name:?}: {text} {checked:?}");
+        std::fs::remove_file(to.join(name)).unwrap();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn git_makes_the_tree_of_any_two_states(
+        old in proptest::collection::vec((0..8_u8, 0..4_u8), NAMES.len()),
+        new in proptest::collection::vec((0..8_u8, 0..4_u8), NAMES.len()),
+    ) {
+        git_makes_it(&old, &new);
     }
 }
 

@@ -1,14 +1,15 @@
 //! The judgement of one change: every reason that applies, the strictest of which decides.
 //!
 //! **Trust:** reads contents only from the immutable store, by the digests that will be applied.
-use super::content::{
-    self, MAX_SCANNED, changed_keys, hosts, is_binary, is_deceptive, is_program, new_secret,
-};
-use super::rules::{Class, Finding, PathRule, Rules, Tier, When};
+use super::content::{MAX_SCANNED, is_binary, is_deceptive, is_program, new_secret};
+use super::judge::{self, Kinds};
+use super::names::Tree;
+use super::plain::Plain;
+use super::rules::{Class, Finding, Rules, Tier};
 use crate::audit_delta::Change;
 use crate::blobs::{Blobs, read_blob};
 use crate::git::is_git_name;
-use crate::manifest::{Content, Kind};
+use crate::manifest::{Content, Kind, Mode};
 use crate::path::{TreePath, visible};
 use bastle_contract::Fault;
 use serde::Serialize;
@@ -31,6 +32,18 @@ pub struct Assessed {
 }
 
 impl Assessed {
+    /// The command that approves exactly this content, where it is held.
+    #[must_use]
+    pub fn approve_command(&self, run: &str) -> Option<String> {
+        (self.tier() == Tier::Approve).then(|| format!("bastle apply {run} --approve {}", self.approval))
+    }
+
+    /// The reason that decides.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        self.findings.first().map_or("", |finding| finding.why.as_str())
+    }
+
     /// The strictest tier.
     #[must_use]
     pub fn tier(&self) -> Tier {
@@ -38,12 +51,13 @@ impl Assessed {
     }
 }
 
-/// Judges every change; `ignored` are the paths that the project's ignore files name.
+/// Judges every change between the two states of `tree`; `ignored` are the paths that the project's ignore files name.
 ///
 /// # Errors
 /// When a content cannot be read.
 pub fn assess_all(
     rules: &Rules,
+    tree: &Tree<'_>,
     changes: &[Change],
     ignored: &BTreeSet<TreePath>,
     blobs: &dyn Blobs,
@@ -51,7 +65,7 @@ pub fn assess_all(
     changes
         .iter()
         .map(|change| {
-            let mut assessed = assess(rules, change, blobs)?;
+            let mut assessed = assess(rules, tree, change, blobs)?;
             if ignored.contains(&change.path) {
                 let why = "the project's ignore files name it; it is taken only when named with --paths";
                 assessed
@@ -68,20 +82,24 @@ pub fn assess_all(
 ///
 /// # Errors
 /// When a content cannot be read.
-pub fn assess(rules: &Rules, change: &Change, blobs: &dyn Blobs) -> Result<Assessed, Fault> {
+pub fn assess(rules: &Rules, tree: &Tree<'_>, change: &Change, blobs: &dyn Blobs) -> Result<Assessed, Fault> {
     // An old content that is not kept any more counts as unknown: everything in the new one is news then.
     let before = text_of(change.before.as_ref(), blobs).unwrap_or(Text::TooLarge);
     let after = text_of(change.after.as_ref(), blobs)?;
     let mut findings = name_findings(&change.path);
-    findings.extend(kind_findings(change, &after));
-    for rule in &rules.rules {
-        findings.extend(rule_finding(rule, change, &before, &after));
-    }
+    let kinds = judge::names(rules, tree, change, &before, &after);
+    findings.extend(kind_findings(change, &after, &kinds));
+    findings.extend(kinds.findings);
     if let Text::Whole(bytes) = &after {
-        findings.extend(text_findings(rules, before.whole(), bytes));
+        findings.extend(text_findings(rules, before.whole(), bytes, kinds.plain));
     }
     if findings.is_empty() {
-        findings.push(finding(Class::Source, Tier::Note, "source", "no rule names it"));
+        findings.push(finding(
+            Class::Source,
+            Tier::Note,
+            "source",
+            "plain source, text or data",
+        ));
     }
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.tier));
     Ok(Assessed {
@@ -93,7 +111,7 @@ pub fn assess(rules: &Rules, change: &Change, blobs: &dyn Blobs) -> Result<Asses
 }
 
 /// The content of one side.
-enum Text {
+pub(super) enum Text {
     /// There is no file.
     Absent,
     /// All of it.
@@ -103,7 +121,7 @@ enum Text {
 }
 
 impl Text {
-    fn whole(&self) -> Option<&[u8]> {
+    pub(super) fn whole(&self) -> Option<&[u8]> {
         match self {
             Self::Whole(bytes) => Some(bytes),
             Self::Absent | Self::TooLarge => None,
@@ -123,7 +141,7 @@ fn text_of(kind: Option<&Kind>, blobs: &dyn Blobs) -> Result<Text, Fault> {
     }
 }
 
-fn finding(class: Class, tier: Tier, rule: &str, why: impl Into<String>) -> Finding {
+pub(super) fn finding(class: Class, tier: Tier, rule: &str, why: impl Into<String>) -> Finding {
     Finding {
         class,
         tier,
@@ -150,6 +168,14 @@ fn name_findings(path: &TreePath) -> Vec<Finding> {
             "its name holds characters that do not show as they are",
         ));
     }
+    if path.components().any(is_short_name) {
+        found.push(finding(
+            Class::Deceptive,
+            Tier::Approve,
+            "short-name",
+            "its name is of the form by which some file systems know another file",
+        ));
+    }
     if path.components().any(|part| part.starts_with(b"-")) {
         found.push(finding(
             Class::Deceptive,
@@ -161,7 +187,19 @@ fn name_findings(path: &TreePath) -> Vec<Finding> {
     found
 }
 
-fn kind_findings(change: &Change, after: &Text) -> Vec<Finding> {
+/// `NAME~1`: FAT and NTFS answer to it for a longer name.
+fn is_short_name(part: &[u8]) -> bool {
+    let stem = part.split(|byte| *byte == b'.').next().unwrap_or(part);
+    let mut halves = stem.rsplitn(2, |byte| *byte == b'~');
+    match (halves.next(), halves.next()) {
+        (Some(number), Some(name)) => {
+            !number.is_empty() && !name.is_empty() && number.iter().all(u8::is_ascii_digit)
+        }
+        (_, None) | (None, _) => false,
+    }
+}
+
+fn kind_findings(change: &Change, after: &Text, kinds: &Kinds) -> Vec<Finding> {
     let mut found = Vec::new();
     if attributes(change.before.as_ref()) != attributes(change.after.as_ref()) && change.after.is_some() {
         found.push(finding(
@@ -171,7 +209,6 @@ fn kind_findings(change: &Change, after: &Text) -> Vec<Finding> {
             "its extended attributes change, which a patch or a branch does not carry",
         ));
     }
-    let was_executable = matches!(&change.before, Some(Kind::File { mode, .. }) if mode.executable);
     match &change.after {
         None | Some(Kind::Dir) => {}
         Some(Kind::File { size, mode, .. }) => {
@@ -185,24 +222,15 @@ fn kind_findings(change: &Change, after: &Text) -> Vec<Finding> {
                     "it is a compiled program",
                 ));
             } else if matches!(after, Text::TooLarge) || is_binary(head) {
-                let tier = if mode.executable {
-                    Tier::Approve
-                } else {
-                    Tier::Flag
-                };
-                found.push(finding(
-                    Class::Binary,
-                    tier,
-                    "binary",
-                    "it cannot be reviewed as text",
-                ));
+                let (tier, why) = binary_tier(*mode, after, kinds.plain);
+                found.push(finding(Class::Binary, tier, "binary", why));
             }
-            if mode.executable && !was_executable {
+            if mode.executable {
                 found.push(finding(
                     Class::Mode,
-                    Tier::Flag,
+                    Tier::Approve,
                     "executable",
-                    "it becomes executable",
+                    "it is executable: a person or a tool can start it by its name",
                 ));
             }
             if mode.special {
@@ -222,7 +250,9 @@ fn kind_findings(change: &Change, after: &Text) -> Vec<Finding> {
                 ));
             }
         }
-        Some(Kind::Symlink { target }) => found.push(link_finding(&change.path, &target.0)),
+        Some(Kind::Symlink { target }) => {
+            found.push(link_finding(&change.path, &target.0));
+        }
         Some(Kind::Submodule { .. }) => {
             found.push(finding(
                 Class::Submodule,
@@ -241,6 +271,24 @@ fn kind_findings(change: &Change, after: &Text) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// Bytes under the name of a picture or a font are pointed out; under the name of a text they are held.
+fn binary_tier(mode: Mode, after: &Text, plain: Option<Plain>) -> (Tier, &'static str) {
+    let text = matches!(
+        plain,
+        Some(Plain::Source | Plain::Script | Plain::Text | Plain::Data)
+    );
+    match after {
+        Text::Whole(_) if text => (
+            Tier::Approve,
+            "its name is that of a text and its content is not text",
+        ),
+        Text::Whole(_) | Text::Absent | Text::TooLarge if mode.executable => {
+            (Tier::Approve, "it cannot be reviewed as text")
+        }
+        Text::Whole(_) | Text::Absent | Text::TooLarge => (Tier::Flag, "it cannot be reviewed as text"),
+    }
 }
 
 /// The digest of the attributes, where it is a file with some.
@@ -292,61 +340,15 @@ fn leaves(path: &TreePath, target: &[u8]) -> bool {
     false
 }
 
-fn rule_finding(rule: &PathRule, change: &Change, before: &Text, after: &Text) -> Option<Finding> {
-    if !rule
-        .paths
-        .iter()
-        .any(|pattern| pattern.matches(change.path.as_bytes()))
-    {
-        return None;
-    }
-    let detail = match (&rule.when, &change.after, after) {
-        // A removed file runs nothing, but a check or a setting may be gone.
-        (_, None, _) => {
-            return Some(finding(
-                rule.class,
-                rule.tier.min(Tier::Flag),
-                &rule.id,
-                format!("removed: {}", rule.why),
-            ));
-        }
-        (_, Some(Kind::Dir), _) => return None,
-        (When::Changed, Some(_), _) => String::new(),
-        (When::NewHosts, Some(_), Text::Whole(new)) => {
-            let old = before.whole().map(hosts).unwrap_or_default();
-            let added: Vec<String> = hosts(new).difference(&old).take(5).cloned().collect();
-            if added.is_empty() {
-                return None;
-            }
-            format!(": {}", added.join(", "))
-        }
-        (When::JsonKeys(keys), Some(_), Text::Whole(new)) => {
-            let changed = changed_keys(before.whole(), new, keys);
-            if changed.is_empty() {
-                return None;
-            }
-            format!(": {}", changed.join(", "))
-        }
-        // A link, or too large to be compared.
-        (When::NewHosts | When::JsonKeys(_), Some(_), Text::Absent | Text::TooLarge) => String::new(),
-    };
-    Some(finding(
-        rule.class,
-        rule.tier,
-        &rule.id,
-        format!("{}{detail}", rule.why),
-    ))
-}
-
-fn text_findings(rules: &Rules, before: Option<&[u8]>, after: &[u8]) -> Vec<Finding> {
+fn text_findings(rules: &Rules, before: Option<&[u8]>, after: &[u8], plain: Option<Plain>) -> Vec<Finding> {
     let mut found = Vec::new();
-    if let Some(secret) = new_secret(rules, before, after) {
+    if let Some(secret) = new_secret(&rules.secrets, before, after) {
         let why = format!("line {} looks like {}", secret.line, secret.why);
         found.push(finding(Class::Secret, Tier::Approve, &secret.rule, why));
     }
     if !is_binary(after) {
         let was = before.is_some_and(|bytes| is_deceptive(&String::from_utf8_lossy(bytes)));
-        if !was && content::is_deceptive(&String::from_utf8_lossy(after)) {
+        if !was && is_deceptive(&String::from_utf8_lossy(after)) {
             found.push(finding(
                 Class::Deceptive,
                 Tier::Approve,
@@ -355,9 +357,13 @@ fn text_findings(rules: &Rules, before: Option<&[u8]>, after: &[u8]) -> Vec<Find
             ));
         }
         if after.starts_with(b"#!") && !before.is_some_and(|bytes| bytes.starts_with(b"#!")) {
+            let tier = match plain {
+                Some(Plain::Source | Plain::Script) => Tier::Flag,
+                Some(Plain::Text | Plain::Data | Plain::Media) | None => Tier::Approve,
+            };
             found.push(finding(
                 Class::ExecutesOnHost,
-                Tier::Flag,
+                tier,
                 "interpreter",
                 "it names an interpreter and can be started as a program",
             ));

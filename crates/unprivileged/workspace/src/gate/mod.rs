@@ -1,16 +1,32 @@
 //! The import gate: what each change could do on the host, and what must be approved before it gets there.
 //!
-//! **Trust:** paths and contents are the agent's. A path that no rule names is source; what cannot be read as
-//! text is never "source"; a rule that cannot decide takes the stricter answer.
+//! **Trust:** paths and contents are the agent's. A path is judged by every name it can be reached by, in folded form. A
+//! kind that is neither in the catalogue nor on the allow list of plain kinds is held; what cannot be read as text is
+//! never "source"; a rule that cannot decide takes the stricter answer.
 mod approve;
+mod catalogue;
 mod classify;
 mod content;
+#[cfg(test)]
+mod corpus;
+mod declared;
+mod document;
+mod fold;
+mod fuzz;
+mod judge;
+mod lock;
+mod names;
+mod plain;
 mod rules;
+#[cfg(test)]
+mod structure_tests;
 #[cfg(test)]
 mod tests;
 
 pub use approve::{ApprovalError, Approvals, set_hash};
 pub use classify::{Assessed, assess, assess_all};
+pub use fuzz::fuzz_gate;
+pub use names::Tree;
 pub use rules::{Class, Finding, Rules, Tier};
 
 pub(crate) use content::{fuzz_content, is_binary};

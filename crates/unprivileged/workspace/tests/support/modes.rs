@@ -3,7 +3,7 @@
 use super::{Ground, hides_env, look, run_id, write};
 use bastle_contract::Fault;
 use bastle_workspace::copy::Progress;
-use bastle_workspace::git::{BranchName, HostGit, Prepare, prepare};
+use bastle_workspace::git::{BranchName, History, HostGit, Prepare, prepare};
 use bastle_workspace::meta::WorkMode;
 use bastle_workspace::mounting::Mounting;
 use bastle_workspace::place::Place;
@@ -88,6 +88,7 @@ pub(crate) fn give_repository(fresh: &Fresh<'_>) -> Result<GitMade, Fault> {
         branch: &branch,
         user_configs: &[],
         absent: fresh.absent,
+        history: History::Full,
     };
     let prepared = prepare(&HostGit::find()?, &request)?;
     Ok(prepared.map_or_else(GitMade::default, |prepared| prepared.made(&branch)))

@@ -90,6 +90,18 @@ fn a_hidden_name_comes_into_being_by_no_call() {
     assert!(!outcome.tree.join(".env").exists() && !outcome.tree.join("a/b/.env.local").exists());
 }
 
+/// `truncate` by path: the standard library opens the file first.
+fn truncate(path: &str) -> std::io::Result<()> {
+    std::process::Command::new("perl")
+        .args(["-e", "truncate($ARGV[0], 1) or exit $!", path])
+        .status()
+        .and_then(|status| match status.code() {
+            Some(0) => Ok(()),
+            Some(code) => Err(std::io::Error::from_raw_os_error(code)),
+            None => Err(std::io::Error::other("killed")),
+        })
+}
+
 fn protected(_: &Path) {
     fs::create_dir_all("repo/.git").unwrap();
     assert_eq!(errno(fs::create_dir("repo/.git/hooks")), libc::EACCES);
@@ -99,8 +111,19 @@ fn protected(_: &Path) {
     assert_eq!(errno(symlink("elsewhere", "repo/.git/hooks")), libc::EACCES);
     // What is there already answers as ever, so that `mkdir -p` goes on.
     assert_eq!(errno(fs::create_dir("there/.git/hooks")), libc::EEXIST);
-    // An existing one goes to the kernel, which holds it by a read-only mount; here there is none.
-    fs::write("there/.git/hooks/known", b"y").unwrap();
+    // An existing one is held by its name, also where no read-only mount is on it any more.
+    assert_eq!(errno(fs::write("there/.git/hooks/known", b"y")), libc::EACCES);
+    for flags in [OFlags::WRONLY, OFlags::RDWR, OFlags::RDONLY | OFlags::TRUNC] {
+        let opened = rustix::fs::open("there/.git/hooks/known", flags, Mode::empty());
+        assert_eq!(errno(opened), libc::EACCES, "{flags:?}");
+    }
+    assert_eq!(errno(truncate("there/.git/hooks/known")), libc::EACCES);
+    assert_eq!(errno(fs::remove_file("there/.git/hooks/known")), libc::EACCES);
+    assert_eq!(fs::read("there/.git/hooks/known").unwrap(), b"x");
+    fs::write("plain", b"long").unwrap();
+    drop(rustix::fs::open("plain", OFlags::WRONLY, Mode::empty()).unwrap());
+    truncate("plain").unwrap();
+    fs::remove_file("plain").unwrap();
     assert_eq!(errno(File::create("there/.git/hooks/new")), libc::EACCES);
     assert_eq!(errno(fs::rename("there/.git/hooks/known", "out")), libc::EACCES);
     assert_eq!(
@@ -122,7 +145,7 @@ fn a_protected_name_is_neither_made_nor_moved() {
     });
     assert_eq!(
         fs::read(outcome.tree.join("moved/.git/hooks/known")).unwrap(),
-        b"y"
+        b"x"
     );
     assert!(
         outcome

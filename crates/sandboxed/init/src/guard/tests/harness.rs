@@ -6,7 +6,7 @@ use crate::filter::{self, FilterSpec};
 use crate::guard::{Guard, GuardUsage};
 use bastle_contract::{
     AbsPath, DenialKind, Denied, Event, GuardedTree, LaunchPlan, LimitKind, LimitMechanism, LimitRule,
-    NamePattern,
+    NamePattern, TreeKind,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{
@@ -109,7 +109,7 @@ pub(super) fn plan(setup: &Setup, tree: &Path) -> LaunchPlan {
     let patterns = |list: &[&str]| {
         list.iter()
             .map(|text| NamePattern::try_from((*text).to_owned()).unwrap())
-            .collect()
+            .collect::<Vec<_>>()
     };
     let limit = |(limit, value): &(LimitKind, u64)| LimitRule {
         limit: *limit,
@@ -124,8 +124,10 @@ pub(super) fn plan(setup: &Setup, tree: &Path) -> LaunchPlan {
     let mut plan: LaunchPlan = serde_json::from_value(bare).unwrap();
     plan.guard.trees = vec![GuardedTree {
         root: AbsPath::from_path(tree).unwrap(),
-        hide: patterns(setup.hide),
-        protect: patterns(setup.protect),
+        hide: patterns(setup.hide).into(),
+        protect: patterns(setup.protect).into(),
+        pinned: Vec::new(),
+        kind: TreeKind::Live,
     }];
     plan.limits = setup.limits.iter().map(limit).collect();
     plan
@@ -217,6 +219,7 @@ pub(super) fn become_child(scenarios: &[Scenario]) {
     let spec = FilterSpec::of(&plan(
         &Setup {
             limits,
+            hide: &["**/.env*"],
             ..Setup::default()
         },
         &tree,

@@ -1,6 +1,8 @@
 //! Patterns against the contract's own matcher and against what renames can do.
 use crate::guard::names::{Match, Reach, Rule, Trees};
-use bastle_contract::{AbsPath, DenialKind, GuardedTree, NamePattern};
+use bastle_contract::{
+    AbsPath, DenialKind, GuardedTree, NameList, NamePattern, OpenName, OpenScope, TreeKind,
+};
 use proptest::prelude::*;
 
 fn pattern(text: &str) -> NamePattern {
@@ -54,8 +56,10 @@ fn the_longest_pattern_the_contract_takes_is_followed_to_its_end() {
 fn a_path_outside_every_tree_is_not_guarded_and_a_sibling_is_outside() {
     let tree = |root: &str| GuardedTree {
         root: AbsPath::new(root).unwrap(),
-        hide: vec![pattern("**/.env")],
-        protect: vec![pattern("ci/run")],
+        hide: vec![pattern("**/.env")].into(),
+        protect: vec![pattern("ci/run")].into(),
+        pinned: Vec::new(),
+        kind: TreeKind::Live,
     };
     let trees = Trees::of(&[tree("/srv/ws")]);
     let kind = |path: &str| {
@@ -137,4 +141,58 @@ proptest! {
         let text = parts.concat();
         prop_assert_eq!(find(&text, &name).covered, pattern(&text).matches(name.as_bytes()));
     }
+}
+
+#[test]
+fn an_opened_file_opens_neither_its_pattern_nor_a_directory_in_its_place() {
+    let open = vec![OpenName {
+        below: ".env.example".to_owned(),
+        scope: OpenScope::File,
+    }];
+    let trees = Trees::of(&[GuardedTree {
+        root: AbsPath::new("/w").unwrap(),
+        hide: NameList {
+            always: Vec::new(),
+            unless_open: vec![pattern("**/.env*")],
+            open,
+        },
+        protect: NameList::default(),
+        pinned: Vec::new(),
+        kind: TreeKind::Live,
+    }]);
+    let guarded = |path: &str, reach| trees.guard(path.as_bytes(), reach).is_some();
+    assert!(!guarded("/w/.env.example", Reach::Itself));
+    assert!(guarded("/w/.env.example", Reach::Below));
+    for named in [
+        "/w/.env",
+        "/w/.env.Example",
+        "/w/a/.env.example",
+        "/w/.env.example/x",
+    ] {
+        assert!(guarded(named, Reach::Itself), "{named}");
+    }
+}
+
+#[test]
+fn a_pinned_name_is_guarded_and_what_is_below_it_is_not() {
+    let trees = Trees::of(&[GuardedTree {
+        root: AbsPath::new("/w").unwrap(),
+        hide: NameList::default(),
+        protect: vec![pattern("**/.git/config")].into(),
+        pinned: vec![pattern("**/.git")],
+        kind: TreeKind::Live,
+    }]);
+    let guarded = |path: &str| trees.guard(path.as_bytes(), Reach::Itself).is_some();
+    for named in ["/w/.git", "/w/a/b/.GIT", "/w/.git/config", "/w/.git/x/.git"] {
+        assert!(guarded(named), "{named}");
+    }
+    for free in [
+        "/w/.git/index",
+        "/w/.git/objects/ab/cd",
+        "/w/.gitignore",
+        "/w/a.git",
+    ] {
+        assert!(!guarded(free), "{free}");
+    }
+    assert!(trees.guard_source(b"/w/.git", Reach::Below).is_some());
 }

@@ -87,9 +87,14 @@ impl Channel {
                         target,
                         scope: answer.scope,
                         hash,
+                        by: None,
                     }
                 } else {
-                    Command::Deny { target, hash }
+                    Command::Deny {
+                        target,
+                        hash,
+                        by: None,
+                    }
                 };
                 live::ask(&state, &run, &command)
             }

@@ -1,7 +1,7 @@
 //! What the scripted agent tries. Each attack is judged twice: by the agent's exit status and by looking from outside.
 use super::stage::{CANARY, OUTSIDE, Stage};
-use crate::commands::doctor::trial::{Outcome, Trial};
 use bastle_contract::Fault;
+use bastle_control::trial::{Outcome, TRIAL_TIME, Trial, TrialSettings};
 use serde::Serialize;
 use std::net::TcpStream;
 use std::path::Path;
@@ -138,10 +138,14 @@ impl Attack {
             .copied()
             .collect();
         let trial = Trial {
+            // The place is made for the trial and thrown away: there is nothing a copy would keep.
+            mode: "in-place",
             flags: &flags,
             command: &["sh", &script],
             workspace: &stage.project,
             state: &stage.state,
+            settings: TrialSettings::Own,
+            within: TRIAL_TIME,
         };
         let outcome = trial.run()?;
         let leaked = outcome.output.contains(CANARY);

@@ -1,6 +1,6 @@
 //! The throw-away project of the demo, with a secret in it, one beside it, and a process to kill.
-use crate::commands::doctor::trial::Scratch;
 use bastle_contract::{Code, Fault};
+use bastle_control::trial::Scratch;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -1,8 +1,8 @@
 //! The checks of `doctor`, one function each.
-use super::trial::{Outcome, Trial};
 use super::{Check, State};
 use bastle_contract::{AbsPath, CgroupFlavour, Controller, Fault, HostFacts};
 use bastle_control::Place;
+use bastle_control::trial::{Outcome, TRIAL_TIME, Trial, TrialSettings};
 use bastle_policy::{Effective, Query};
 use std::path::{Path, PathBuf};
 
@@ -112,10 +112,14 @@ pub(super) fn idmap(facts: &HostFacts, state: &Path) -> Result<Option<Check>, Fa
         return Ok(None);
     };
     let trial = Trial {
+        // The place is made for the trial and thrown away: there is nothing a copy would keep.
+        mode: "in-place",
         flags: &["--quiet", "--sandbox", "read-only"],
         command: &["true"],
         workspace: place.workspace.as_path(),
         state,
+        settings: TrialSettings::Own,
+        within: TRIAL_TIME,
     };
     let outcome = trial.run()?;
     Ok(Some(match outcome.fault() {

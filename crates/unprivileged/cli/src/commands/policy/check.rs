@@ -90,7 +90,8 @@ impl Checked {
 
     fn json(&self) -> Value {
         let fault = |fault: &Fault| {
-            let place = place(fault);
+            let fault = fault.for_local_reader();
+            let place = place(&fault);
             json!({
                 "code": fault.code.info().code, "what": fault.what, "why": fault.why, "help": fault.help,
                 "line": place.map(|(line, _)| line), "column": place.map(|(_, column)| column),
@@ -175,6 +176,7 @@ pub(super) fn test(file: Option<&Path>, standing: Standing, common: &Common, cx:
                 what,
                 why: String::new(),
                 help,
+                local: None,
             }],
             crate::context::Format::Human,
         );

@@ -2,9 +2,8 @@
 use super::Common;
 use crate::context::{Context, Ended, Format};
 use crate::render::{Paint, Table};
-use bastle_policy::command::{CommandRule, CommandRules, blocked as listed};
-use bastle_policy::{Effective, Origin, Sourced, Tier, danger_matrix};
-use serde_json::{Value, json};
+use bastle_policy::{BlockedList, Outcome, blocked_list, danger_matrix, danger_matrix_page};
+use serde_json::json;
 
 /// What each preset is for.
 pub(in crate::commands) fn purpose(name: &str) -> &'static str {
@@ -47,44 +46,27 @@ pub(super) fn presets(format: Format, cx: &Context) -> Ended {
     Ok(0)
 }
 
-/// One rule that stops a command or a tool.
-struct Stop {
-    section: String,
-    rule: String,
-    example: String,
-    origin: Origin,
-}
-
-/// Lists what is denied or asked about.
+/// Lists what is denied or asked about, as the evaluator decides it.
 pub(super) fn blocked(common: &Common, cx: &Context) -> Ended {
     let effective = common.source.load()?.effective;
-    let stops = stops(&effective);
-    let matrix = danger_matrix().iter().filter(|row| row.tier == Tier::Stops);
+    let BlockedList { rules, tier3 } = blocked_list(&effective);
     if common.json {
-        let rules: Vec<Value> = stops
-            .iter()
-            .map(|stop| json!({ "section": stop.section, "rule": stop.rule, "example": stop.example, "origin": stop.origin, "held": "advisory" }))
-            .collect();
-        let matrix: Vec<Value> = matrix
-            .map(|row| json!({ "kind": row.kind, "name": row.name, "why": row.why }))
-            .collect();
         cx.print_json(
-            &json!({ "schema": "bastle.policy-blocked-commands/v1", "rules": rules, "tier3": matrix }),
+            &json!({ "schema": "bastle.policy-blocked-commands/v1", "rules": rules, "tier3": tier3 }),
         )?;
         return Ok(0);
     }
-    let mut table = Table::new(&["LIST", "RULE", "FOR EXAMPLE", "ORIGIN"]);
-    for stop in &stops {
-        let paint = if stop.section.ends_with("deny") {
-            Paint::Bad
-        } else {
-            Paint::Warn
-        };
+    let mut table = Table::new(&["LIST", "RULE", "DECISION", "FOR EXAMPLE", "ORIGIN"]);
+    for entry in &rules {
         table.row([
-            (&stop.section, paint),
-            (&stop.rule, Paint::Bold),
-            (&stop.example, Paint::Plain),
-            (&stop.origin.to_string(), Paint::Dim),
+            (entry.section.as_str(), Paint::Plain),
+            (&entry.rule, Paint::Bold),
+            (entry.outcome.name(), paint(entry.outcome)),
+            (&entry.example, Paint::Plain),
+            (
+                &entry.origin.as_ref().map(ToString::to_string).unwrap_or_default(),
+                Paint::Dim,
+            ),
         ]);
     }
     let mut text = if table.is_empty() {
@@ -92,57 +74,64 @@ pub(super) fn blocked(common: &Common, cx: &Context) -> Ended {
     } else {
         table.render(cx.out)
     };
-    let mut tiers = Table::new(&["KIND", "TIER 3", "WHY"]);
-    for row in matrix {
+    let mut tiers = Table::new(&["KIND", "TIER 3", "DECISION", "WHY"]);
+    for entry in &tier3 {
         tiers.row([
-            (&row.kind, Paint::Plain),
-            (&row.name, Paint::Bold),
-            (&row.why, Paint::Plain),
+            (entry.section.as_str(), Paint::Plain),
+            (&entry.rule, Paint::Bold),
+            (entry.outcome.name(), paint(entry.outcome)),
+            (&entry.why, Paint::Plain),
         ]);
     }
     text.push_str(&format!(
-        "\ncommand rules are advisory: the fence holds without them\n\n{}",
+        "\n{}\ncommand and tool rules act at launch and for driven agents; inside an agent that is not driven they are \
+         advisory, and the fence holds without them\n",
         tiers.render(cx.out)
     ));
     cx.print(&text)?;
     Ok(0)
 }
 
-fn stops(effective: &Effective) -> Vec<Stop> {
-    let mut stops = Vec::new();
-    for (section, tiers) in [("exec", &effective.exec), ("tools", &effective.tools)] {
-        for tier in tiers {
-            for (list, rules) in [("deny", &tier.deny), ("ask", &tier.ask)] {
-                for rule in rules {
-                    let example = if section == "exec" {
-                        example(rule)
-                    } else {
-                        String::new()
-                    };
-                    stops.push(Stop {
-                        section: format!("{section}.{list}"),
-                        rule: rule.value.clone(),
-                        example,
-                        origin: rule.origin.clone(),
-                    });
-                }
-            }
-        }
+fn paint(outcome: Outcome) -> Paint {
+    match outcome {
+        Outcome::Deny => Paint::Bad,
+        Outcome::Ask => Paint::Warn,
+        Outcome::Allow => Paint::Plain,
     }
-    stops
 }
 
-/// A command that the rule stops.
-fn example(rule: &Sourced<String>) -> String {
-    let deny = CommandRule::parse_restriction(&rule.value).into_iter().collect();
-    listed(&CommandRules {
-        deny,
-        ..CommandRules::default()
-    })
-    .into_iter()
-    .next()
-    .map(|blocked| blocked.example)
-    .unwrap_or_default()
+/// How the matrix is printed.
+pub(super) enum MatrixForm {
+    Table,
+    Json,
+    /// The page of the documentation.
+    Markdown,
+}
+
+/// Prints the whole matrix.
+pub(super) fn matrix(form: MatrixForm, cx: &Context) -> Ended {
+    match form {
+        MatrixForm::Json => {
+            cx.print_json(&json!({ "schema": "bastle.policy-danger-matrix/v1", "rows": danger_matrix() }))?;
+            return Ok(0);
+        }
+        MatrixForm::Markdown => {
+            cx.print(&danger_matrix_page())?;
+            return Ok(0);
+        }
+        MatrixForm::Table => {}
+    }
+    let mut table = Table::new(&["TIER", "KIND", "NAME", "WHY"]);
+    for row in danger_matrix() {
+        table.row([
+            (row.tier.number().to_string().as_str(), Paint::Plain),
+            (&row.kind, Paint::Plain),
+            (&row.name, Paint::Bold),
+            (&row.why, Paint::Plain),
+        ]);
+    }
+    cx.print(&table.render(cx.out))?;
+    Ok(0)
 }
 
 #[cfg(test)]

@@ -33,6 +33,8 @@ enum Held {
     CoveredAndGuarded,
     /// The program's file is covered; a copy of it is not.
     Covered,
+    /// The program's file: nothing else executes. Its arguments are advice.
+    Program,
     /// Nothing: it is advice to the agent.
     Advisory,
     /// Depends on what the host offers; the plan says, and refuses to start where nothing holds it.
@@ -107,6 +109,11 @@ impl Held {
             Self::Enforced(by) => ("enforced", by.name(), Paint::Good),
             Self::CoveredAndGuarded => ("enforced", "mount+guard", Paint::Good),
             Self::Covered => ("partly", "shim: not for copies", Paint::Warn),
+            Self::Program => (
+                "partly",
+                "landlock+guard: the program, not its arguments or scripts",
+                Paint::Warn,
+            ),
             Self::Advisory => ("advisory", "", Paint::Warn),
             Self::AtStart => ("enforced", "proven at start", Paint::Good),
         }
@@ -134,6 +141,14 @@ fn rows(effective: &Effective) -> Vec<Row> {
                 origin: rule.origin.clone(),
             });
         }
+    }
+    for open in &effective.unprotect {
+        rows.push(Row {
+            section: "fs.unprotect",
+            rule: format!("{open} (exception)"),
+            held: Held::CoveredAndGuarded,
+            origin: bastle_policy::Origin::unprotect(),
+        });
     }
     network(effective, &mut rows);
     commands(effective, &mut rows);
@@ -196,7 +211,9 @@ fn environment(effective: &Effective, rows: &mut Vec<Row>) {
 fn limits(effective: &Effective, rows: &mut Vec<Row>) {
     for (limit, value) in &effective.limits {
         let held = match limit {
-            LimitKind::OpenFiles | LimitKind::CpuTime => Held::Enforced(Mechanism::Rlimit),
+            LimitKind::OpenFiles | LimitKind::CpuTime | LimitKind::FileSize => {
+                Held::Enforced(Mechanism::Rlimit)
+            }
             LimitKind::Inodes | LimitKind::Files | LimitKind::BytesWritten => {
                 Held::Enforced(Mechanism::Guard)
             }
@@ -205,7 +222,8 @@ fn limits(effective: &Effective, rows: &mut Vec<Row>) {
             | LimitKind::Memory
             | LimitKind::Pids
             | LimitKind::Disk
-            | LimitKind::Output => Held::AtStart,
+            | LimitKind::Output
+            | LimitKind::DiskReserve => Held::AtStart,
         };
         rows.push(Row {
             section: "limits",
@@ -258,10 +276,10 @@ fn commands(effective: &Effective, rows: &mut Vec<Row>) {
             let lists = [tier.allow.as_deref().unwrap_or_default(), &tier.ask, &tier.deny];
             for (section, list) in names.into_iter().zip(lists) {
                 for rule in list {
-                    let held = if section == "exec.deny" && is_program(&rule.value) {
-                        Held::Covered
-                    } else {
-                        Held::Advisory
+                    let held = match section {
+                        "exec.deny" if is_program(&rule.value) => Held::Covered,
+                        "exec.allow" => Held::Program,
+                        _ => Held::Advisory,
                     };
                     rows.push(Row {
                         section,
@@ -286,9 +304,12 @@ fn shown(limit: LimitKind, value: u64) -> String {
         LimitKind::WallTime => crate::render::duration_ms(value),
         LimitKind::CpuTime => crate::render::duration_ms(value.saturating_mul(1000)),
         LimitKind::Cpu => format!("{}.{:03}", value / 1000, value % 1000),
-        LimitKind::Memory | LimitKind::Disk | LimitKind::BytesWritten | LimitKind::Output => {
-            crate::render::bytes(value)
-        }
+        LimitKind::Memory
+        | LimitKind::Disk
+        | LimitKind::BytesWritten
+        | LimitKind::Output
+        | LimitKind::FileSize
+        | LimitKind::DiskReserve => crate::render::bytes(value),
         LimitKind::Pids | LimitKind::OpenFiles | LimitKind::Inodes | LimitKind::Files => value.to_string(),
     }
 }

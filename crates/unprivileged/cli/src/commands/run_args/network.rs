@@ -1,5 +1,6 @@
 //! Flags about the network: reach, rules, secrets, budgets, and who is asked.
 use super::{RunArgs, usage};
+use bastle_contract::egress::BudgetKind;
 use bastle_contract::{Fault, Stdio};
 use bastle_control::Attendance;
 use bastle_policy::NetMode;
@@ -152,6 +153,14 @@ fn dollars(text: &str) -> Result<f64, Fault> {
         .ok()
         .filter(|amount| amount.is_finite() && *amount >= 0.0);
     amount.ok_or_else(|| usage(format!("--max-cost {text} is no amount"), "").help("--max-cost 5usd"))
+}
+
+/// Budgets among the names behind `--waive`.
+pub(super) fn waived(names: &[String]) -> Vec<BudgetKind> {
+    names
+        .iter()
+        .filter_map(|name| BudgetKind::waivable(name))
+        .collect()
 }
 
 #[cfg(test)]

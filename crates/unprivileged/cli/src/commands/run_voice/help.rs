@@ -42,14 +42,15 @@ pub(super) fn denial_help(denied: &Denied, id: &str, program: &str) -> Vec<Strin
         DenialKind::Protected => vec![
             "make this change yourself after the run: a program outside would execute it".to_owned(),
             format!(
-                "bastle run --unprotect {target} -- {}   (if you mean it)",
+                "bastle run --unprotect {target} -- {}   (opens exactly this file, if you mean it)",
                 sanitize(program)
             ),
             why,
         ],
         DenialKind::Syscall => vec!["no setting opens this call".to_owned(), why],
         DenialKind::Exec => vec![
-            "bastle policy show --origin   (which layer denies it)".to_owned(),
+            "bastle policy show --origin   (which layer has the list; add the program to its exec.allow)"
+                .to_owned(),
             why,
         ],
         DenialKind::Limit => vec![denial_code(denied).info().fix.to_owned(), why],

@@ -200,6 +200,13 @@ fn line(
         memory: now.map(|(_, memory)| *memory),
         cost_micro_usd: run.micro_usd,
         denials: run.denials,
+        findings: run
+            .file
+            .as_ref()
+            .map(|file| &file.findings)
+            .filter(|found| found.count > 0)
+            .map(|found| format!("{} {}", found.count, found.worst.as_deref().unwrap_or_default()))
+            .unwrap_or_default(),
         tags: tags.join(","),
     }
 }
@@ -219,7 +226,7 @@ pub(super) fn as_json(fleet: &Fleet) -> Vec<Value> {
                 "run": line.name, "agent": line.agent, "state": line.state, "needs": line.needs(),
                 "started": line.started_ms.map(timestamp), "ended": line.ended_ms.map(timestamp),
                 "cpu_percent": line.cpu, "memory": line.memory, "cost_micro_usd": line.cost_micro_usd,
-                "denials": line.denials, "tags": line.tags, "questions": questions,
+                "denials": line.denials, "findings": line.findings, "tags": line.tags, "questions": questions,
             })
         })
         .collect()

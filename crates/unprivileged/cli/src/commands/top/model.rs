@@ -16,6 +16,8 @@ pub(super) struct Line {
     pub(super) memory: Option<u64>,
     pub(super) cost_micro_usd: u64,
     pub(super) denials: u64,
+    /// What was unusual: how many findings, and the gravest.
+    pub(super) findings: String,
     pub(super) tags: String,
     /// What waits for an answer, oldest first.
     pub(super) questions: Vec<Waiting>,

@@ -79,11 +79,11 @@ impl View {
     }
 }
 
-const HEADINGS: [&str; 10] = [
-    "NAME", "AGENT", "STATE", "NEEDS", "UP", "CPU", "MEM", "COST", "DENY", "TAGS",
+const HEADINGS: [&str; 11] = [
+    "NAME", "AGENT", "STATE", "NEEDS", "UP", "CPU", "MEM", "COST", "DENY", "UNUSUAL", "TAGS",
 ];
 /// Widest a column may be; what is longer is cut with an ellipsis.
-const WIDEST: [usize; 10] = [28, 10, 16, 32, 8, 5, 9, 8, 5, 40];
+const WIDEST: [usize; 11] = [28, 10, 16, 32, 8, 5, 9, 8, 5, 10, 40];
 
 /// The whole picture for one moment.
 pub(super) fn frame(fleet: &Fleet, view: &View, size: Size, now_ms: u64, style: Style) -> Vec<String> {
@@ -151,7 +151,7 @@ fn table(fleet: &Fleet, view: &View, size: Size, now_ms: u64, style: Style) -> V
         return vec!["no runs; bastle spawn --count 3 -- CMD".to_owned()];
     }
     let live = size.cols != usize::MAX;
-    let cells: Vec<[String; 10]> = fleet
+    let cells: Vec<[String; 11]> = fleet
         .lines
         .iter()
         .map(|line| cells(line, now_ms, style))
@@ -161,7 +161,7 @@ fn table(fleet: &Fleet, view: &View, size: Size, now_ms: u64, style: Style) -> V
         let widest = widest.max(HEADINGS[column].len());
         if live { widest.min(WIDEST[column]) } else { widest }
     };
-    let widths: [usize; 10] = std::array::from_fn(width);
+    let widths: [usize; 11] = std::array::from_fn(width);
     let chosen = view.index(fleet);
     let room = size.rows.saturating_sub(1).max(1);
     let first = (chosen + 1).saturating_sub(room);
@@ -189,7 +189,7 @@ fn table(fleet: &Fleet, view: &View, size: Size, now_ms: u64, style: Style) -> V
     lines
 }
 
-fn cells(line: &Line, now_ms: u64, style: Style) -> [String; 10] {
+fn cells(line: &Line, now_ms: u64, style: Style) -> [String; 11] {
     let some = |text: Option<String>| text.unwrap_or_default();
     let cost = line.cost_micro_usd;
     [
@@ -206,6 +206,7 @@ fn cells(line: &Line, now_ms: u64, style: Style) -> [String; 10] {
             format!("${}.{:02}", cost / 1_000_000, cost % 1_000_000 / 10_000)
         },
         line.denials.to_string(),
+        clean(&line.findings),
         clean(&line.tags),
     ]
 }
@@ -237,7 +238,7 @@ fn footer(view: &View, size: Size, style: Style) -> String {
 }
 
 /// Cells side by side, each as wide as its column.
-fn joined(cells: [String; 10], widths: &[usize; 10]) -> String {
+fn joined(cells: [String; 11], widths: &[usize; 11]) -> String {
     let mut text = String::new();
     for (cell, width) in cells.iter().zip(widths) {
         let cell = cut(cell, *width);
@@ -308,6 +309,7 @@ mod tests {
             memory: Some(812 << 20),
             cost_micro_usd: 840_000,
             denials: 5,
+            findings: "2 high".to_owned(),
             tags: "batch=a7".to_owned(),
             questions: Vec::new(),
         }

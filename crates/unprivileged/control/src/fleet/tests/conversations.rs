@@ -1,6 +1,7 @@
 //! What the agent protocol keeps beside runs: bounded, found again, and gone with the run.
 use super::*;
-use crate::fleet::{Receiver, TaskQuery};
+use crate::fleet::{MessageClaim, Receiver, TaskQuery};
+use bastle_contract::RunId;
 use serde_json::json;
 
 #[test]
@@ -12,7 +13,7 @@ fn messages_and_receivers_of_a_run_are_bounded_kept_over_a_restart_and_go_with_i
     fleet.conversation_begin(&run, "first").unwrap();
     fleet.conversation_begin(&run, "second").unwrap();
     for count in 0..120 {
-        fleet.message_add(&run, &json!({ "n": count })).unwrap();
+        fleet.message_add(&run, count, &json!({ "n": count })).unwrap();
     }
     let kept = fleet.messages(&run).unwrap();
     assert_eq!(
@@ -22,7 +23,7 @@ fn messages_and_receivers_of_a_run_are_bounded_kept_over_a_restart_and_go_with_i
     );
     for _ in 0..3 {
         fleet
-            .message_add(&run, &json!({ "text": "x".repeat(600_000) }))
+            .message_add(&run, 1_000, &json!({ "text": "x".repeat(600_000) }))
             .unwrap();
     }
     assert_eq!(fleet.messages(&run).unwrap().len(), 1, "by their bytes too");
@@ -112,4 +113,25 @@ fn a_list_by_the_last_change_gives_everything_once_and_nothing_that_is_not_asked
         0
     );
     fleet.close();
+}
+
+#[test]
+fn a_message_id_belongs_to_one_content_of_one_caller_until_it_is_known_that_it_reached_nothing() {
+    let stage = Stage::new();
+    let fleet = stage.fleet();
+    let (run, digest, other) = (RunId::try_from("a".to_owned()).unwrap(), [1; 32], [2; 32]);
+    let claim = |caller: &str, digest| fleet.message_claim(caller, "m", digest);
+    assert_eq!(claim("token:a", &digest).unwrap(), MessageClaim::New);
+    assert_eq!(claim("token:a", &digest).unwrap(), MessageClaim::InFlight);
+    assert_eq!(claim("token:a", &other).unwrap_err().code, Code::RunKey);
+    assert_eq!(
+        claim("token:b", &other).unwrap(),
+        MessageClaim::New,
+        "ids are a caller's own"
+    );
+    fleet.message_settle("token:a", "m", Some(&run)).unwrap();
+    assert_eq!(claim("token:a", &digest).unwrap(), MessageClaim::Delivered(run));
+    assert_eq!(claim("token:a", &other).unwrap_err().code, Code::RunKey);
+    fleet.message_settle("token:b", "m", None).unwrap();
+    assert_eq!(claim("token:b", &digest).unwrap(), MessageClaim::New);
 }

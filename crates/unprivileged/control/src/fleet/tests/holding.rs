@@ -132,6 +132,7 @@ fn a_request_that_is_sent_again_under_its_key_gets_the_first_answer_and_another_
     assert_eq!(fleet.spawn(&owner(), keyed(3)).unwrap_err()[0].code, Code::RunKey);
     // The key is the caller's own.
     let other = Caller {
+        kind: PrincipalKind::TokenPerson,
         id: "uid:7".to_owned(),
         ..owner()
     };
@@ -437,12 +438,8 @@ fn whoever_sets_the_clock_lets_nothing_expire_and_removes_nothing() {
         all_ended(fleet, std::slice::from_ref(&name))
     });
     let wish = TokenWish {
-        role: Role::Viewer,
-        note: String::new(),
         lasts: Some(Duration::from_secs(3600)),
-        prefix: None,
-        verbs: None,
-        run: None,
+        ..TokenWish::new(Role::Viewer, "")
     };
     let (_, secret) = fleet.token_create(&owner(), wish).unwrap();
     let year = 365 * 24 * 3600 * 1000;

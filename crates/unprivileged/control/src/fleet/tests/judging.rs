@@ -7,14 +7,7 @@ use std::os::unix::net::UnixListener;
 type Change = Box<dyn Fn(&mut RunRequest)>;
 
 fn wish(role: Role) -> TokenWish {
-    TokenWish {
-        role,
-        note: "test".to_owned(),
-        lasts: None,
-        prefix: None,
-        verbs: None,
-        run: None,
-    }
+    TokenWish::new(role, "test")
 }
 
 #[test]
@@ -77,6 +70,104 @@ fn a_token_that_is_revoked_expired_cut_or_changed_is_nobody() {
     let again = stage.fleet();
     assert!(again.authenticate(local.trim()).is_some());
     again.close();
+}
+
+#[test]
+fn a_token_is_never_given_more_than_its_maker_has() {
+    let stage = Stage::new();
+    let fleet = stage.fleet();
+    let part = |verbs: &[Verb]| Some(verbs.iter().copied().collect());
+    let maker = Caller {
+        verbs: part(&[Verb::Administer, Verb::Read]),
+        ..Caller::new("token:part", Role::Admin)
+    };
+    let refused = |maker: &Caller, wish: TokenWish| fleet.token_create(maker, wish).unwrap_err().code;
+    assert_eq!(
+        refused(&maker, wish(Role::Admin)),
+        Code::TokenRefused,
+        "all verbs"
+    );
+    let more = TokenWish {
+        verbs: part(&[Verb::Read, Verb::Spawn]),
+        ..wish(Role::Operator)
+    };
+    assert_eq!(refused(&maker, more), Code::TokenRefused);
+    let less = TokenWish {
+        verbs: part(&[Verb::Read]),
+        ..wish(Role::Viewer)
+    };
+    fleet.token_create(&maker, less).unwrap();
+    let limited = Caller {
+        prefix: Some("ci-".to_owned()),
+        ..Caller::new("token:ci", Role::Admin)
+    };
+    for prefix in [None, Some("c"), Some("other-")] {
+        let wish = TokenWish {
+            prefix: prefix.map(str::to_owned),
+            ..wish(Role::Viewer)
+        };
+        assert_eq!(refused(&limited, wish), Code::TokenRefused, "{prefix:?}");
+    }
+    let inner = TokenWish {
+        prefix: Some("ci-a".to_owned()),
+        ..wish(Role::Viewer)
+    };
+    fleet.token_create(&limited, inner).unwrap();
+    // A ceiling is the meet with the maker's, and an admin has none.
+    let ceiling = |text: &str| serde_json::from_str::<AuthorityCeiling>(text).unwrap();
+    let bounded = Caller {
+        ceiling: ceiling(r#"{"hosts": ["a.example"], "max_runs": 2}"#),
+        ..owner()
+    };
+    let wider = TokenWish {
+        ceiling: ceiling(r#"{"hosts": ["a.example", "b.example"], "max_runs": 9}"#),
+        ..wish(Role::Operator)
+    };
+    let (made, secret) = fleet.token_create(&bounded, wider.clone()).unwrap();
+    assert_eq!(made.ceiling, bounded.ceiling);
+    assert_eq!(fleet.authenticate(&secret).unwrap().ceiling, bounded.ceiling);
+    for role in [Role::Admin, Role::Run] {
+        let wish = TokenWish {
+            role,
+            ..wider.clone()
+        };
+        assert_eq!(refused(&owner(), wish), Code::UsageArgument);
+    }
+    fleet.close();
+}
+
+#[test]
+fn a_default_that_is_lowered_holds_for_the_next_request_and_a_queued_run_keeps_its_bounds() {
+    let mut stage = Stage::new();
+    stage.shut();
+    let fleet = stage.fleet();
+    let (_, secret) = fleet.token_create(&owner(), wish(Role::Operator)).unwrap();
+    let operator = fleet.authenticate(&secret).unwrap();
+    let report = fleet.spawn(&operator, stage.request(1)).unwrap();
+    let name = names(&report)[0].clone();
+    let bounds = fleet.spec(&name).unwrap().get().bounds.clone().unwrap();
+    assert_eq!(bounds.request, None);
+    assert_eq!(bounds.ceiling["net"], "allowlist");
+    assert!(
+        fleet
+            .spec(&names(&fleet.spawn(&owner(), stage.request(1)).unwrap())[0])
+            .unwrap()
+            .get()
+            .bounds
+            .is_none()
+    );
+    let nowhere = json!({ "roots": [stage.home.path().join("elsewhere")] });
+    fleet
+        .change_ceiling(serde_json::from_value(nowhere).unwrap())
+        .unwrap();
+    assert_eq!(
+        fleet.spawn(&operator, stage.request(1)).unwrap_err()[0].code,
+        Code::TokenCeiling
+    );
+    fleet.spawn(&owner(), stage.request(1)).unwrap();
+    drop(stage.gate.take());
+    until(&fleet, "all end", idle);
+    fleet.close();
 }
 
 #[test]
@@ -232,12 +323,13 @@ fn the_first_answer_wins_and_one_for_another_request_or_by_another_role_is_refus
     let told = run.heard.recv_timeout(PATIENCE).unwrap();
     assert_eq!(
         told,
-        json!({"op": "allow", "target": "q1", "scope": "once", "hash": "h1"})
+        json!({"op": "allow", "target": "q1", "scope": "once", "hash": "h1", "by": "local-person uid:0"})
     );
     assert!(run.heard.try_recv().is_err());
     let lease = fleet.approval(asked.id).unwrap();
     assert_eq!((lease.state, lease.uses), (ApprovalState::Approved, Some(1)));
     assert_eq!(lease.approver.as_deref(), Some("uid:0"));
+    assert_eq!(lease.approver_kind, Some(PrincipalKind::LocalPerson));
     // Asked anew, the old one is over.
     run.ask("q2", "h3");
     until(&fleet, "it asks again", |fleet| {
@@ -271,30 +363,26 @@ fn the_first_answer_wins_and_one_for_another_request_or_by_another_role_is_refus
 }
 
 #[test]
-fn a_run_that_touches_the_canary_is_told_of_and_made_to_stand_still() {
+fn what_a_run_finds_unusual_about_itself_is_told_and_counted() {
     let stage = Stage::new();
     let fleet = stage.fleet();
     let run = Asking::new(&stage, &format!("bird-{}", tokens::random_word(6).unwrap()));
     let mut events = run.dir.events().unwrap();
-    // First something usual: nothing follows from it.
     events.append("note", json!({"text": "all is well"})).unwrap();
-    events
-        .append("canary", json!({"where": "request", "host": "a.example"}))
-        .unwrap();
+    let finding = json!({"rule": "canary", "severity": "high", "action": "pause", "text": "seen"});
+    events.append("anomaly", finding).unwrap();
     let found = EventFilter {
         kinds: vec!["anomaly".to_owned()],
         ..EventFilter::default()
     };
-    until(&fleet, "it is found", |fleet| {
+    until(&fleet, "it is told", |fleet| {
         !fleet.events(0, &found, 10).unwrap().is_empty()
     });
     let told = fleet.events(0, &found, 10).unwrap();
     assert_eq!(told.len(), 1, "{told:?}");
-    assert_eq!(
-        (told[0].run.as_ref(), &told[0].data["seq"]),
-        (Some(run.dir.name()), &json!(2))
-    );
-    assert_eq!(run.heard.recv_timeout(PATIENCE).unwrap(), json!({"op": "pause"}));
+    assert_eq!(told[0].run.as_ref(), Some(run.dir.name()));
+    let counted = fleet.metrics().unwrap().anomalies;
+    assert_eq!((counted["high"], counted["low"]), (1, 0), "{counted:?}");
     run.done(&stage);
     fleet.close();
 }

@@ -3,17 +3,17 @@ use super::*;
 use bastle_contract::egress::{FromEgress, SecretValue};
 use http_body::Frame;
 
-const REAL: &str = "sk-real-0123456789";
-const PHANTOM: &str = "bastle-phantom-abcdef";
+pub(super) const REAL: &str = "sk-real-0123456789";
+pub(super) const PHANTOM: &str = "bastle-phantom-abcdef";
 
-fn sections(rules: &str) -> String {
+pub(super) fn sections(rules: &str) -> String {
     format!(
         r#"{}, "secrets": [{{"name": "KEY", "from": "env:KEY", "hosts": ["{NAME}"], "ports": [PORT], "methods": ["GET", "POST"], "paths": ["/v1/**"]}}]"#,
         net(rules)
     )
 }
 
-fn value(expires: Option<u64>) -> Vec<SecretValue> {
+pub(super) fn value(expires: Option<u64>) -> Vec<SecretValue> {
     vec![SecretValue {
         name: "KEY".to_owned(),
         phantom: PHANTOM.to_owned(),
@@ -22,13 +22,17 @@ fn value(expires: Option<u64>) -> Vec<SecretValue> {
     }]
 }
 
-fn with(mut request: Request<Full<Bytes>>, name: &'static str, value: &str) -> Request<Full<Bytes>> {
+pub(super) fn with(
+    mut request: Request<Full<Bytes>>,
+    name: &'static str,
+    value: &str,
+) -> Request<Full<Bytes>> {
     request.headers_mut().insert(name, value.parse().unwrap());
     request
 }
 
 /// Sends every byte by itself, so that a value never arrives in one piece.
-fn dripping(body: String) -> Answer {
+pub(super) fn dripping(body: String) -> Answer {
     let frames: Vec<Result<Frame<Bytes>, Infallible>> = body
         .bytes()
         .map(|byte| Ok(Frame::data(Bytes::from(vec![byte]))))
@@ -36,7 +40,7 @@ fn dripping(body: String) -> Answer {
     Response::new(Frames(frames.into_iter()).boxed_unsync())
 }
 
-struct Frames(std::vec::IntoIter<Result<Frame<Bytes>, Infallible>>);
+pub(super) struct Frames(pub(super) std::vec::IntoIter<Result<Frame<Bytes>, Infallible>>);
 
 impl http_body::Body for Frames {
     type Data = Bytes;
@@ -180,7 +184,7 @@ async fn a_compressed_answer_that_cannot_be_looked_through_is_refused() {
         let mut response = text("....");
         response
             .headers_mut()
-            .insert("content-encoding", "gzip".parse().unwrap());
+            .insert("content-encoding", "compress".parse().unwrap());
         response
     })
     .await;

@@ -4,6 +4,8 @@ mod bodies;
 mod credentials;
 mod git;
 mod passing;
+mod readings;
+mod scrubbing;
 
 use crate::budget::Attendance;
 use crate::testing::{Egress, egress_asking, table_of};

@@ -61,9 +61,9 @@ const SPAWN: &[Param] = &[
     ),
     may(
         "net",
-        Kind::Words(&["none", "registries", "balanced", "open"]),
+        Kind::Words(bastle_policy::NetMode::NAMES),
         At::Body,
-        "What it may reach",
+        "What it may reach: nothing, what its policy lists, everything, or nothing with a reason for each refusal",
     ),
     may(
         "env",

@@ -3,7 +3,7 @@
 mod deciding;
 mod leading;
 mod results;
-mod watching;
+pub(super) mod watching;
 
 use super::schema::{At, Kind, Param, must, schema};
 use serde_json::{Value, json};
@@ -29,6 +29,8 @@ pub(super) enum Way {
     Plain(fn(Value) -> Value),
     /// One run out of the arguments.
     SpawnOne,
+    /// What a worker said or printed.
+    Output,
     /// Bytes of a file.
     File,
     /// Following what happens.

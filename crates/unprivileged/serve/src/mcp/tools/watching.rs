@@ -1,13 +1,13 @@
 //! Tools that look at workers while they work.
 use super::{Effect, Tool, WORKER, Way, brief, flag, list, number, object, or_null, text, worker};
-use crate::mcp::schema::{At, Kind, may, must};
+use crate::mcp::schema::{At, Kind, MOST_INTEGER, may, must};
 use serde_json::{Value, json};
 
 pub(super) const WATCHING: &[Tool] = &[
     Tool {
         name: "list_workers",
         title: "List workers",
-        about: "Workers that this token may see, newest page first by cursor.",
+        about: "Workers that this token may see, newest first.",
         operation: "GET /api/v1/runs",
         params: &[
             may(
@@ -40,6 +40,29 @@ pub(super) const WATCHING: &[Tool] = &[
                 .collect();
             json!({ "workers": workers, "next": value["next"] })
         }),
+    },
+    Tool {
+        name: "list_profiles",
+        title: "List profiles",
+        about: "Agents that spawn_worker can start by name, with their model and limits.",
+        operation: "GET /api/v1/profiles",
+        params: &[],
+        gives: || {
+            let profile = object(
+                &[
+                    ("name", text()),
+                    ("builtin", flag()),
+                    ("version", number()),
+                    ("description", or_null("string")),
+                    ("model", or_null("string")),
+                ],
+                &["name", "builtin"],
+            );
+            object(&[("profiles", list(profile))], &["profiles"])
+        },
+        effect: Effect::Reads,
+        quotes: false,
+        way: Way::Plain(profiles),
     },
     Tool {
         name: "get_worker",
@@ -82,14 +105,14 @@ pub(super) const WATCHING: &[Tool] = &[
     },
     Tool {
         name: "read_output",
-        title: "Read what a worker printed",
-        about: "A part of what a worker printed, from `since` on; `next` is where the following part begins, `whole` whether that is all there is now.",
+        title: "Read what a worker said or printed",
+        about: "A part of what a worker said (a driven agent) or printed (any other), from `since` on; `next` is where the following part begins, `whole` whether that is all there is now.",
         operation: "GET /api/v1/runs/{id}/logs",
         params: &[
             WORKER,
             may(
                 "since",
-                Kind::Number(0, u64::MAX),
+                Kind::Number(0, MOST_INTEGER),
                 At::Query,
                 "`next` of the part before; the beginning when left out",
             ),
@@ -105,6 +128,12 @@ pub(super) const WATCHING: &[Tool] = &[
                 At::Query,
                 "One stream only",
             ),
+            may(
+                "view",
+                Kind::Words(&["agent", "raw"]),
+                At::Here,
+                "agent, when left out: what a driven agent said. raw: what the program printed, for a driven agent the frames of its protocol",
+            ),
         ],
         gives: || {
             object(
@@ -114,11 +143,27 @@ pub(super) const WATCHING: &[Tool] = &[
         },
         effect: Effect::Reads,
         quotes: true,
-        way: Way::Plain(printed),
+        way: Way::Output,
     },
 ];
 
-fn printed(value: Value) -> Value {
+/// Profiles by what somebody needs who chooses one; the whole documents stay with the API.
+fn profiles(value: Value) -> Value {
+    let items = value["items"].as_array().into_iter().flatten();
+    let profiles: Vec<Value> = items
+        .map(|item| {
+            let document = &item["document"];
+            json!({
+                "name": item["name"], "builtin": item["builtin"], "version": item["version"],
+                "description": document["description"], "model": document["model"],
+            })
+        })
+        .collect();
+    json!({ "profiles": profiles })
+}
+
+/// The text of a page of output.
+pub(in crate::mcp) fn printed(value: Value) -> Value {
     let records = value["records"].as_array().into_iter().flatten();
     let text: String = records.filter_map(|record| record["text"].as_str()).collect();
     json!({ "text": text, "next": value["next"], "whole": value["whole"] })

@@ -1,0 +1,301 @@
+//! Names of the host's own trees that are covered or protected by a mount: told when the host replaces one.
+//!
+//! A rename over a name, or its removal, takes every mount off it (`detach_mounts` in the kernel), so a saved `.env` or a
+//! changed `.git/config` would be open to the agent from then on. inotify tells of it, and the relay freezes the run and
+//! has the name covered again. Watched are the directories of such names, those above them up to the root of the tree, and
+//! directories that come into being in these; a hidden name that the host makes anywhere else is not seen.
+//!
+//! **Trust:** the agent changes names in the same directories. Every name is judged by the patterns of the plan, and a flood
+//! of events costs a look at each; one that overflows the kernel's queue has every cover looked at again.
+use bastle_contract::grants::{Cover, CoverKind, GRANTS};
+use bastle_contract::{AbsPath, Access, Code, Fault, GuardedTree, LaunchPlan, MountKind, TreeKind};
+use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+/// Directories that are watched at most.
+const MOST: usize = 4096;
+/// Names looked at in a directory that came into being.
+const MOST_NAMES: usize = 20_000;
+/// Bytes of events read at a time.
+const BUFFER: usize = 16 << 10;
+
+/// What the kernel is asked to tell.
+const CHANGES: WatchFlags = WatchFlags::CREATE
+    .union(WatchFlags::MOVED_TO)
+    .union(WatchFlags::ONLYDIR)
+    .union(WatchFlags::DONT_FOLLOW)
+    .union(WatchFlags::EXCL_UNLINK);
+
+/// The watch of one run.
+pub(crate) struct NameWatch {
+    inotify: OwnedFd,
+    trees: Vec<GuardedTree>,
+    /// Covers of the plan, by place.
+    covers: BTreeMap<AbsPath, CoverKind>,
+    directories: BTreeMap<i32, AbsPath>,
+}
+
+impl NameWatch {
+    /// Begins to watch what a plan holds by mounts in trees that the host works in; `None` where there is nothing of it.
+    pub(crate) fn begin(plan: &LaunchPlan) -> Result<Option<Self>, Fault> {
+        let live = |tree: &&GuardedTree| tree.kind == TreeKind::Live && tree.root.as_str() != GRANTS;
+        let trees: Vec<GuardedTree> = plan.guard.trees.iter().filter(live).cloned().collect();
+        if trees.is_empty() {
+            return Ok(None);
+        }
+        let within = |at: &AbsPath| {
+            trees
+                .iter()
+                .any(|tree| at.is_within(&tree.root) && *at != tree.root)
+        };
+        let kind = |kind: &MountKind| match kind {
+            MountKind::Mask => Some(CoverKind::Hidden),
+            MountKind::Bind {
+                access: Access::ReadOnly,
+                ..
+            } => Some(CoverKind::ReadOnly),
+            _ => None,
+        };
+        let covers = plan
+            .mounts
+            .iter()
+            .filter(|mount| within(&mount.at))
+            .filter_map(|mount| Some((mount.at.clone(), kind(&mount.kind)?)))
+            .collect();
+        let inotify = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(failed)?;
+        let mut watch = Self {
+            inotify,
+            trees,
+            covers,
+            directories: BTreeMap::new(),
+        };
+        let wanted = watch.wanted();
+        if wanted.len() > MOST {
+            return Err(failed(Errno::NOSPC));
+        }
+        for directory in wanted {
+            watch.add(&directory)?;
+        }
+        Ok(Some(watch))
+    }
+
+    /// Every cover, for when it is not known what happened.
+    pub(crate) fn all(&self) -> Vec<Cover> {
+        self.covers.iter().map(|(at, kind)| cover(at, *kind)).collect()
+    }
+
+    /// For waiting.
+    pub(crate) fn waits_for(&self) -> BorrowedFd<'_> {
+        self.inotify.as_fd()
+    }
+
+    /// Names that must be covered now.
+    pub(crate) fn take(&mut self) -> Result<Vec<Cover>, Fault> {
+        let mut found: BTreeSet<AbsPath> = BTreeSet::new();
+        let (mut came, mut lost) = (Vec::new(), false);
+        let mut buffer = [MaybeUninit::uninit(); BUFFER];
+        let mut reader = Reader::new(&self.inotify, &mut buffer);
+        loop {
+            let event = match reader.next() {
+                Ok(event) => event,
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(failed(error)),
+            };
+            if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
+                lost = true;
+                continue;
+            }
+            let named = self.directories.get(&event.wd()).zip(event.file_name());
+            // A name that no plan can carry is no mount point either.
+            let Some(path) = named.and_then(|(at, name)| at.join(name.to_str().ok()?).ok()) else {
+                continue;
+            };
+            if event.events().contains(ReadFlags::ISDIR) {
+                came.push(path.clone());
+            }
+            found.insert(path);
+        }
+        for directory in came {
+            self.look_into(&directory, &mut found)?;
+        }
+        let mut covers: Vec<Cover> = found
+            .iter()
+            .filter_map(|path| Some(cover(path, self.kind(path)?)))
+            .collect();
+        if lost {
+            covers.extend(self.all());
+        }
+        for Cover { at, kind } in &covers {
+            self.covers.insert(at.clone(), *kind);
+        }
+        Ok(covers)
+    }
+
+    /// How a name is to be covered, if it is.
+    fn kind(&self, path: &AbsPath) -> Option<CoverKind> {
+        if let Some(kind) = self.covers.get(path) {
+            return Some(*kind);
+        }
+        self.trees.iter().find_map(|tree| {
+            let below = path.relative_to(&tree.root)?.as_bytes();
+            if tree.hide.matches(below) {
+                Some(CoverKind::Hidden)
+            } else if tree.protect.matches(below) {
+                Some(CoverKind::ReadOnly)
+            } else {
+                None
+            }
+        })
+    }
+
+    /// The directories of the covers, and those above them.
+    fn wanted(&self) -> BTreeSet<AbsPath> {
+        let mut wanted: BTreeSet<AbsPath> = self.trees.iter().map(|tree| tree.root.clone()).collect();
+        for at in self.covers.keys() {
+            let Some(tree) = self.trees.iter().find(|tree| at.is_within(&tree.root)) else {
+                continue;
+            };
+            let above = std::iter::successors(at.parent(), AbsPath::parent);
+            wanted.extend(above.take_while(|directory| directory.is_within(&tree.root)));
+        }
+        wanted
+    }
+
+    fn add(&mut self, directory: &AbsPath) -> Result<(), Fault> {
+        if self.directories.len() >= MOST {
+            return Ok(());
+        }
+        match add_watch(&self.inotify, directory.as_path(), CHANGES) {
+            Ok(number) => {
+                self.directories.insert(number, directory.clone());
+                Ok(())
+            }
+            // Gone, a link by now, or not to be listed: nothing in it is shown to the agent either.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP) => Ok(()),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// A directory that came into being: names in it that are held, and its own directories.
+    fn look_into(&mut self, directory: &AbsPath, found: &mut BTreeSet<AbsPath>) -> Result<(), Fault> {
+        let mut open = vec![directory.clone()];
+        let mut left = MOST_NAMES;
+        while let Some(at) = open.pop() {
+            // Before the look: what comes later is told.
+            self.add(&at)?;
+            for (name, is_directory) in names(at.as_path()) {
+                let Some(path) = at.join(&name).ok().filter(|_| left > 0) else {
+                    continue;
+                };
+                left -= 1;
+                let held = self.kind(&path).is_some();
+                if held {
+                    found.insert(path);
+                } else if is_directory && name != ".git" {
+                    open.push(path);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Names of a directory, and whether each is one; links are not followed.
+fn names(directory: &Path) -> Vec<(String, bool)> {
+    let Ok(listing) = std::fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    listing
+        .flatten()
+        .filter_map(|entry| {
+            let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            Some((entry.file_name().into_string().ok()?, is_directory))
+        })
+        .collect()
+}
+
+fn cover(at: &AbsPath, kind: CoverKind) -> Cover {
+    Cover { at: at.clone(), kind }
+}
+
+fn failed(error: Errno) -> Fault {
+    Fault::new(
+        Code::FenceStep,
+        "the project cannot be watched for names that the host replaces",
+        error.to_string(),
+    )
+    .help("raise fs.inotify.max_user_watches and max_user_instances, or bastle run --workspace copy -- CMD")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bastle_contract::{NameList, NamePattern};
+
+    fn watch(root: &Path, covers: &[&str]) -> NameWatch {
+        let pattern = |text: &str| NamePattern::try_from(text.to_owned()).unwrap();
+        let tree = GuardedTree {
+            root: AbsPath::from_path(root).unwrap(),
+            hide: vec![pattern("**/.env*")].into(),
+            protect: NameList::from(vec![pattern("**/.git/config")]),
+            pinned: Vec::new(),
+            kind: TreeKind::Live,
+        };
+        let mut watch = NameWatch {
+            inotify: init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).unwrap(),
+            covers: covers
+                .iter()
+                .map(|name| (tree.root.join(name).unwrap(), CoverKind::Hidden))
+                .collect(),
+            trees: vec![tree],
+            directories: BTreeMap::new(),
+        };
+        for directory in watch.wanted() {
+            watch.add(&directory).unwrap();
+        }
+        watch
+    }
+
+    #[test]
+    fn a_replaced_a_new_and_a_carried_in_name_are_told_and_others_are_not() {
+        let stage = tempfile::tempdir().unwrap();
+        let root = stage.path().canonicalize().unwrap().join("ws");
+        std::fs::create_dir_all(root.join("a/b")).unwrap();
+        std::fs::create_dir_all(root.join(".git")).unwrap();
+        std::fs::write(root.join("a/b/.env"), "old").unwrap();
+        let mut watch = watch(&root, &["a/b/.env", ".git/config"]);
+        let told = |watch: &mut NameWatch| -> Vec<String> {
+            let covers = watch.take().unwrap();
+            covers
+                .iter()
+                .map(|cover| {
+                    cover
+                        .at
+                        .as_path()
+                        .strip_prefix(&root)
+                        .unwrap()
+                        .display()
+                        .to_string()
+                })
+                .collect()
+        };
+        std::fs::write(root.join("plain"), "x").unwrap();
+        std::fs::create_dir(root.join("dir")).unwrap();
+        assert!(told(&mut watch).is_empty());
+        std::fs::write(root.join("a/b/new"), "new").unwrap();
+        std::fs::rename(root.join("a/b/new"), root.join("a/b/.env")).unwrap();
+        assert_eq!(told(&mut watch), ["a/b/.env"]);
+        std::fs::write(root.join(".env.local"), "x").unwrap();
+        std::fs::write(root.join("dir/.env"), "x").unwrap();
+        assert_eq!(told(&mut watch), [".env.local", "dir/.env"]);
+        std::fs::create_dir_all(stage.path().join("other/deep")).unwrap();
+        std::fs::write(stage.path().join("other/deep/.env"), "x").unwrap();
+        std::fs::rename(stage.path().join("other"), root.join("other")).unwrap();
+        assert_eq!(told(&mut watch), ["other/deep/.env"]);
+    }
+}

@@ -1,0 +1,314 @@
+//! The disk reserve: the run is paused before a file system that it can write to is full.
+//!
+//! Free space is looked at from outside, so that no write is slower for it. The next look comes before the space above the
+//! reserve could be used up at a rate that no disk reaches; close to the reserve that is every few milliseconds.
+use super::Relay;
+use bastle_contract::{Access, runs::RunState};
+use bastle_contract::{Code, Fault, LaunchPlan, LimitHit, LimitKind, LimitMechanism, MountKind};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What a run can write in a second; an assumption on the safe side of storage.
+const BYTES_PER_SECOND: u64 = 4 << 30;
+const AT_LEAST: Duration = Duration::from_secs(2);
+const AT_MOST: Duration = Duration::from_millis(5);
+/// Names that stay free where the file system counts them, if a hundredth is not less.
+const INODES: u64 = 10_000;
+
+/// What is watched, and when next.
+pub(super) struct Reserve {
+    bytes: u64,
+    share: Share,
+    places: Vec<PathBuf>,
+    next: Instant,
+    state: State,
+}
+
+/// How much of a small file system is kept free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Share {
+    /// As much as was stated.
+    Stated,
+    /// At most a twentieth.
+    AtMostATwentieth,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Watching,
+    /// The run is paused for it.
+    Short,
+    /// A person let the run go on all the same.
+    GivenUp,
+}
+
+/// Whether a person insists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Force {
+    Yes,
+    No,
+}
+
+/// What a file system has left, as far as it matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Space {
+    size: u64,
+    free: u64,
+    inodes: u64,
+    free_inodes: u64,
+}
+
+/// A file system with too little left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Shortage {
+    place: PathBuf,
+    free: u64,
+    reserve: u64,
+    what: &'static str,
+}
+
+impl Space {
+    fn of(place: &Path) -> Option<Self> {
+        let stat = rustix::fs::statvfs(place).ok()?;
+        Some(Self {
+            size: stat.f_blocks.saturating_mul(stat.f_frsize),
+            free: stat.f_bavail.saturating_mul(stat.f_frsize),
+            inodes: stat.f_files,
+            free_inodes: stat.f_favail,
+        })
+    }
+
+    /// What must stay free here.
+    fn reserve(self, bytes: u64, share: Share) -> u64 {
+        match share {
+            Share::Stated => bytes,
+            Share::AtMostATwentieth => bytes.min(self.size / 20),
+        }
+    }
+
+    fn lacks_inodes(self) -> bool {
+        self.inodes > 0 && self.free_inodes < INODES.min(self.inodes / 100)
+    }
+
+    /// How long the reserve cannot be reached.
+    fn safe_for(self, reserve: u64) -> Duration {
+        let left = self.free.saturating_sub(reserve);
+        Duration::from_millis(left / (BYTES_PER_SECOND / 1000)).clamp(AT_MOST, AT_LEAST)
+    }
+}
+
+impl Reserve {
+    /// `None`: the plan has none.
+    pub(super) fn of(plan: &LaunchPlan, state: &Path) -> Option<Self> {
+        let rule = plan.limit(LimitKind::DiskReserve)?;
+        let share = match rule.mechanism {
+            LimitMechanism::FreeSpace => Share::Stated,
+            LimitMechanism::FreeSpaceShare => Share::AtMostATwentieth,
+            LimitMechanism::CgroupV2
+            | LimitMechanism::CgroupV1
+            | LimitMechanism::Rlimit
+            | LimitMechanism::RlimitAndWatchdog
+            | LimitMechanism::Affinity
+            | LimitMechanism::Tmpfs
+            | LimitMechanism::WriteGuard
+            | LimitMechanism::TmpfsAndWriteGuard
+            | LimitMechanism::Relay
+            | LimitMechanism::Timer
+            | LimitMechanism::Watchdog
+            | LimitMechanism::Waived => return None,
+        };
+        Some(Self {
+            bytes: rule.value,
+            share,
+            places: places(plan, state),
+            next: Instant::now(),
+            state: State::Watching,
+        })
+    }
+
+    /// When to look again, while there is something to look at.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        (self.state == State::Watching).then_some(self.next)
+    }
+
+    /// The first file system that has too little, and how long the others cannot.
+    fn shortage(&self) -> (Option<Shortage>, Duration) {
+        let mut safe = AT_LEAST;
+        for place in &self.places {
+            // One that is gone, or that nobody answers for, cannot be written either.
+            let Some(space) = Space::of(place) else { continue };
+            let reserve = space.reserve(self.bytes, self.share);
+            let short = |what| Shortage {
+                place: place.clone(),
+                free: space.free,
+                reserve,
+                what,
+            };
+            if reserve > 0 && space.free < reserve {
+                return (Some(short("space")), AT_MOST);
+            }
+            if reserve > 0 && space.lacks_inodes() {
+                return (Some(short("inodes")), AT_MOST);
+            }
+            safe = safe.min(space.safe_for(reserve));
+        }
+        (None, safe)
+    }
+
+    /// Looks when it is time.
+    fn look(&mut self) -> Option<Shortage> {
+        let now = Instant::now();
+        if self.state != State::Watching || now < self.next {
+            return None;
+        }
+        let (found, safe) = self.shortage();
+        self.next = now + safe;
+        if found.is_some() {
+            self.state = State::Short;
+        }
+        found
+    }
+}
+
+/// Where the run, or bastle for it, writes: one path for each file system.
+fn places(plan: &LaunchPlan, state: &Path) -> Vec<PathBuf> {
+    let written = plan.mounts.iter().filter_map(|mount| match &mount.kind {
+        MountKind::Bind {
+            source,
+            access: Access::ReadWrite,
+            ..
+        } => Some(source.as_path().to_path_buf()),
+        MountKind::Overlay { layer, .. } => Some(layer.as_path().to_path_buf()),
+        _ => None,
+    });
+    let mut seen = Vec::new();
+    written
+        .chain([state.to_path_buf(), std::env::temp_dir()])
+        .filter(|place| {
+            let Ok(meta) = std::fs::metadata(place) else {
+                return false;
+            };
+            let new = !seen.contains(&meta.dev());
+            seen.push(meta.dev());
+            new
+        })
+        .collect()
+}
+
+impl Relay<'_> {
+    /// Pauses the run where a file system has too little left, and says so.
+    pub(super) fn look_after_disk(&mut self) -> Result<(), Fault> {
+        if self.ended || !self.standing.is_begun() {
+            return Ok(());
+        }
+        let Some(short) = self.reserve.as_mut().and_then(Reserve::look) else {
+            return Ok(());
+        };
+        // First of all: every moment writes on.
+        self.standing.short = Some(short.text());
+        self.stand()?;
+        let run = &self.plan.run;
+        let hit = LimitHit {
+            limit: LimitKind::DiskReserve,
+            value: short.reserve,
+            effect: format!(
+                "{}: the run is paused. Make room, then: bastle resume {run}. Without room: bastle resume --force {run}. To end it: bastle stop {run}",
+                short.text()
+            ),
+        };
+        self.record.limit(&hit)?;
+        self.voice.limit(&hit);
+        Ok(())
+    }
+
+    /// Whether the reserve lets the run go on. A person who insists gives the reserve up for the rest of the run.
+    pub(super) fn lift_reserve(&mut self, force: Force) -> Result<(), Fault> {
+        let Some(reserve) = &mut self.reserve else {
+            return Ok(());
+        };
+        match (reserve.state, force) {
+            (State::Watching | State::GivenUp, Force::No) | (State::GivenUp, Force::Yes) => return Ok(()),
+            (State::Watching | State::Short, Force::Yes) => reserve.state = State::GivenUp,
+            (State::Short, Force::No) => {
+                if let (Some(short), _) = reserve.shortage() {
+                    let run = &self.plan.run;
+                    return Err(Fault::new(
+                        Code::LimitDisk,
+                        format!("the run {run} stays paused"),
+                        short.text(),
+                    )
+                    .help("make room on that file system")
+                    .help(format!("bastle resume --force {run}"))
+                    .help(format!("bastle stop {run}")));
+                }
+                reserve.state = State::Watching;
+            }
+        }
+        self.standing.short = None;
+        Ok(())
+    }
+}
+
+impl Shortage {
+    fn text(&self) -> String {
+        let mib = |bytes: u64| bytes >> 20;
+        format!(
+            "the file system of {} has too little {} left: {} MiB free, {} MiB are kept in reserve",
+            self.place.display(),
+            self.what,
+            mib(self.free),
+            mib(self.reserve)
+        )
+    }
+}
+
+/// The state of a run that the reserve holds.
+pub(super) fn state(why: &str) -> (RunState, Option<String>) {
+    (RunState::Suspended, Some(why.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_preset_keeps_at_most_a_twentieth_of_a_small_file_system() {
+        let space = Space {
+            size: 100 * MIB,
+            free: 50 * MIB,
+            inodes: 0,
+            free_inodes: 0,
+        };
+        assert_eq!(space.reserve(1024 * MIB, Share::AtMostATwentieth), 5 * MIB);
+        assert_eq!(
+            space.reserve(60 * MIB, Share::Stated),
+            60 * MIB,
+            "control: what a person states holds"
+        );
+        assert!(!space.lacks_inodes(), "a file system that counts none lacks none");
+    }
+
+    #[test]
+    fn nobody_reaches_the_reserve_before_the_next_look() {
+        // Every pair of powers of two and their neighbours.
+        let values = || (0..44).flat_map(|bits| [(1_u64 << bits) - 1, 1 << bits, (1 << bits) + 1]);
+        for (free, reserve) in values().flat_map(|free| values().map(move |reserve| (free, reserve))) {
+            let space = Space {
+                size: 1 << 45,
+                free,
+                inodes: 0,
+                free_inodes: 0,
+            };
+            let wait = space.safe_for(reserve);
+            let written = BYTES_PER_SECOND / 1000 * u64::try_from(wait.as_millis()).unwrap();
+            assert!(
+                wait == AT_MOST || free - written >= reserve,
+                "{free} {reserve} {wait:?}"
+            );
+            assert!(wait <= AT_LEAST);
+        }
+    }
+}

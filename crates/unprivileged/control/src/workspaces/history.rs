@@ -1,0 +1,118 @@
+//! Hidden names in the project's history: found, told, and left out where that was asked for.
+use super::{WorkHistory, WorkMode, WorkWish};
+use bastle_contract::{Code, Fault, Guarantee, Mechanism, NameList};
+use bastle_policy::{LayerKind, Origin, PlanLine};
+use bastle_workspace::git::{HiddenHistory, HostGit, hidden_history};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+/// How long git may search. It does so while the project is copied.
+const SEARCH: Duration = Duration::from_secs(20);
+/// How long is waited for it once the copy is made.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// A search that goes on beside the copying.
+pub(super) struct Search(Receiver<Result<HiddenHistory, Fault>>);
+
+impl Search {
+    /// Begins to search. Threads that cannot be made answer like a search that found no end.
+    pub(super) fn begin(git: &HostGit, source: &Path, hidden: &NameList, scratch: PathBuf) -> Self {
+        let (done, found) = std::sync::mpsc::channel();
+        let (git, source, hidden) = (git.clone(), source.to_path_buf(), hidden.clone());
+        let thread = std::thread::Builder::new().name("history".to_owned());
+        let spawned = thread.spawn(move || {
+            let result = hidden_history(&git, &source, &hidden, &scratch, SEARCH);
+            // Nobody waits any more: then nobody needs it.
+            drop(done.send(result));
+        });
+        drop(spawned);
+        Self(found)
+    }
+
+    /// What a person should know of it.
+    pub(super) fn note(self) -> Option<String> {
+        match self.0.recv_timeout(PATIENCE) {
+            Ok(Ok(found)) if found.blobs == 0 => None,
+            Ok(Ok(found)) => Some(told(&found)),
+            Ok(Err(_)) | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Some(
+                "the history could not be searched for hidden names in time: what was ever committed under one can be \
+                 read inside (git show); --hide-history leaves the history out"
+                    .to_owned(),
+            ),
+        }
+    }
+}
+
+fn told(found: &HiddenHistory) -> String {
+    let contents = if found.blobs == 1 {
+        "1 content".to_owned()
+    } else {
+        format!("{} contents", found.blobs)
+    };
+    let names = match (&found.example, found.names) {
+        (Some(name), 1) => name.clone(),
+        (Some(name), count) => format!("{name} and {} more", count - 1),
+        (None, count) => format!("{count} names"),
+    };
+    format!(
+        "HIDDEN NAMES IN THE HISTORY: {contents} of {names} can be read inside (git show); --hide-history leaves the history out"
+    )
+}
+
+/// Refuses what cannot be held.
+pub(super) fn refuse(mode: WorkMode, wish: &WorkWish<'_>) -> Result<(), Fault> {
+    let why = match (wish.history, mode, &wish.from) {
+        (WorkHistory::Full, _, _) => return Ok(()),
+        (WorkHistory::Hidden, WorkMode::InPlace, _) => "in place the agent has the project's own repository",
+        (WorkHistory::Hidden, _, Some(_)) => "a fork has the history of the run it is made from",
+        (WorkHistory::Hidden, _, None) => return Ok(()),
+    };
+    Err(
+        Fault::new(Code::UsageArgument, "--hide-history cannot be held", why)
+            .help("bastle run --workspace copy --hide-history -- CMD"),
+    )
+}
+
+/// How hidden contents are kept from the agent in each way they could be reached, for the plan.
+pub(super) fn lines(mode: WorkMode, history: WorkHistory) -> Vec<PlanLine> {
+    let line = |rule: &str, mechanism, note: &str| PlanLine {
+        section: "workspace".to_owned(),
+        rule: rule.to_owned(),
+        origin: Origin {
+            layer: LayerKind::Floor,
+            file: "built-in".to_owned(),
+            line: 0,
+        },
+        mechanism,
+        probe: Some(Guarantee::ReadsConfined),
+        note: note.to_owned(),
+    };
+    let objects = match (mode, history) {
+        (WorkMode::InPlace, _) => line(
+            "history: full",
+            Mechanism::Advisory,
+            "in place the repository is the project's own: what was committed under a hidden name can be read",
+        ),
+        (_, WorkHistory::Full) => line(
+            "history: full",
+            Mechanism::Advisory,
+            "what was committed under a hidden name can be read; the first lines of the run count it; --hide-history leaves it out",
+        ),
+        (_, WorkHistory::Hidden) => line(
+            "history: hidden",
+            Mechanism::Mount,
+            "one commit without hidden names; no object, reference, stash or alternate of the host is inside",
+        ),
+    };
+    let links = match mode {
+        WorkMode::InPlace => "a file that is also a hidden name is covered under each of its names",
+        WorkMode::Copy | WorkMode::Worktree | WorkMode::Overlay => {
+            "a file that is also a hidden name stays out of the copy under each of its names"
+        }
+    };
+    vec![
+        objects,
+        line("hard links of hidden files", Mechanism::Mount, links),
+    ]
+}

@@ -1,0 +1,125 @@
+//! What a request to a model asks for: which model, and how much of an answer at most.
+//!
+//! **Trust:** reads the agent's body and path. What it says is used for estimates and for finding a price; what is
+//! counted in the end is the server's word.
+use super::fields::Fields;
+use super::{BYTES_PER_TOKEN, DEFAULT_OUTPUT, clean_name};
+
+/// What was found in the body and the path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RequestFacts {
+    /// Name of the model.
+    pub(crate) model: Option<String>,
+    /// Most tokens of the answer.
+    pub(crate) most: Option<u64>,
+    /// Whether the answer comes later, by another request.
+    pub(crate) background: bool,
+}
+
+impl RequestFacts {
+    /// Reads a body, or its beginning, and a path.
+    pub(crate) fn read<'b>(pieces: impl Iterator<Item = &'b [u8]>, path: &str) -> Self {
+        let mut fields = Fields::default();
+        for piece in pieces {
+            fields.feed(piece);
+        }
+        let found = fields.take();
+        let named = found
+            .model
+            .and_then(|text| serde_json::from_slice::<String>(&text).ok());
+        Self {
+            model: named
+                .or_else(|| in_path(path))
+                .map(|name| clean_name(&name))
+                .filter(|name| !name.is_empty()),
+            most: found.most,
+            background: found.background,
+        }
+    }
+
+    /// Tokens in and out that it may use, for a body of this length.
+    pub(crate) fn tokens(&self, length: u64) -> (u64, u64) {
+        (length / BYTES_PER_TOKEN, self.most.unwrap_or(DEFAULT_OUTPUT))
+    }
+}
+
+/// APIs that name the model in the path: `models/NAME:method`, `model/NAME/invoke`, `deployments/NAME/…`.
+fn in_path(path: &str) -> Option<String> {
+    let mut segments = path.split('/');
+    while let Some(segment) = segments.next() {
+        match segment {
+            "models" | "model" | "deployments" => {
+                let name = segments.next()?;
+                let name = if segment == "models" {
+                    name.rsplit_once(':').map_or(name, |(name, _)| name)
+                } else {
+                    name
+                };
+                return Some(name.replace("%3A", ":").replace("%3a", ":"));
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(body: &str, path: &str) -> RequestFacts {
+        RequestFacts::read(body.as_bytes().chunks(3), path)
+    }
+
+    #[test]
+    fn the_model_and_the_most_tokens_are_found_wherever_an_api_puts_them() {
+        for (body, path, model, most) in [
+            (
+                r#"{"messages":[{"max_tokens":9,"model":"x"}],"model":"m","max_tokens":100}"#,
+                "/v1/messages",
+                Some("m"),
+                Some(100),
+            ),
+            (
+                r#"{"model":"m","max_completion_tokens": 7 }"#,
+                "/v1/chat/completions",
+                Some("m"),
+                Some(7),
+            ),
+            (
+                r#"{"model":"m","options":{"num_predict":5}}"#,
+                "/api/chat",
+                Some("m"),
+                Some(5),
+            ),
+            (
+                r#"{"generationConfig":{"maxOutputTokens":6}}"#,
+                "/v1beta/models/gemini-2.5-pro:generateContent",
+                Some("gemini-2.5-pro"),
+                Some(6),
+            ),
+            (
+                r#"{"inferenceConfig":{"maxTokens":8}}"#,
+                "/model/anthropic.claude-3-haiku-v1%3A0/converse",
+                Some("anthropic.claude-3-haiku-v1:0"),
+                Some(8),
+            ),
+            (
+                "{}",
+                "/openai/deployments/gpt-4o/chat/completions",
+                Some("gpt-4o"),
+                None,
+            ),
+            ("no json", "/v1/messages", None, None),
+        ] {
+            let found = facts(body, path);
+            assert_eq!(
+                (found.model.as_deref(), found.most),
+                (model, most),
+                "{body} {path}"
+            );
+        }
+        assert!(facts(r#"{"background": true}"#, "/").background);
+        assert!(!facts(r#"{"background": false}"#, "/").background);
+    }
+}

@@ -1,0 +1,167 @@
+//! Names in a tree that the host works in at the same time: what a program on the host executes from there, and git's own
+//! ways of being led elsewhere. The former is the one catalogue that the import gate reads, too. They are free in a copy, whose repository no program of the host ever reads.
+use super::facts::{FsFacts, patterns_of};
+use crate::effective::Effective;
+use bastle_contract::{AbsPath, NameList, NamePattern};
+
+/// What git executes, or takes for its configuration, when a person goes on working in the project: instructions of a
+/// rebase (`exec` lines), where objects and shared directories are looked for, and the files by whose renaming a
+/// configuration is replaced.
+const GIT: &[&str] = &[
+    "rebase-merge",
+    "rebase-apply",
+    "sequencer",
+    "config.lock",
+    "config.worktree.lock",
+    "info/grafts",
+    "objects/info/alternates",
+    "objects/info/http-alternates",
+    "worktrees/**/config.worktree",
+    "worktrees/**/commondir",
+    "worktrees/**/gitdir",
+    "modules/**/config.worktree",
+    "modules/**/config.lock",
+    "modules/**/info/attributes",
+    "modules/**/rebase-merge",
+    "modules/**/rebase-apply",
+    "modules/**/sequencer",
+    "modules/**/objects/info/alternates",
+    "modules/**/commondir",
+    "modules/**/gitdir",
+    "gitdir",
+];
+
+/// The name by which git finds a repository. Whatever comes to be there, a directory, a file or a link, makes another one.
+const REPOSITORY: &str = "**/.git";
+
+/// Names that are protected by themselves.
+pub(super) fn pinned() -> Vec<NamePattern> {
+    NamePattern::try_from(REPOSITORY.to_owned()).into_iter().collect()
+}
+
+/// Names in a repository.
+pub(super) fn of_git() -> Vec<String> {
+    GIT.iter().map(|name| format!("{REPOSITORY}/{name}")).collect()
+}
+
+/// Entries of the catalogue that name what git itself writes at every commit: the lists above hold a repository in detail.
+const WRITTEN_BY_GIT: &[&str] = &["**/.git/**", "**/*.git/HEAD", "**/HEAD", "**/packed-refs"];
+
+/// Patterns beside those of the policy in a tree at `root`: git's own names, and where it is the project or around it the
+/// catalogue that the import gate reads, too.
+pub(super) fn protected(effective: &Effective, root: &AbsPath) -> Vec<NamePattern> {
+    let project = &effective.surroundings.workspace;
+    if root.is_within(project) || project.is_within(root) {
+        return in_project();
+    }
+    of_git()
+        .into_iter()
+        .filter_map(|text| NamePattern::try_from(text).ok())
+        .collect()
+}
+
+/// Patterns in the project itself.
+pub(super) fn in_project() -> Vec<NamePattern> {
+    let catalogue = crate::host_executed::PROTECTED_IN_PLACE
+        .iter()
+        .copied()
+        .filter(|pattern| !WRITTEN_BY_GIT.contains(pattern))
+        // A directory is held as a whole: by itself it can be mounted on, and what is below it is covered with it.
+        .map(|pattern| pattern.strip_suffix("/**").unwrap_or(pattern).to_owned());
+    catalogue
+        .chain(of_git())
+        .filter_map(|text| NamePattern::try_from(text).ok())
+        .collect()
+}
+
+/// What is protected in repositories of other names below `root`: a `.git` that is a file or a link leads there.
+pub(super) fn in_repositories(effective: &Effective, fs: &FsFacts, root: &AbsPath, list: &mut NameList) {
+    let prefix = format!("{REPOSITORY}/");
+    let policy = patterns_of(effective, root);
+    let names: Vec<String> = policy
+        .patterns()
+        .filter_map(|pattern| pattern.as_str().strip_prefix(&prefix).map(str::to_owned))
+        .chain(GIT.iter().map(|name| (*name).to_owned()))
+        .collect();
+    let found = fs
+        .repositories
+        .iter()
+        .filter_map(|directory| directory.relative_to(root));
+    for directory in found.filter(|below| !below.is_empty()) {
+        let patterns = names
+            .iter()
+            .filter_map(|name| NamePattern::try_from(format!("{directory}/{name}")).ok());
+        if list.open.is_empty() {
+            list.always.extend(patterns);
+        } else {
+            list.unless_open.extend(patterns);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_of_git_and_every_entry_of_the_catalogue_is_a_pattern() {
+        let entries = crate::host_executed::PROTECTED_IN_PLACE.len();
+        assert_eq!(in_project().len(), entries - WRITTEN_BY_GIT.len() + GIT.len());
+        assert_eq!(pinned().len(), 1);
+    }
+
+    #[test]
+    fn a_commit_in_place_writes_nothing_that_is_protected() {
+        let protected = in_project();
+        let written = [
+            ".git/index",
+            ".git/index.lock",
+            ".git/HEAD",
+            ".git/HEAD.lock",
+            ".git/logs/HEAD",
+            ".git/COMMIT_EDITMSG",
+            ".git/refs/heads/main",
+            ".git/refs/heads/main.lock",
+            ".git/logs/refs/heads/main",
+            ".git/packed-refs",
+            ".git/objects/ab/cdef",
+            ".git/objects/pack/pack-1.pack",
+            ".git/ORIG_HEAD",
+            ".git/MERGE_HEAD",
+            ".git/refs/stash",
+        ];
+        for path in written {
+            let by: Vec<&NamePattern> = protected
+                .iter()
+                .filter(|name| name.covers(path.as_bytes()))
+                .collect();
+            assert!(by.is_empty(), "{path}: {by:?}");
+        }
+        for held in [
+            ".git/rebase-merge/git-rebase-todo",
+            ".vscode/tasks.json",
+            "AGENTS.md",
+            "a/.github/workflows/x.yml",
+        ] {
+            assert!(
+                protected.iter().any(|name| name.covers(held.as_bytes())),
+                "control: {held}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_the_floor_protects_is_in_the_catalogue_of_the_import_gate() {
+        let floor = crate::presets::floor().unwrap();
+        let catalogue = crate::host_executed::catalogue().unwrap();
+        for rule in &floor.document.fs.protect {
+            let example = rule.value.below.trim_start_matches("**/").replace("/**/", "/x/");
+            let known = |path: &str| {
+                catalogue
+                    .iter()
+                    .any(|entry| entry.pattern.covers(path.as_bytes()))
+            };
+            assert!(known(&example) || known(&format!("{example}/x")), "{example}");
+        }
+    }
+}

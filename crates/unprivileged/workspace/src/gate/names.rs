@@ -1,0 +1,165 @@
+//! Every name by which a path can be reached: through links that the project has or that the same change makes.
+//!
+//! **Trust:** targets are the agent's bytes and are resolved by text inside the tree; nothing is opened. Links that leave
+//! the tree are judged by themselves and lead to no further name here.
+use super::fold::fold;
+use crate::manifest::{Kind, Manifest};
+use crate::path::TreePath;
+use std::collections::{BTreeSet, HashMap};
+
+/// Most names of one path. A project has a handful; more is a maze that nobody reviews.
+const MAX_NAMES: usize = 64;
+/// Most entries below the target of one link that are looked at.
+const MAX_BELOW: usize = 10_000;
+
+/// The two states that a change lies between, and the links of both.
+#[derive(Clone, Debug, Default)]
+pub struct Tree<'a> {
+    before: Option<&'a Manifest>,
+    after: Option<&'a Manifest>,
+    /// Folded names of links by the folded path they lead to.
+    links: HashMap<Vec<u8>, Vec<Vec<u8>>>,
+}
+
+/// The names of one path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Names {
+    /// All of them, the path's own first, each folded.
+    All(Vec<Vec<u8>>),
+    /// More than are looked at.
+    TooMany,
+}
+
+impl<'a> Tree<'a> {
+    /// Reads the links of both states.
+    #[must_use]
+    pub fn new(before: &'a Manifest, after: &'a Manifest) -> Self {
+        let mut links: HashMap<Vec<u8>, Vec<Vec<u8>>> = HashMap::new();
+        for entry in before.entries().iter().chain(after.entries()) {
+            let Kind::Symlink { target } = &entry.kind else {
+                continue;
+            };
+            let Some(to) = resolve(&entry.path, &target.0) else {
+                continue;
+            };
+            let names = links.entry(fold(&to)).or_default();
+            let from = fold(entry.path.as_bytes());
+            if !names.contains(&from) {
+                names.push(from);
+            }
+        }
+        Self {
+            before: Some(before),
+            after: Some(after),
+            links,
+        }
+    }
+
+    /// The names by which a path can be reached.
+    pub(super) fn names(&self, path: &TreePath) -> Names {
+        let mut names = vec![fold(path.as_bytes())];
+        let mut known: BTreeSet<Vec<u8>> = names.iter().cloned().collect();
+        let mut at = 0;
+        while at < names.len() {
+            for alias in self.aliases(&names[at]) {
+                if known.insert(alias.clone()) {
+                    names.push(alias);
+                }
+            }
+            if names.len() > MAX_NAMES {
+                return Names::TooMany;
+            }
+            at += 1;
+        }
+        Names::All(names)
+    }
+
+    fn aliases(&self, name: &[u8]) -> Vec<Vec<u8>> {
+        let cuts = name.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        let cuts = cuts.map(|(at, _)| at).chain([0, name.len()]);
+        let mut found = Vec::new();
+        for cut in cuts {
+            for from in self.links.get(&name[..cut]).into_iter().flatten() {
+                // A link to a directory above itself leads to ever longer spellings of the same name.
+                let own = name.strip_prefix(from.as_slice());
+                if own.is_some_and(|rest| rest.is_empty() || rest[0] == b'/') {
+                    continue;
+                }
+                let rest = name[cut..].strip_prefix(b"/").unwrap_or(&name[cut..]);
+                let alias = if rest.is_empty() {
+                    from.clone()
+                } else {
+                    [from.as_slice(), b"/", rest].concat()
+                };
+                found.push(alias);
+            }
+        }
+        found
+    }
+
+    /// What becomes reachable below a link, as folded names; `None` when there is too much to look at.
+    pub(super) fn below_link(&self, link: &TreePath, target: &[u8]) -> Option<Vec<Vec<u8>>> {
+        let Some(to) = resolve(link, target) else {
+            return Some(Vec::new());
+        };
+        let to = fold(&to);
+        let from = fold(link.as_bytes());
+        let mut found = Vec::new();
+        for manifest in [self.before, self.after].into_iter().flatten() {
+            for entry in manifest.entries() {
+                let folded = fold(entry.path.as_bytes());
+                let rest = if to.is_empty() {
+                    Some(folded.as_slice())
+                } else {
+                    folded
+                        .strip_prefix(to.as_slice())
+                        .and_then(|rest| rest.strip_prefix(b"/"))
+                };
+                let Some(rest) = rest else { continue };
+                if matches!(entry.kind, Kind::Dir) {
+                    continue;
+                }
+                found.push([from.as_slice(), b"/", rest].concat());
+                if found.len() > MAX_BELOW {
+                    return None;
+                }
+            }
+        }
+        found.sort_unstable();
+        found.dedup();
+        Some(found)
+    }
+
+    /// Whether the directory of a path holds one of these names.
+    pub(super) fn has_beside(&self, path: &TreePath, names: &[String]) -> bool {
+        let directory = path.parent();
+        names.iter().any(|name| {
+            let Ok(beside) = TreePath::join(directory.as_ref(), name.as_bytes()) else {
+                return false;
+            };
+            [self.before, self.after]
+                .into_iter()
+                .flatten()
+                .any(|manifest| manifest.get(&beside).is_some())
+        })
+    }
+}
+
+/// Where a link leads inside the tree, by its text; `None` when it leaves it.
+fn resolve(link: &TreePath, target: &[u8]) -> Option<Vec<u8>> {
+    if target.starts_with(b"/") || target.is_empty() {
+        return None;
+    }
+    let mut parts: Vec<&[u8]> = link.components().collect();
+    parts.pop();
+    for part in target.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => {
+                parts.pop()?;
+            }
+            name => parts.push(name),
+        }
+    }
+    Some(parts.join(&b'/'))
+}

@@ -1,0 +1,161 @@
+//! What is unusual about a run is seen while it lives, wherever runs are looked at; and what a daemon keeps goes in time.
+use crate::daemon::Daemon;
+use crate::support::{Limit, bastle, eventually};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const RULES: &str = r#"{"version": 1, "rules": [
+    {"id": "few-files", "when": "file-burst", "threshold": 128, "windowSeconds": 3600, "severity": "high", "action": "alert"},
+    {"id": "few-denials", "when": "denial-burst", "threshold": 3, "windowSeconds": 3600, "severity": "low", "action": "note"}]}"#;
+
+/// Changes 200 names, then waits to be let go.
+const BURST: &str =
+    "for i in $(seq 200); do : > f$i; done; echo burst; while ! [ -e go ]; do sleep 0.1; done";
+
+fn root() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::Builder::new()
+        .prefix("bastle-unusual-")
+        .tempdir()
+        .unwrap();
+    let root = dir.path().to_path_buf();
+    for name in ["home", "state/bastle/daemon", "run", "ws/sub"] {
+        std::fs::create_dir_all(root.join(name)).unwrap();
+    }
+    std::fs::write(root.join("ws/hello.txt"), "hello\n").unwrap();
+    (dir, root)
+}
+
+fn verb(root: &Path, words: &[&str]) -> std::process::Output {
+    let mut command = Command::new(bastle());
+    command
+        .env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .env("HOME", root.join("home"))
+        .env("XDG_STATE_HOME", root.join("state"))
+        .env("XDG_RUNTIME_DIR", root.join("run"))
+        .stdin(std::process::Stdio::null())
+        .current_dir(root.join("ws"))
+        .args(words);
+    command.output().unwrap()
+}
+
+#[test]
+fn a_burst_of_changes_is_told_while_the_run_lives() {
+    let (dir, root) = root();
+    std::fs::write(root.join("state/bastle/daemon/anomalies.json"), RULES).unwrap();
+    let daemon = Daemon::start_in(root.clone(), Some(dir), &[]);
+    let usual = daemon.spawn("sleep 1000");
+    let burst = daemon.spawn(BURST);
+    let of = |run: &str| daemon.own("GET", &format!("/api/v1/runs/{run}"), None).json();
+    assert!(
+        eventually(Limit::HANG, || of(&burst)["file"]["findings"]["worst"] == "high"),
+        "{}",
+        of(&burst)
+    );
+    assert_eq!(
+        of(&burst)["state"],
+        "running",
+        "an alert does not pause, and the run is not over"
+    );
+    assert!(of(&usual)["file"]["findings"].is_null(), "control");
+}
+
+#[test]
+fn a_run_in_the_foreground_without_a_daemon_tells_alerts_and_keeps_notes() {
+    let (_dir, root) = root();
+    std::fs::write(root.join("state/bastle/daemon/anomalies.json"), RULES).unwrap();
+    let script =
+        "for i in $(seq 200); do : > f$i; done; for i in $(seq 5); do touch /usr/x$i 2>/dev/null; done; true";
+    let output = verb(
+        &root,
+        &["run", "--json", "--workspace", "copy", "--", "sh", "-c", script],
+    );
+    let receipt: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rules: Vec<&str> = receipt["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|finding| finding["rule"].as_str())
+        .collect();
+    assert!(
+        rules.contains(&"few-files") && rules.contains(&"few-denials"),
+        "{receipt}"
+    );
+    let shown = String::from_utf8_lossy(&output.stderr);
+    assert!(shown.contains("unusual (high)"), "an alert is shown: {shown}");
+    assert!(!shown.contains("few-denials"), "a note is not: {shown}");
+    let quiet = verb(&root, &["run", "--json", "--workspace", "copy", "--", "true"]);
+    let receipt: Value = serde_json::from_slice(&quiet.stdout).unwrap();
+    assert_eq!(receipt["findings"], json!([]), "control");
+}
+
+#[test]
+fn bytes_that_are_written_are_counted_without_a_limit() {
+    let (_dir, root) = root();
+    let used = |script: &str| {
+        let output = verb(
+            &root,
+            &["run", "--json", "--workspace", "copy", "--", "sh", "-c", script],
+        );
+        let receipt: Value = serde_json::from_slice(&output.stdout).unwrap();
+        receipt["usage"]["bytes_written"].as_u64().unwrap()
+    };
+    // A tmpfs is not storage: the kernel counts nothing there.
+    let on_tmpfs = rustix::fs::statfs(&root).is_ok_and(|found| found.f_type == 0x0102_1994);
+    if !on_tmpfs {
+        let written = used("head -c 3000000 /dev/zero > big");
+        assert!(written >= 3_000_000, "{written}");
+    }
+    assert!(used("true") < 1_000_000, "control");
+}
+
+#[test]
+fn a_run_writes_only_in_its_scopes_and_is_told_so() {
+    let (dir, root) = root();
+    let daemon = Daemon::start_in(root, Some(dir), &[]);
+    let script = "touch sub/a && echo inside; touch outside 2>/dev/null && echo escaped; cat hello.txt";
+    let scope = format!("{}/sub", daemon.workspace());
+    for (scopes, expected) in [
+        (json!([scope]), "inside\nhello\n"),
+        (json!([]), "inside\nescaped\nhello\n"),
+    ] {
+        let wish = json!({ "argv": ["sh", "-c", script], "workspace": daemon.workspace(), "mode": "copy",
+            "scopes": scopes });
+        let made = daemon.own("POST", "/api/v1/runs", Some(&wish));
+        assert_eq!(made.status, 201, "{}", String::from_utf8_lossy(&made.body));
+        let run = made.json()["runs"][0]["name"].as_str().unwrap().to_owned();
+        let over = || daemon.own("GET", &format!("/api/v1/runs/{run}"), None).json()["ended_ms"].is_u64();
+        assert!(eventually(Limit::HANG, over));
+        let logs = daemon
+            .own("GET", &format!("/api/v1/runs/{run}/logs"), None)
+            .json();
+        let said: String = logs["records"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|record| record["text"].as_str())
+            .collect();
+        assert_eq!(said, expected, "{logs}");
+    }
+}
+
+#[test]
+fn runs_that_ended_go_in_time_and_work_that_was_not_applied_never_does() {
+    let (dir, root) = root();
+    let daemon = Daemon::start_in(root.clone(), Some(dir), &[]);
+    let (done, unapplied) = (daemon.spawn("true"), daemon.spawn("echo new > result.txt"));
+    let over =
+        |run: &str| daemon.own("GET", &format!("/api/v1/runs/{run}"), None).json()["ended_ms"].is_u64();
+    assert!(eventually(Limit::HANG, || over(&done) && over(&unapplied)));
+    let (root, dir) = daemon.leave();
+    let config = root.join("serve.json");
+    std::fs::write(&config, r#"{"retention": {"runs": "1ms"}}"#).unwrap();
+    let daemon = Daemon::start_in(root, dir, &["--config", config.to_str().unwrap()]);
+    let status = |run: &str| daemon.own("GET", &format!("/api/v1/runs/{run}"), None).status;
+    assert!(
+        eventually(Limit::HANG, || status(&done) == 404),
+        "it goes at the start"
+    );
+    assert_eq!(status(&unapplied), 200, "its work is nowhere else");
+}

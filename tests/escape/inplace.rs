@@ -1,0 +1,319 @@
+//! Work in the project itself, while the host works there too: exceptions to the floor, repositories that lead elsewhere, and
+//! names that the host replaces under a running agent.
+use crate::support::{Lab, Limit, eventually, for_each_identity, run};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("places of the tests are UTF-8")
+}
+
+fn git(lab: &Lab, directory: &Path, arguments: &[&str]) {
+    let mut command = lab.command(Path::new("git"));
+    command
+        .current_dir(directory)
+        .args(["-c", "user.name=Ada", "-c", "user.email=ada@example.org"])
+        .args(["-c", "init.defaultBranch=main"])
+        .args(arguments);
+    let ended = run(&mut command, b"", Limit::HANG);
+    assert_eq!(ended.code, 0, "git {arguments:?}: {ended:?}");
+}
+
+fn repository(lab: &Lab) -> PathBuf {
+    lab.project("README", "read me\n");
+    git(lab, &lab.workspace(), &["init", "-q"]);
+    lab.project(".env", "TOKEN=canary\n");
+    lab.project(".env.example", "TOKEN=example\n");
+    git(
+        lab,
+        &lab.workspace(),
+        &["add", "-f", "README", ".env", ".env.example"],
+    );
+    git(lab, &lab.workspace(), &["commit", "-qm", "first"]);
+    lab.workspace()
+}
+
+/// Waits for something that another process brings about; the bound only ends a test that has failed.
+fn wait_for(what: &str, there: impl FnMut() -> bool) {
+    assert!(
+        eventually(Limit(Duration::from_secs(60)), there),
+        "{what} did not come about"
+    );
+}
+
+/// Lets this much time pass: that nothing happens in it is what is looked for.
+fn pass(time: Duration) {
+    assert!(!eventually(Limit(time), || false));
+}
+
+/// A run that lives until it is ended here.
+struct Living(Child);
+
+impl Drop for Living {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+#[test]
+fn an_opened_file_shows_itself_and_no_other_hidden_name_in_any_mode() {
+    for_each_identity(|lab| {
+        let root = repository(lab);
+        let example = root.join(".env.example");
+        for mode in ["in-place", "copy", "overlay", "worktree"] {
+            let script = "cat .env.example; cat .env 2>/dev/null && echo LEAK; \
+                          (echo x > .env.new) 2>/dev/null && echo MADE; echo own >> .env.example && echo WROTE";
+            let output = lab
+                .fence()
+                .flags(["--workspace", mode, "--unprotect", text(&example)])
+                .sh(script);
+            assert_eq!(output.said(), "TOKEN=example\nWROTE", "{mode}: {output:?}");
+            std::fs::write(&example, "TOKEN=example\n").expect("can be put back");
+        }
+        let closed = lab
+            .fence()
+            .flags(["--workspace", "in-place"])
+            .sh("cat .env.example 2>/dev/null; true");
+        assert_eq!(
+            closed.said(),
+            "",
+            "control: without the flag it is hidden, {closed:?}"
+        );
+    });
+}
+
+#[test]
+fn an_opening_by_pattern_by_directory_or_through_a_link_is_refused_with_what_to_type() {
+    for_each_identity(|lab| {
+        let root = repository(lab);
+        lab.project(".env.d/one", "x");
+        std::os::unix::fs::symlink(".env", root.join(".env.link")).expect("can be made");
+        for (typed, said) in [
+            (".env*", "not a pattern"),
+            (".env.d", ".env.d/**"),
+            (".env.d/one", ".env.d/**"),
+            (".env.link", "symbolic link"),
+        ] {
+            let path = root.join(typed);
+            let flags = ["--workspace", "in-place", "--unprotect", text(&path)];
+            let output = lab.fence().flags(flags).run(["true"]);
+            assert!(
+                output.ended.code != 0 && output.ended.stderr.contains(said),
+                "{typed}: {output:?}"
+            );
+        }
+        let tree = format!("{}/.env.d/**", text(&root));
+        let output = lab
+            .fence()
+            .flags(["--workspace", "in-place", "--unprotect", &tree])
+            .sh("cat .env.d/one; cat .env 2>/dev/null; true");
+        assert_eq!(output.said(), "x", "control: {output:?}");
+        let shown = lab
+            .fence()
+            .flags([
+                "--workspace",
+                "in-place",
+                "--dry-run-policy",
+                "--unprotect",
+                &tree,
+            ])
+            .run(["true"]);
+        let line = shown
+            .ended
+            .stdout
+            .lines()
+            .find(|line| line.starts_with("fs.unprotect"));
+        assert!(
+            line.is_some_and(|line| line.contains("EXCEPTION") && line.contains("--unprotect")),
+            "{shown:?}"
+        );
+    });
+}
+
+#[test]
+fn no_new_repository_comes_into_being_in_place_as_a_directory_a_file_or_a_link() {
+    for_each_identity(|lab| {
+        let root = repository(lab);
+        lab.project("sub/file", "x");
+        lab.project("bare/HEAD", "ref: refs/heads/main\n");
+        let attempts: Vec<Vec<&str>> = ["sub/.git", "sub/.GIT"]
+            .iter()
+            .flat_map(|name| {
+                [
+                    vec!["write", name, "gitdir: ../bare\n"],
+                    vec!["mkdir", name],
+                    vec!["rename", "sub/file", name],
+                    vec!["link", "sub/file", name],
+                    vec!["symlink", "../bare", name],
+                ]
+            })
+            .collect();
+        let attempts: Vec<&[&str]> = attempts.iter().map(Vec::as_slice).collect();
+        let (seen, output) = lab.fence().flags(["--workspace", "in-place"]).attack(&attempts);
+        assert_eq!(seen, vec!["EACCES"; 10], "{output:?}");
+        let script = "git -c user.name=a -c user.email=a@b commit -q --allow-empty -m inside && echo COMMITTED; \
+            mv .git moved 2>/dev/null && echo MOVED; rm -f .git/config 2>/dev/null; test -e .git/config || echo GONE; \
+            mkdir -p .git/rebase-merge 2>/dev/null && echo 'exec touch pwned' > .git/rebase-merge/git-rebase-todo; \
+            echo /tmp/evil > .git/objects/info/alternates; true";
+        let output = lab.fence().flags(["--workspace", "in-place"]).sh(script);
+        assert_eq!(output.said(), "COMMITTED", "control: a commit works, {output:?}");
+        assert!(
+            !root.join(".git/rebase-merge").exists() && !root.join(".git/objects/info/alternates").exists()
+        );
+    });
+}
+
+#[test]
+fn a_repository_that_a_git_file_leads_to_is_held_like_a_git_directory() {
+    for_each_identity(|lab| {
+        let root = lab.workspace();
+        lab.project("README", "read me\n");
+        git(lab, &root, &["init", "-q", "--separate-git-dir=meta"]);
+        assert!(root.join(".git").is_file(), "control: it is a file");
+        let script = "for f in .git meta/config meta/hooks/x meta/info/attributes meta/rebase-merge; do \
+            (echo pwned > $f) 2>/dev/null && echo WROTE $f; done; rm -f .git 2>/dev/null; mv .git x 2>/dev/null; \
+            mkdir meta/rebase-merge 2>/dev/null && echo MADE; echo ok > meta/description && echo free; test -f .git && echo there";
+        let output = lab.fence().flags(["--workspace", "in-place"]).sh(script);
+        assert_eq!(output.said(), "free\nthere", "{output:?}");
+    });
+}
+
+#[test]
+fn a_name_that_the_host_replaces_is_covered_again_and_never_written() {
+    for_each_identity(|lab| {
+        let root = repository(lab);
+        let script = "touch ready; while ! test -e go; do sleep 0.01; done; \
+            cat .env 2>/dev/null && echo LEAK; \
+            (echo '[core] fsmonitor = touch pwned' >> .git/config) 2>/dev/null && echo WROTE; \
+            cat nested/.env.new 2>/dev/null && echo LEAK; cat README; echo own > mine && echo wrote";
+        let file = lab.tools().join("replaced.sh");
+        std::fs::write(&file, script).expect("can be written");
+        let fence = lab.fence().flags(["--workspace", "in-place"]);
+        let mut command = fence.command(["sh", text(&file)]);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut living = Living(command.spawn().expect("can be started"));
+        wait_for("the agent", || root.join("ready").exists());
+        // As an editor saves, as git writes its configuration, and a directory that is moved in.
+        lab.project("tmp-1", "TOKEN=changed-canary\n");
+        std::fs::rename(root.join("tmp-1"), root.join(".env")).expect("can be renamed");
+        git(lab, &root, &["config", "core.abbrev", "12"]);
+        lab.plant(&lab.outside().join("nested/.env.new"), "TOKEN=third-canary\n");
+        std::fs::rename(lab.outside().join("nested"), root.join("nested")).expect("can be renamed");
+        let noted = || {
+            let notes = fence.audit();
+            let notes: Vec<&str> = notes.iter().filter_map(|event| event["text"].as_str()).collect();
+            ["/.env was", "/.git/config", "nested/.env.new was"]
+                .iter()
+                .all(|name| notes.iter().any(|note| note.contains(name)))
+        };
+        wait_for("covering", || {
+            noted() || living.0.try_wait().is_ok_and(|ended| ended.is_some())
+        });
+        lab.project("go", "");
+        let ended = living.0.wait().expect("can be waited for");
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut living.0.stdout.take().expect("is there"), &mut said)
+            .expect("can be read");
+        assert_eq!(
+            (ended.code(), said.trim()),
+            (Some(0), "read me\nwrote"),
+            "{:?}",
+            fence.audit()
+        );
+        let config = std::fs::read_to_string(root.join(".git/config")).expect("can be read");
+        assert!(
+            config.contains("abbrev = 12") && !config.contains("pwned"),
+            "{config}"
+        );
+    });
+}
+
+#[test]
+fn a_protected_name_is_held_by_name_in_the_moment_in_which_no_mount_is_on_it() {
+    for_each_identity(|lab| {
+        let root = repository(lab);
+        // Writes without end, so that some attempts fall into the moment between rename and cover.
+        let script = "touch ready; while ! test -e go; do (echo pwned >> .git/config) 2>/dev/null && touch WROTE; done; \
+            echo ok > mine && echo wrote";
+        let file = lab.tools().join("racing.sh");
+        std::fs::write(&file, script).expect("can be written");
+        let fence = lab.fence().flags(["--workspace", "in-place"]);
+        let mut command = fence.command(["sh", text(&file)]);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut living = Living(command.spawn().expect("can be started"));
+        wait_for("the agent", || root.join("ready").exists());
+        for round in 0..20 {
+            git(lab, &root, &["config", "core.abbrev", &format!("{}", 10 + round)]);
+        }
+        lab.project("go", "");
+        let ended = living.0.wait().expect("can be waited for");
+        assert_eq!(ended.code(), Some(0), "{:?}", fence.audit());
+        let config = std::fs::read_to_string(root.join(".git/config")).expect("can be read");
+        assert!(
+            config.contains("abbrev = 29") && !config.contains("pwned"),
+            "{config}"
+        );
+        assert!(root.join("mine").exists() && !root.join("WROTE").exists());
+    });
+}
+
+#[test]
+fn a_pause_without_a_cgroup_stops_processes_that_continue_each_other() {
+    for_each_identity(|lab| {
+        let root = repository(lab);
+        let script = "for i in 1 2 3; do (while ! test -e go; do kill -CONT -1; echo >> ticks-$i; done) & done 2>/dev/null; \
+            touch ready; wait; echo over";
+        let file = lab.tools().join("awake.sh");
+        std::fs::write(&file, script).expect("can be written");
+        let fence = lab.fence().flags(["--workspace", "in-place"]);
+        let mut command = fence.command(["sh", text(&file)]);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut living = Living(command.spawn().expect("can be started"));
+        let ticks = || -> u64 {
+            let size = |i: u32| {
+                root.join(format!("ticks-{i}"))
+                    .metadata()
+                    .map_or(0, |meta| meta.len())
+            };
+            (1..=3).map(size).sum()
+        };
+        wait_for("the agent", || root.join("ready").exists() && ticks() > 100);
+        let tell = |verb: &str| {
+            let mut command = lab.command(crate::support::bastle());
+            command.args([verb, fence.name()]);
+            let ended = run(&mut command, b"", Limit::HANG);
+            assert_eq!(ended.code, 0, "{verb}: {ended:?}");
+        };
+        tell("pause");
+        let said = || fence.audit().iter().any(|event| event["type"] == "paused");
+        wait_for("the pause", said);
+        // Stopped when the same count is seen for as long as thousands of rounds would take.
+        let mut last = u64::MAX;
+        wait_for("standing still", || {
+            pass(Duration::from_millis(250));
+            let now = ticks();
+            std::mem::replace(&mut last, now) == now
+        });
+        pass(Duration::from_millis(500));
+        assert_eq!(ticks(), last, "it went on");
+        tell("resume");
+        wait_for("going on", || ticks() > last);
+        lab.project("go", "");
+        assert_eq!(
+            living.0.wait().expect("can be waited for").code(),
+            Some(0),
+            "control: it ends by itself"
+        );
+    });
+}

@@ -1,0 +1,143 @@
+//! Hidden names in the history: nothing of them is inside with `--hide-history`, and without it they are counted and told.
+use crate::support::{Lab, Limit, bastle, for_each_identity, run};
+use std::path::{Path, PathBuf};
+
+const MODES: [&str; 3] = ["copy", "overlay", "worktree"];
+
+fn git(lab: &Lab, arguments: &[&str]) -> String {
+    let mut command = lab.command(Path::new("git"));
+    command
+        .args(["-c", "user.name=Ada", "-c", "user.email=ada@example.org"])
+        .args(["-c", "init.defaultBranch=main"])
+        .args(arguments);
+    let ended = run(&mut command, b"", Limit::HANG);
+    assert_eq!(ended.code, 0, "git {arguments:?}: {ended:?}");
+    ended.stdout.trim_end().to_owned()
+}
+
+/// Two contents of `.env`, one of them only in the past, a stash and a tag, all packed; and ordinary files.
+fn repository(lab: &Lab) -> PathBuf {
+    git(lab, &["init", "-q"]);
+    for (name, email) in [("user.name", "Ada"), ("user.email", "ada@example.org")] {
+        git(lab, &["config", name, email]);
+    }
+    lab.project("README", "read me\n");
+    lab.project(".env", "TOKEN=canary-first\n");
+    git(lab, &["add", "-f", "README", ".env"]);
+    git(lab, &["commit", "-qm", "first"]);
+    git(lab, &["tag", "old"]);
+    lab.project(".env", "TOKEN=canary-second\n");
+    lab.project("src/main.c", "int main(void) { return 0; }\n");
+    git(lab, &["add", "-f", ".env", "src"]);
+    git(lab, &["commit", "-qm", "second"]);
+    git(lab, &["gc", "-q"]);
+    lab.workspace()
+}
+
+/// Looks for the canary in everything that git can find.
+const SEARCH: &str = "for id in $(git cat-file --batch-all-objects --batch-check='%(objectname)'); do git cat-file -p $id; done \
+    2>/dev/null | grep -ao 'canary-[a-z]*' | sort -u; git show HEAD:.env 2>/dev/null; git show old:.env 2>/dev/null; \
+    grep -rao 'canary-[a-z]*' . 2>/dev/null; test -s .git/objects/info/alternates && echo ALTERNATES; true";
+
+#[test]
+fn with_hidden_history_no_object_of_a_hidden_name_is_inside_in_any_mode() {
+    for_each_identity(|lab| {
+        repository(lab);
+        for mode in MODES {
+            let output = lab
+                .fence()
+                .flags(["--workspace", mode, "--hide-history"])
+                .sh(SEARCH);
+            assert_eq!((output.ended.code, output.said()), (0, ""), "{mode}: {output:?}");
+            let full = lab.fence().flags(["--workspace", mode]).sh(SEARCH);
+            assert!(
+                full.said().contains("canary-first") && full.said().contains("canary-second"),
+                "control, {mode}: {full:?}"
+            );
+            assert!(
+                full.ended
+                    .stderr
+                    .contains("HIDDEN NAMES IN THE HISTORY: 2 contents of .env"),
+                "{mode}: {full:?}"
+            );
+        }
+    });
+}
+
+#[test]
+fn work_in_a_copy_without_history_comes_back_as_files_and_as_a_branch() {
+    for_each_identity(|lab| {
+        let root = repository(lab);
+        for mode in MODES {
+            let fence = lab.fence().flags(["--workspace", mode, "--hide-history"]);
+            let name = fence.name().to_owned();
+            let output = fence.sh("set -e; test -z \"$(git status --porcelain)\"; test \"$(git rev-list --count HEAD)\" = 1
+                echo 'int two;' > src/two.c; git add -A; git commit -qm inside; git fsck --full --strict >/dev/null 2>&1; echo done");
+            assert_eq!(output.said(), "done", "{mode}: {output:?}");
+            let ask = |words: &[&str]| {
+                let mut command = lab.command(bastle());
+                command.args(words);
+                run(&mut command, b"", Limit::HANG)
+            };
+            let diff = ask(&["diff", &name, "--name-only"]);
+            assert_eq!(diff.stdout.trim(), "src/two.c", "{mode}: {diff:?}");
+            let branch = format!("work-{mode}");
+            let applied = ask(&["apply", &name, "--branch", &branch, "-m", "two"]);
+            assert_eq!(applied.code, 0, "{mode}: {applied:?}");
+            assert_eq!(git(lab, &["show", &format!("{branch}:src/two.c")]), "int two;");
+            assert_eq!(
+                git(lab, &["show", &format!("{branch}:.env")]),
+                "TOKEN=canary-second"
+            );
+            assert_eq!(
+                git(lab, &["rev-parse", &format!("{branch}~1")]),
+                git(lab, &["rev-parse", "HEAD"])
+            );
+        }
+        assert!(root.join(".env").exists());
+    });
+}
+
+#[test]
+fn another_name_of_a_hidden_file_shows_it_in_no_mode() {
+    for_each_identity(|lab| {
+        let root = repository(lab);
+        lab.project("plain", "plain\n");
+        std::fs::hard_link(root.join(".env"), root.join("notes.txt")).expect("can be linked");
+        std::fs::hard_link(root.join("plain"), root.join("plain-too")).expect("can be linked");
+        for mode in ["in-place", "copy", "overlay", "worktree"] {
+            let output = lab
+                .fence()
+                .flags(["--workspace", mode])
+                .sh("cat notes.txt 2>/dev/null; cat plain plain-too 2>/dev/null; true");
+            let expected = if mode == "worktree" { "" } else { "plain\nplain" };
+            assert_eq!(output.said(), expected, "{mode}: {output:?}");
+        }
+    });
+}
+
+#[test]
+fn hidden_history_is_refused_where_it_cannot_be_held_and_the_plan_says_how_it_is() {
+    for_each_identity(|lab| {
+        repository(lab);
+        let flags = ["--workspace", "in-place", "--hide-history"];
+        let refused = lab.fence().flags(flags).run(["true"]);
+        assert!(
+            refused.ended.code != 0 && refused.ended.stderr.contains("--hide-history cannot be held"),
+            "{refused:?}"
+        );
+        for (mode, flag, line) in [
+            ("copy", Some("--hide-history"), "history: hidden"),
+            ("copy", None, "history: full"),
+            ("in-place", None, "history: full"),
+        ] {
+            let flags = ["--workspace", mode, "--dry-run-policy"].into_iter().chain(flag);
+            let shown = lab.fence().flags(flags).run(["true"]);
+            assert!(
+                shown.ended.stdout.contains(line)
+                    && shown.ended.stdout.contains("hard links of hidden files"),
+                "{mode}: {shown:?}"
+            );
+        }
+    });
+}
