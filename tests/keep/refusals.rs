@@ -275,9 +275,22 @@ fn a_full_disk_refuses_a_run_before_it_begins_and_ends_one_whose_output_it_canno
         // Not before its start was told: a keeper that can write nothing more is lost then.
         let script = "until test -e go; do sleep 0.05; done; head -c 20000000 /dev/zero";
         lab.project("fills.sh", script);
+        // With a reserve the run would be paused before the file system is full.
+        let rules = lab.outside().join("no-reserve.json");
+        std::fs::write(&rules, r#"{"version":1,"limits":{"diskReserve":"0"}}"#).expect("can be written");
         let name = fresh();
         let started = say(&[
-            "run", "-d", "--name", &name, "--net", "none", "--", "sh", "fills.sh",
+            "run",
+            "-d",
+            "--name",
+            &name,
+            "--net",
+            "none",
+            "--policy",
+            rules.to_str().expect("UTF-8"),
+            "--",
+            "sh",
+            "fills.sh",
         ]);
         assert_eq!(started.code, 0, "{started:?}");
         lab.project("go", "");

@@ -9,7 +9,7 @@
 //! of events costs a look at each; one that overflows the kernel's queue has every cover looked at again.
 use bastle_contract::grants::{Cover, CoverKind, GRANTS};
 use bastle_contract::{AbsPath, Access, Code, Fault, GuardedTree, LaunchPlan, MountKind, TreeKind};
-use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
+use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init, remove_watch};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::MaybeUninit;
@@ -202,6 +202,19 @@ impl NameWatch {
             }
         }
         Ok(())
+    }
+}
+
+impl Drop for NameWatch {
+    /// Removes each watch before the descriptor closes: closing an instance that still has watches waits for an SRCU grace
+    /// period in `fsnotify_destroy_group`, about 15 ms at the end of every run in place; without watches it does not.
+    fn drop(&mut self) {
+        for watch in self.directories.keys() {
+            // The kernel has removed the watch of a directory that is gone by itself.
+            match remove_watch(&self.inotify, *watch) {
+                Ok(()) | Err(_) => {}
+            }
+        }
     }
 }
 

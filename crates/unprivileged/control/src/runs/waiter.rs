@@ -9,17 +9,20 @@ use std::time::Duration;
 /// Wakes when a file of the run was written or replaced.
 #[derive(Debug)]
 pub struct Waiter {
-    /// `None` where the kernel gives no more of them: then only time passes.
-    line: Option<OwnedFd>,
+    /// The instance and its watch; `None` where the kernel gives no more of them: then only time passes.
+    line: Option<(OwnedFd, i32)>,
 }
 
 impl RunDir {
     /// Notices changes from now on.
     #[must_use]
     pub fn waiter(&self) -> Waiter {
-        let line = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok();
         let wanted = WatchFlags::MODIFY | WatchFlags::MOVED_TO | WatchFlags::CREATE;
-        let line = line.filter(|line| inotify::add_watch(line, self.path(), wanted).is_ok());
+        let line = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok();
+        let line = line.and_then(|line| {
+            let watch = inotify::add_watch(&line, self.path(), wanted).ok()?;
+            Some((line, watch))
+        });
         Waiter { line }
     }
 }
@@ -39,16 +42,29 @@ impl Waiter {
         let mut waiting: Vec<PollFd<'_>> = self
             .line
             .iter()
-            .map(|line| PollFd::from_borrowed_fd(line.as_fd(), PollFlags::IN))
+            .map(|(line, _)| PollFd::from_borrowed_fd(line.as_fd(), PollFlags::IN))
             .collect();
         // A signal is as good as a change.
         match rustix::event::poll(&mut waiting, Some(&timeout)) {
             Ok(_) | Err(_) => {}
         }
-        if let Some(line) = &self.line {
+        if let Some((line, _)) = &self.line {
             let mut buffer = [MaybeUninit::uninit(); 4096];
             let mut reader = inotify::Reader::new(line, &mut buffer);
             while reader.next().is_ok() {}
+        }
+    }
+}
+
+impl Drop for Waiter {
+    /// Removes the watch before the descriptor closes: closing an instance that still has one waits for an SRCU grace period
+    /// (about 15 ms).
+    fn drop(&mut self) {
+        if let Some((line, watch)) = &self.line {
+            // The kernel has removed the watch by itself when the directory is gone.
+            match inotify::remove_watch(line, *watch) {
+                Ok(()) | Err(_) => {}
+            }
         }
     }
 }
