@@ -15,12 +15,16 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 const INDEX: &str = "heads.jsonl";
 
 /// Longest line of the index: fixed fields and a run id of at most 64 bytes.
 pub(crate) const MAX_INDEX_LINE: u64 = 1024;
+
+/// How much of the index is read at once from its end.
+const WINDOW: u64 = 8 * MAX_INDEX_LINE;
 
 /// What an index line says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -175,19 +179,25 @@ pub(crate) fn append(
     Ok((line, file))
 }
 
-/// Whether the index has this very line.
+/// Whether the index has this very line. Read from its end: the line looked for is nearly always among the last ones,
+/// and an index of many runs must not make each new one slower.
 pub(crate) fn holds(dir: &Dir, wanted: &IndexLine) -> Result<bool, AuditError> {
     let Some(file) = dir.file(INDEX, Open::Read)? else {
         return Ok(false);
     };
+    let wanted = wanted.bytes().ok_or(AuditError::TooDeep)?;
     let failed = |e| AuditError::io("read", &dir.path_of(INDEX), e);
-    let mut lines = Lines::new(BufReader::new(file));
-    while let Some(line) = lines.next_line().map_err(failed)? {
-        if let Ok(parsed) = IndexLine::parse(line.bytes)
-            && parsed.sequence >= wanted.sequence
-        {
-            return Ok(parsed == *wanted);
+    let mut end = file.metadata().map_err(failed)?.len();
+    let mut window = Vec::new();
+    while end > 0 {
+        let from = end.saturating_sub(WINDOW);
+        window.resize(usize::try_from(end - from).unwrap_or_default(), 0);
+        file.read_exact_at(&mut window, from).map_err(failed)?;
+        if window.split(|byte| *byte == b'\n').any(|line| line == wanted) {
+            return Ok(true);
         }
+        // The windows overlap by the longest line, so that each line is whole in one of them.
+        end = if from == 0 { 0 } else { from + MAX_INDEX_LINE };
     }
     Ok(false)
 }

@@ -371,3 +371,22 @@ fn the_first_record_of_every_log_tells_what_it_ran_on() {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     assert!(text.contains(release.trim()), "{text}");
 }
+
+#[test]
+fn an_anchor_that_fell_behind_is_found_in_a_long_index_and_catches_up() {
+    let state = state();
+    let anchor = state.path().join("audit.anchor");
+    let older: Vec<_> = (0..40)
+        .map(|number| {
+            sealed(state.path(), &run(&format!("r{number}")), 1);
+            std::fs::read(&anchor).unwrap()
+        })
+        .collect();
+    for (number, old) in older.iter().rev().enumerate() {
+        std::fs::write(&anchor, old).unwrap();
+        sealed(state.path(), &run(&format!("s{number}")), 1);
+        let new = String::from_utf8(std::fs::read(&anchor).unwrap()).unwrap();
+        assert!(new.contains(&format!("\"s{number}\"")), "{number}: {new}");
+    }
+    assert_eq!(all(state.path()), Ok(80));
+}
