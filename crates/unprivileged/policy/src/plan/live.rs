@@ -3,6 +3,7 @@
 use super::facts::{FsFacts, patterns_of};
 use crate::effective::Effective;
 use bastle_contract::{AbsPath, NameList, NamePattern};
+use std::sync::LazyLock;
 
 /// What git executes, or takes for its configuration, when a person goes on working in the project: instructions of a
 /// rebase (`exec` lines), where objects and shared directories are looked for, and the files by whose renaming a
@@ -52,7 +53,7 @@ const WRITTEN_BY_GIT: &[&str] = &["**/.git/**", "**/*.git/HEAD", "**/HEAD", "**/
 pub(super) fn protected(effective: &Effective, root: &AbsPath) -> Vec<NamePattern> {
     let project = &effective.surroundings.workspace;
     if root.is_within(project) || project.is_within(root) {
-        return in_project();
+        return in_project().to_vec();
     }
     of_git()
         .into_iter()
@@ -60,8 +61,8 @@ pub(super) fn protected(effective: &Effective, root: &AbsPath) -> Vec<NamePatter
         .collect()
 }
 
-/// Patterns in the project itself.
-pub(super) fn in_project() -> Vec<NamePattern> {
+/// Patterns in the project itself. A launch needs about a thousand of them several times, so they are parsed once.
+static IN_PROJECT: LazyLock<Vec<NamePattern>> = LazyLock::new(|| {
     let catalogue = crate::host_executed::PROTECTED_IN_PLACE
         .iter()
         .copied()
@@ -72,6 +73,11 @@ pub(super) fn in_project() -> Vec<NamePattern> {
         .chain(of_git())
         .filter_map(|text| NamePattern::try_from(text).ok())
         .collect()
+});
+
+/// Patterns in the project itself.
+pub(super) fn in_project() -> &'static [NamePattern] {
+    &IN_PROJECT
 }
 
 /// What is protected in repositories of other names below `root`: a `.git` that is a file or a link leads there.
