@@ -1,11 +1,12 @@
 //! Threads that change what the guard looks at, and callers that go away while it looks.
 use super::harness::{Scenario, Setup, errno, fenced};
 use bastle_contract::LimitKind;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{FileExt, symlink};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(super) const SCENARIOS: &[Scenario] = &[
     ("swapped-path", swapped_path),
     ("swapped-link", swapped_link),
+    ("swapped-source", swapped_source),
+    ("swapped-by-host", swapped_by_host),
     ("killed", killed),
     ("parallel", parallel),
     ("signals", signals),
@@ -108,6 +111,130 @@ fn a_symlink_that_changes_under_the_guard_never_creates_a_hidden_name() {
         |_| {},
     );
     assert!(!outcome.tree.join("locked/name").exists());
+}
+
+/// Links `source` again and again. Every link made must hold the harmless content; counts those made and those refused.
+fn link_repeatedly(source: &str) -> (usize, usize) {
+    let (mut made, mut refused) = (0, 0);
+    for round in 0..SWAPS / 4 {
+        let name = format!("link-{round}");
+        match rustix::fs::linkat(CWD, source, CWD, &name, AtFlags::SYMLINK_FOLLOW) {
+            Ok(()) => {
+                assert_eq!(fs::read(&name).unwrap(), b"harmless", "round {round} of {source}");
+                fs::remove_file(&name).unwrap();
+                made += 1;
+            }
+            Err(errno) => {
+                assert_eq!(errno, rustix::io::Errno::ACCESS, "round {round} of {source}");
+                refused += 1;
+            }
+        }
+    }
+    (made, refused)
+}
+
+/// Ends the other thread also when an assertion fails: a scope waits for its threads before it passes a panic on.
+struct Finish<'a>(&'a AtomicBool);
+
+impl Drop for Finish<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A descriptor is exchanged without any call that the guard serves, so the kernel does it while the guard looks.
+fn swapped_source(_: &Path) {
+    for (harmless, secret, below) in [
+        ("free/file", "locked/file", ""),
+        ("free/file", ".env", ""),
+        ("free", "locked", "/file"),
+    ] {
+        let open = |path: &str| {
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
+            rustix::fs::open(path, flags, Mode::empty()).unwrap()
+        };
+        let (harmless, secret) = (open(harmless), open(secret));
+        let mut slot = rustix::io::dup(&harmless).unwrap();
+        let source = format!("/proc/self/fd/{}{below}", slot.as_raw_fd());
+        let done = AtomicBool::new(false);
+        let (made, refused) = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    rustix::io::dup2(&secret, &mut slot).unwrap();
+                    rustix::io::dup2(&harmless, &mut slot).unwrap();
+                }
+            });
+            let _finish = Finish(&done);
+            link_repeatedly(&source)
+        });
+        println!("{source}: made {made} refused {refused}");
+        assert!(made > 0 && refused > 0, "control: both were met");
+    }
+}
+
+fn plant_sources(tree: &Path) {
+    for (name, content) in [
+        ("free/file", "harmless"),
+        ("locked/file", "secret"),
+        (".env", "secret"),
+    ] {
+        fs::create_dir_all(tree.join(name).parent().unwrap()).unwrap();
+        fs::write(tree.join(name), content).unwrap();
+    }
+}
+
+const SOURCES: Setup = Setup {
+    hide: &[".env"],
+    protect: &["locked/file"],
+    limits: &[],
+};
+
+#[test]
+fn a_link_names_the_file_that_was_judged_when_its_source_is_exchanged_meanwhile() {
+    let outcome = fenced("swapped-source", &SOURCES, plant_sources);
+    for name in ["locked/file", ".env"] {
+        assert_eq!(
+            fs::metadata(outcome.tree.join(name)).unwrap().nlink(),
+            1,
+            "{name}"
+        );
+    }
+}
+
+fn swapped_by_host(_: &Path) {
+    let (made, refused) = link_repeatedly("way");
+    println!("made {made} refused {refused}");
+    assert!(made > 0 && refused > 0, "control: both were met");
+    fs::write("over", "").unwrap();
+}
+
+#[test]
+fn a_link_names_the_file_that_was_judged_when_another_process_exchanges_its_name() {
+    let host = std::cell::RefCell::new(None);
+    let outcome = fenced("swapped-by-host", &SOURCES, |tree| {
+        plant_sources(tree);
+        symlink("free/file", tree.join("way")).unwrap();
+        let tree = tree.to_path_buf();
+        // Not behind this guard: another run in the same directory, or the host.
+        *host.borrow_mut() = Some(std::thread::spawn(move || {
+            let over = || tree.join("over").exists() || !tree.exists();
+            while !over() {
+                for target in ["locked/file", "free/file", ".env", "free/file"] {
+                    if symlink(target, tree.join("next")).is_ok() {
+                        drop(fs::rename(tree.join("next"), tree.join("way")));
+                    }
+                }
+            }
+        }));
+    });
+    host.take().unwrap().join().unwrap();
+    for name in ["locked/file", ".env"] {
+        assert_eq!(
+            fs::metadata(outcome.tree.join(name)).unwrap().nlink(),
+            1,
+            "{name}"
+        );
+    }
 }
 
 fn killed(_: &Path) {
