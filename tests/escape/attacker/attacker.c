@@ -6,7 +6,7 @@
  */
 #include "attacker.h"
 
-static const struct entry *const PARTS[] = {FILES, KERNEL, PROCESSES, SOCKETS, HOGS};
+static const struct entry *const PARTS[] = {FILES, KERNEL, PROCESSES, SOCKETS, HOGS, VOLUMES};
 
 struct named {
     int number;

@@ -36,6 +36,7 @@ extern const struct entry KERNEL[];
 extern const struct entry PROCESSES[];
 extern const struct entry SOCKETS[];
 extern const struct entry HOGS[];
+extern const struct entry VOLUMES[];
 
 /* The short name of an errno. */
 const char *errno_name(int number);
