@@ -2,6 +2,7 @@
 //!
 //! **Trust:** reads contents only from the immutable store, by the digests that will be applied.
 use super::content::{MAX_SCANNED, is_binary, is_deceptive, is_program, new_secret};
+use super::fold::mixes_scripts;
 use super::judge::{self, Kinds};
 use super::names::Tree;
 use super::plain::Plain;
@@ -168,12 +169,31 @@ fn name_findings(path: &TreePath) -> Vec<Finding> {
             "its name holds characters that do not show as they are",
         ));
     }
+    if path.components().any(mixes_scripts) {
+        found.push(finding(
+            Class::Deceptive,
+            Tier::Approve,
+            "look-alike",
+            "its name mixes letters of scripts that look alike and reads as another name",
+        ));
+    }
     if path.components().any(is_short_name) {
         found.push(finding(
             Class::Deceptive,
             Tier::Approve,
             "short-name",
             "its name is of the form by which some file systems know another file",
+        ));
+    }
+    if path
+        .components()
+        .any(|part| part.ends_with(b".") || part.ends_with(b" "))
+    {
+        found.push(finding(
+            Class::Deceptive,
+            Tier::Approve,
+            "trailing-dot",
+            "its name ends with a dot or a blank, which some file systems drop: it is the name of another file there",
         ));
     }
     if path.components().any(|part| part.starts_with(b"-")) {
@@ -359,7 +379,7 @@ fn text_findings(rules: &Rules, before: Option<&[u8]>, after: &[u8], plain: Opti
         if after.starts_with(b"#!") && !before.is_some_and(|bytes| bytes.starts_with(b"#!")) {
             let tier = match plain {
                 Some(Plain::Source | Plain::Script) => Tier::Flag,
-                Some(Plain::Text | Plain::Data | Plain::Media) | None => Tier::Approve,
+                Some(Plain::Text | Plain::Data | Plain::Media | Plain::Fixture) | None => Tier::Approve,
             };
             found.push(finding(
                 Class::ExecutesOnHost,

@@ -39,6 +39,45 @@ fn shows(c: char) -> bool {
         && !c.is_control()
 }
 
+/// Whether a word of a name mixes letters of scripts that look alike, so that it reads as another word.
+pub(super) fn mixes_scripts(name: &[u8]) -> bool {
+    let name = String::from_utf8_lossy(name);
+    if name.is_ascii() {
+        return false;
+    }
+    name.split(|c: char| !c.is_alphabetic()).any(|word| {
+        let mut scripts = word.chars().map(script);
+        let first = scripts.next().flatten();
+        first.is_some() && scripts.any(|other| other.is_some() && other != first)
+    })
+}
+
+/// The scripts whose letters are taken for Latin ones, and Latin itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Script {
+    Latin,
+    Phonetic,
+    Greek,
+    Cyrillic,
+    Other,
+}
+
+fn script(c: char) -> Option<Script> {
+    match c {
+        'a'..='z' | 'A'..='Z' | '\u{c0}'..='\u{24f}' => Some(Script::Latin),
+        '\u{250}'..='\u{2af}' | '\u{1d00}'..='\u{1dbf}' => Some(Script::Phonetic),
+        '\u{370}'..='\u{3ff}' | '\u{1f00}'..='\u{1fff}' => Some(Script::Greek),
+        '\u{400}'..='\u{52f}' | '\u{2de0}'..='\u{2dff}' | '\u{a640}'..='\u{a69f}' => Some(Script::Cyrillic),
+        // Armenian, Cherokee, Coptic, Lisu and the small letters of Cherokee.
+        '\u{530}'..='\u{58f}'
+        | '\u{13a0}'..='\u{13ff}'
+        | '\u{2c80}'..='\u{2cff}'
+        | '\u{a4d0}'..='\u{a4ff}'
+        | '\u{ab70}'..='\u{abbf}' => Some(Script::Other),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,5 +98,26 @@ mod tests {
             assert_eq!(fold(spelled.as_bytes()), plain.as_bytes(), "{spelled:?}");
         }
         assert_ne!(fold(b"makefile2"), fold(b"makefile"));
+    }
+
+    #[test]
+    fn a_word_of_two_scripts_is_seen_and_a_name_in_one_script_is_not() {
+        for mixed in [
+            "CL\u{410}UDE.md",
+            "a/\u{441}laude.md",
+            "\u{3bf}s.py",
+            "pack\u{251}ge.txt",
+        ] {
+            assert!(mixes_scripts(mixed.as_bytes()), "{mixed:?}");
+        }
+        for plain in [
+            "claude.md",
+            "\u{43f}\u{440}\u{438}\u{432}\u{435}\u{442}.md",
+            "api-\u{43f}\u{440}\u{438}.md",
+            "\u{65e5}\u{672c}README.md",
+            "\u{fc}ber.rs",
+        ] {
+            assert!(!mixes_scripts(plain.as_bytes()), "{plain:?}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use super::classify::{Text, finding};
 use super::declared::{self, Declared};
 use super::lock::{self, Locked};
 use super::names::{Names, Tree};
-use super::plain::{Plain, Unknown};
+use super::plain::{Around, Plain, Unknown};
 use super::rules::{Class, Finding, Rules, Tier};
 use crate::audit_delta::Change;
 use crate::git::is_git_name;
@@ -49,7 +49,10 @@ pub(super) fn names(rules: &Rules, tree: &Tree<'_>, change: &Change, before: &Te
     if becomes == Becomes::Directory {
         return kinds;
     }
-    let at_root = || change.path.depth() == 1 || tree.has_beside(&change.path, &rules.plain.package_markers);
+    let around = Around {
+        at_root: &|| change.path.depth() == 1 || tree.has_beside(&change.path, &rules.plain.package_markers),
+        in_package: &|| tree.has_beside(&change.path, &["__init__.py".to_owned()]),
+    };
     let Names::All(names) = tree.names(&change.path) else {
         kinds.findings.push(finding(
             Class::Symlink,
@@ -59,16 +62,22 @@ pub(super) fn names(rules: &Rules, tree: &Tree<'_>, change: &Change, before: &Te
         ));
         return kinds;
     };
+    let at_top = Around {
+        at_root: &|| true,
+        in_package: &|| false,
+    };
     for (number, name) in names.iter().enumerate() {
         let own = number == 0;
+        // A link at the root of the project gives its target the place of the link.
+        let around = if name.contains(&b'/') { &around } else { &at_top };
         let mut found = match becomes {
             Becomes::Gone => removal(rules, name, before),
             Becomes::File | Becomes::Link | Becomes::Directory => {
-                one_name(rules, name, becomes, (before, after), &at_root)
+                one_name(rules, name, becomes, (before, after), around)
             }
         };
         if own && becomes == Becomes::File {
-            kinds.plain = rules.plain.judge(name, at_root).ok();
+            kinds.plain = rules.plain.judge(name, around).ok();
         }
         if !own {
             let shown = visible(name);
@@ -91,14 +100,17 @@ fn one_name(
     name: &[u8],
     becomes: Becomes,
     (before, after): (&Text, &Text),
-    at_root: &impl Fn() -> bool,
+    around: &Around<'_>,
 ) -> Vec<Finding> {
     let mut found = Vec::new();
     if name.split(|byte| *byte == b'/').any(is_git_name) {
         let why = "it lies in a git directory: hooks and settings there run on the host";
         found.push(finding(Class::Forbidden, Tier::Refuse, "git-directory", why));
     }
-    let entries = rules.catalogue.find(name);
+    let mut entries = rules.catalogue.find(name);
+    if rules.plain.is_compiled(name) {
+        entries.retain(|entry| entry.kind != Of::Script);
+    }
     let known = entries.iter().any(|entry| entry.kind != Of::Script);
     for entry in entries.iter().take(MOST_TOLD) {
         found.extend(entry_finding(entry, name, becomes, before, after));
@@ -108,7 +120,7 @@ fn one_name(
         let more = entry_finding(entry, name, becomes, before, after);
         found.extend(more.filter(|one| found.iter().all(|told| told.tier < one.tier)));
     }
-    if !known && let Err(unknown) = rules.plain.judge(name, at_root) {
+    if !known && let Err(unknown) = rules.plain.judge(name, around) {
         // The name of a link does not say what is behind it; its target is judged under its own name.
         if becomes == Becomes::File || unknown == Unknown::Dotfile {
             found.push(finding(
@@ -249,7 +261,7 @@ fn removal(rules: &Rules, name: &[u8], before: &Text) -> Vec<Finding> {
         let why = format!("removed: {}", entry.reason);
         return vec![finding(class_of(entry), Tier::Flag, entry.kind.name(), why)];
     }
-    let dotfile = rules.plain.judge(name, || false) == Err(Unknown::Dotfile);
+    let dotfile = rules.plain.is_dotfile(name);
     if dotfile && !matches!(before, Text::Absent) {
         let why = "removed: a setting of a tool that is not known, and a restriction may go with it";
         return vec![finding(
@@ -270,7 +282,7 @@ fn through_link(rules: &Rules, tree: &Tree<'_>, change: &Change, target: &[u8]) 
     };
     let strict = |entry: &&'static HostExecuted| !matches!(entry.kind, Of::Script | Of::Advisory);
     names.iter().find_map(|name| {
-        let dotfile = rules.plain.judge(name, || false) == Err(Unknown::Dotfile);
+        let dotfile = rules.plain.is_dotfile(name);
         let git = name.split(|byte| *byte == b'/').any(is_git_name);
         let reason = match rules.catalogue.find(name).into_iter().find(strict) {
             Some(entry) => entry.reason.as_str(),

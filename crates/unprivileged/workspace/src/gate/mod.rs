@@ -16,6 +16,7 @@ mod fuzz;
 mod judge;
 mod lock;
 mod names;
+mod place;
 mod plain;
 mod rules;
 #[cfg(test)]

@@ -146,6 +146,41 @@ fn a_link_is_judged_by_what_it_gives_a_name_to() {
 }
 
 #[test]
+fn a_link_at_the_root_gives_its_target_the_place_of_the_link() {
+    let lab = lab();
+    let found = lab.judge(
+        &[],
+        &[
+            ("newtool.toml", "-> deep/inner.toml"),
+            ("deep/inner.toml", "a=1\n"),
+            ("deep/other.toml", "a=1\n"),
+        ],
+    );
+    assert_eq!(found["deep/inner.toml"].tier(), Tier::Approve);
+    assert!(why(&found["deep/inner.toml"]).contains("newtool.toml"));
+    assert_eq!(found["deep/other.toml"].tier(), Tier::Note, "the control");
+}
+
+#[test]
+fn a_module_that_hides_one_of_the_interpreter_is_held_outside_a_package() {
+    let lab = lab();
+    let found = lab.judge(
+        &[],
+        &[
+            ("tools/json.py", "x\n"),
+            ("app/__init__.py", "\n"),
+            ("app/json.py", "x\n"),
+            ("email/__init__.py", "\n"),
+            ("app/email/__init__.py", "\n"),
+        ],
+    );
+    assert_eq!(found["tools/json.py"].tier(), Tier::Approve);
+    assert_eq!(found["email/__init__.py"].tier(), Tier::Approve);
+    assert_eq!(found["app/json.py"].tier(), Tier::Note, "a module of a package");
+    assert_eq!(found["app/email/__init__.py"].tier(), Tier::Note);
+}
+
+#[test]
 fn links_that_lead_in_circles_end_and_are_never_weaker() {
     let lab = lab();
     let found = lab.judge(
