@@ -263,6 +263,64 @@ fn git_applies_every_sort_of_change_and_makes_the_same_tree() {
 }
 
 #[test]
+fn git_applies_names_of_any_bytes_renames_and_files_that_change_places_with_directories() {
+    use std::os::unix::ffi::OsStrExt;
+    let stage = tempfile::tempdir().unwrap();
+    let blobs = Folder(stage.path().join("blobs"));
+    let (from, to) = (stage.path().join("from"), stage.path().join("to"));
+    for one in [&blobs.0, &from, &to] {
+        std::fs::create_dir(one).unwrap();
+    }
+    let at = |root: &std::path::Path, name: &[u8]| root.join(std::ffi::OsStr::from_bytes(name));
+    let make = |root: &std::path::Path, name: &[u8], content: &[u8]| {
+        let path = at(root, name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    };
+    // Names that are not UTF-8, with control characters, and with what git escapes by a letter.
+    for name in [
+        &b"latin \xe9"[..],
+        b"\xff\xfe",
+        b"a\x01b",
+        b"r\rb",
+        b"bell\x07",
+        b"\xc3\xa9\xe9/in \x80",
+    ] {
+        make(&from, name, b"old\n");
+        make(&to, name, b"new");
+    }
+    for name in [&b"made \xe9"[..], b"empty \xe9", b"dir \xe9/\x7f"] {
+        make(&to, name, if name.starts_with(b"empty") { b"" } else { b"x\n" });
+    }
+    make(&from, b"gone \xe9", b"x\n");
+    make(&from, b"emptied", b"x\n");
+    make(&to, b"emptied", b"");
+    make(&from, b"before the rename", b"1\n2\n3\n");
+    make(&to, b"after/the rename", b"1\n2\n3\n");
+    make(&from, b"file", b"was a file\n");
+    make(&to, b"file/inner/one", b"is below\n");
+    make(&to, b"file/two", b"\0\x01");
+    make(&from, b"dir/inner/one", b"was below\n");
+    make(&from, b"dir/two", b"\0\x01");
+    make(&to, b"dir", b"is a file\n");
+    make(&from, b"link-dir/one", b"was below\n");
+    std::os::unix::fs::symlink("dir", to.join("link-dir")).unwrap();
+    std::os::unix::fs::symlink(std::ffi::OsStr::from_bytes(b"to \xe9"), from.join("link-file")).unwrap();
+    make(&to, b"link-file", b"is a file\n");
+    user_git(&from, &["init", "-q"]);
+    let (before, after) = (manifest(&from, &blobs), manifest(&to, &blobs));
+    let diffs: Vec<FileDiff> = delta(&before, &after, Scope::Work)
+        .iter()
+        .map(|change| diff(change, &blobs).unwrap())
+        .collect();
+    let made = exact_patch(&diffs, &blobs).unwrap();
+    assert_eq!(made.left_out, Vec::new());
+    std::fs::write(stage.path().join("p"), made.bytes).unwrap();
+    user_git(&from, &["apply", "--whitespace=nowarn", "../p"]);
+    assert_eq!(manifest(&from, &blobs), after);
+}
+
+#[test]
 fn what_is_shown_with_escapes_is_never_a_patch_that_git_applies() {
     let stage = tempfile::tempdir().unwrap();
     let blobs = Folder(stage.path().join("blobs"));

@@ -22,6 +22,8 @@ mod rules;
 #[cfg(test)]
 mod structure_tests;
 #[cfg(test)]
+mod table;
+#[cfg(test)]
 mod tests;
 
 pub use approve::{ApprovalError, Approvals, set_hash};
