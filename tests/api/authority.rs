@@ -519,7 +519,7 @@ fn an_approver_opens_only_paths_and_hosts_that_an_admin_stated() {
     daemon.until(&run, &["running"]);
     let plain = daemon.role("approver");
     let stated = daemon.token(json!({ "role": "approver", "ceiling": {
-        "roots": [daemon.root.join("data")], "hosts": ["a.example"],
+        "roots": [daemon.root.join("data"), daemon.workspace()], "hosts": ["a.example"],
     }}));
     let grants = format!("/api/v1/runs/{run}/grants");
     let rules = format!("/api/v1/runs/{run}/rules");

@@ -136,7 +136,7 @@ fn a_run_cannot_be_named_in_a_body_that_cannot_be_named_in_an_address() {
     assert_eq!(preamble(NOBODY).status, 404);
 }
 
-fn tool(daemon: &Daemon, token: &Token, name: &str, arguments: &Value) -> Value {
+pub(crate) fn tool(daemon: &Daemon, token: &Token, name: &str, arguments: &Value) -> Value {
     const MODERN: &str = "2026-07-28";
     let bearer = format!("Bearer {}", token.0);
     let params = json!({ "name": name, "arguments": arguments, "_meta": {

@@ -12,6 +12,7 @@ mod crowds;
 mod daemon;
 mod doors;
 mod driven;
+mod entry;
 mod foreign;
 mod forms;
 mod fuzz;

@@ -236,6 +236,12 @@ impl Effective {
         self.fs.listed(grade)
     }
 
+    /// What the operator's own layers grant at `path`, before any other layer narrows it.
+    #[must_use]
+    pub fn configured(&self, path: &AbsPath) -> Grade {
+        self.base.grade(path)
+    }
+
     /// The first rule that hides `path`, unless it belongs to the floor and was re-opened.
     #[must_use]
     pub fn hidden_by(&self, path: &AbsPath) -> Option<&Sourced<PathRule>> {

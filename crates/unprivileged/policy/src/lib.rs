@@ -48,7 +48,8 @@ mod units;
 mod urlpath;
 
 pub use authority::{
-    AuthorityCeiling, Bounded, CeilingForm, Excess, Wanted, WorkspaceMode, beyond, reserved,
+    AskedPath, AuthorityCeiling, Bounded, CeilingForm, Excess, Wanted, WorkspaceMode, asked_paths, beyond,
+    reserved,
 };
 pub use blocked::{BlockedEntry, BlockedList, blocked_list};
 pub use decide::{Decision, Outcome, decide, judge};

@@ -123,6 +123,14 @@ impl App {
         Ok(name)
     }
 
+    /// The run that a caller names to act inside it: one of theirs, with no more authority than they have.
+    pub(crate) async fn entered(&self, caller: &Caller, verb: Verb, text: &str) -> Result<RunId, Refusal> {
+        let name = self.named(caller, verb, text).await?;
+        let (who, run) = (caller.clone(), name.clone());
+        self.ask(move |fleet| fleet.may_enter(&who, &run)).await?;
+        Ok(name)
+    }
+
     /// The run itself.
     pub(crate) async fn run(&self, caller: &Caller, verb: Verb, text: &str) -> Result<RunRecord, Refusal> {
         let name = self.named(caller, verb, text).await?;

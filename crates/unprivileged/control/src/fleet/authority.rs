@@ -4,15 +4,15 @@
 //! **Trust:** requests are anybody's with a token. What lies beyond the ceiling is refused by name, never dropped.
 use super::documents::{Inline, narrowing};
 use super::words::{allow_on, missing};
-use super::{Caller, Inner, Role, RunRequest, Verb, rows, scopes};
+use super::{Caller, Inner, Role, RunRequest, Verb, entry, rows};
 use crate::load::{Loaded, Sources, load};
 use crate::place::{self, Place};
 use crate::presets;
 use bastle_contract::runs::LaunchSpec;
 use bastle_contract::{AbsPath, BackendKind, Bounds, Code, Fault, RunId};
 use bastle_policy::{
-    AuthorityCeiling, Effective, Excess, NetMode, NetRule, NetTarget, Profile, Wanted, WorkspaceMode, beyond,
-    reserved,
+    AuthorityCeiling, Effective, Excess, NetMode, NetRule, NetTarget, Profile, Wanted, WorkspaceMode,
+    asked_paths, beyond, reserved,
 };
 use std::path::Path;
 
@@ -36,11 +36,18 @@ pub(super) fn of_caller(inner: &Inner, caller: &Caller) -> Result<Option<Authori
     let stated = match (&caller.run, caller.is_trusted()) {
         (None, true) => return Ok(None),
         (None, false) => caller.ceiling.meet(&inner.ceiling()),
-        // A run has what whoever started it had.
-        (Some(run), _) => match inner.store.read(|db| rows::spec(db, run))?.get().bounds.as_ref() {
-            Some(bounds) => read(bounds)?.meet(&inner.ceiling()),
-            None => return Ok(None),
-        },
+        // A run has what whoever started it had; one of an admin has what its own policy gives it.
+        (Some(run), _) => {
+            let spec = inner.store.read(|db| rows::spec(db, run))?;
+            match spec.get().bounds.as_ref() {
+                Some(bounds) if entry::is_admins(inner, run)? => return read(bounds).map(Some),
+                Some(bounds) => read(bounds)?.meet(&inner.ceiling()),
+                None if caller.ceiling.is_empty() => {
+                    return entry::of_unbounded(inner, caller, &spec).map(Some);
+                }
+                None => return Ok(Some(caller.ceiling.clone())),
+            }
+        }
     };
     Ok(Some(stated.or(&AuthorityCeiling::built_in(&place::home()?))))
 }
@@ -62,7 +69,10 @@ pub(super) fn may_grant(inner: &Inner, caller: &Caller, path: &AbsPath) -> Resul
         return Ok(());
     }
     let stated = caller.ceiling.meet(&inner.ceiling());
-    if stated.states_roots() && stated.allows_root(path) {
+    // A link below a root may lead out of it, and the agent may have made it.
+    let real = AbsPath::from_path(&place::settled(path.as_path())).ok();
+    let inside = |path: &AbsPath| stated.allows_root(path);
+    if stated.states_roots() && inside(path) && real.as_ref().is_some_and(inside) {
         return Ok(());
     }
     let fault = Fault::new(
@@ -144,7 +154,8 @@ pub(super) fn references(inner: &Inner, caller: &Caller, run: &RunRequest) -> Re
         if !there || !caller.may_on(Verb::Read, name) {
             return Err(missing(name.as_str()));
         }
-        allow_on(caller, verb, name)
+        allow_on(caller, verb, name)?;
+        entry::may_enter(inner, caller, name)
     };
     if let Some(parent) = &run.parent {
         known(parent, Verb::Control)?;
@@ -241,10 +252,7 @@ impl Authority {
         let wanted = Wanted {
             workspace: &place.workspace,
             profile: run.profile.as_deref().unwrap_or("default"),
-            preset: match preset {
-                None | Some(presets::NONE) => "default",
-                Some(name) => name,
-            },
+            preset: presets::plain_name(preset),
             mode: mode
                 .and_then(WorkspaceMode::parse)
                 .unwrap_or(WorkspaceMode::InPlace),
@@ -254,10 +262,7 @@ impl Authority {
         let mut found = held.ceiling.excesses(&wanted);
         // A place that is locked elsewhere keeps others from starting; one that is no path is told as that later.
         for scope in &run.scopes {
-            let settled = scopes::settle(scope)
-                .ok()
-                .and_then(|path| AbsPath::new(path).ok());
-            if settled.is_some_and(|path| !held.ceiling.allows_root(&path)) {
+            if Path::new(scope).is_absolute() && !held.covers(scope) {
                 found.push(Excess::Scope(scope.clone()));
             }
         }
@@ -314,6 +319,7 @@ impl Authority {
             && let Some(document) = document(run)?
         {
             found.extend(beyond(&document, effective, &held.ceiling));
+            found.extend(led_out(&document, effective));
         }
         for name in run.env.keys() {
             let set = effective.env_set.iter().any(|own| own.value.0 == *name);
@@ -342,11 +348,28 @@ fn document(run: &RunRequest) -> Result<Option<bastle_policy::Document>, Vec<Fau
         .transpose()
 }
 
+/// Paths of the document whose symlinks lead where nothing is granted. By their spelling they were judged before.
+pub(super) fn led_out(document: &bastle_policy::Document, effective: &Effective) -> Vec<Excess> {
+    let asked = asked_paths(document, &effective.surroundings).into_iter();
+    asked
+        .filter(|asked| {
+            let real = AbsPath::from_path(&place::settled(asked.path.as_path()));
+            real.is_ok_and(|real| real != asked.path && effective.configured(&real) < asked.grade)
+        })
+        .map(|asked| Excess::Path(asked.spelt))
+        .collect()
+}
+
 impl Held {
+    /// Whether a path lies below a root once its symlinks are followed.
+    fn covers(&self, asked: &str) -> bool {
+        let real = AbsPath::from_path(&place::settled(Path::new(asked)));
+        real.is_ok_and(|path| self.ceiling.allows_root(&path))
+    }
+
     /// Outside the roots it is the same words whether something is there or not.
     fn unusable_place(&self, asked: &str, fault: Fault) -> Fault {
-        let inside = AbsPath::new(asked).is_ok_and(|path| self.ceiling.allows_root(&path));
-        if inside {
+        if Path::new(asked).is_absolute() && self.covers(asked) {
             return fault;
         }
         self.fault(&Excess::Root(asked.to_owned()))

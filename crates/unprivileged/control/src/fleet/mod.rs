@@ -11,6 +11,7 @@ mod authority;
 mod children;
 mod conversations;
 mod documents;
+mod entry;
 mod errands;
 mod follow;
 mod hooks;
@@ -372,6 +373,11 @@ impl Fleet {
     /// The most that a caller may give to a run, every default filled in; `None`: an admin, who is held to nothing.
     pub fn ceiling_of(&self, caller: &Caller) -> Result<Option<AuthorityCeiling>, Fault> {
         authority::of_caller(&self.inner, caller)
+    }
+
+    /// Refuses whoever may not act inside a run: execute, speak, read or change its tree, widen it.
+    pub fn may_enter(&self, caller: &Caller, run: &RunId) -> Result<(), Fault> {
+        entry::may_enter(&self.inner, caller, run)
     }
 
     /// Refuses whoever may not show a living run this path.

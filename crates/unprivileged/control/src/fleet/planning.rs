@@ -3,14 +3,14 @@ use super::authority::{self, Authority};
 use super::documents::{policy, tags};
 use super::profiles;
 use super::words::now_ms;
-use super::{Caller, Inner, RunRequest, SpawnRequest, adopt, children, rows, scopes};
+use super::{Caller, Inner, RunRequest, SpawnRequest, adopt, children, entry, rows, scopes};
 use crate::load::{Loaded, Sources, load};
 use crate::place::Place;
 use crate::presets;
 use bastle_contract::runs::{Attended, DRIVERS, LaunchSpec, NO_DRIVER, RawSpec};
 use bastle_contract::{AbsPath, Argv, Bounds, Code, EnvName, Fault, RunId, TRACE_VARIABLE, TraceParent};
 use bastle_policy::profile::How;
-use bastle_policy::{At, Grade, LayerKind, NetMode, PreambleFacts, Profile};
+use bastle_policy::{At, AuthorityCeiling, Grade, LayerKind, NetMode, PreambleFacts, Profile};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -21,7 +21,8 @@ pub(super) struct Planned {
     pub(super) spec: LaunchSpec,
     pub(super) scopes: Vec<String>,
     pub(super) preamble: String,
-    pub(super) token: bool,
+    /// What its own token may give to children; `None`: it gets no token.
+    pub(super) token: Option<AuthorityCeiling>,
     /// Most runs of its profile at once.
     pub(super) at_once: Option<u32>,
     /// Most runs of whoever asked.
@@ -65,7 +66,7 @@ impl<'p> Planner<'p> {
         }
     }
 
-    fn profile(&mut self, name: &str) -> Result<Rc<Known>, Vec<Fault>> {
+    pub(super) fn profile(&mut self, name: &str) -> Result<Rc<Known>, Vec<Fault>> {
         if let Some(known) = self.profiles.get(name) {
             return Ok(Rc::clone(known));
         }
@@ -132,7 +133,7 @@ impl<'p> Planner<'p> {
         let loaded = self.merge(&place, asked_for, &policy, net, (bounds.as_ref(), &held))?;
         authority.granted(run, parent, &place, &loaded)?;
         if let Some(parent) = parent {
-            self.within_parent(&place, parent, &loaded)?;
+            self.within_parent(parent, &loaded)?;
         }
         let facts = PreambleFacts {
             cwd: None,
@@ -179,31 +180,44 @@ impl<'p> Planner<'p> {
         })
         .map_err(|error| vec![bad("this request cannot be used", error.to_string())])?;
         let scopes = writes(&spec, run, &loaded).map_err(one)?;
+        let token = run.token.then(|| entry::of_token(&spec, &loaded.effective));
         Ok(Planned {
             spec,
             scopes,
             preamble,
-            token: run.token,
+            token,
             at_once: run.profile.as_ref().map(|_| profile.concurrency),
             max_runs: authority.max_runs(),
         })
     }
 
     /// Refuses a child whose merged policy reaches further than its parent's.
-    fn within_parent(
+    fn within_parent(&mut self, parent: &LaunchSpec, child: &Loaded) -> Result<(), Vec<Fault>> {
+        let theirs = self.merge_launch(parent)?;
+        children::compare(&parent.get().name, &theirs.effective, &child.effective)
+            .map_err(|fault| vec![fault])
+    }
+
+    /// The policy of a launch that was made before.
+    pub(super) fn merge_launch(&mut self, launch: &LaunchSpec) -> Result<Rc<Loaded>, Vec<Fault>> {
+        let raw = launch.get();
+        let policy = raw.policy.clone().unwrap_or_else(|| json!({}));
+        self.merge_as(launch, &policy, raw.bounds.as_ref())
+    }
+
+    /// The same launch with another document, within other bounds.
+    pub(super) fn merge_as(
         &mut self,
-        place: &Place,
-        parent: &LaunchSpec,
-        child: &Loaded,
-    ) -> Result<(), Vec<Fault>> {
+        launch: &LaunchSpec,
+        policy: &Value,
+        bounds: Option<&Bounds>,
+    ) -> Result<Rc<Loaded>, Vec<Fault>> {
+        let raw = launch.get();
         let one = |fault| vec![fault];
-        let above = parent.get();
-        let net = net(above.net.as_deref()).map_err(one)?;
-        let policy = above.policy.clone().unwrap_or_else(|| json!({}));
-        let asked_for = (above.preset.as_deref(), above.argv.as_slice());
-        let held = (above.bounds.as_ref(), above.scopes.as_slice());
-        let theirs = self.merge(place, asked_for, &policy, net, held)?;
-        children::compare(&above.name, &theirs.effective, &child.effective).map_err(one)
+        let place = self.place(raw.workspace.as_str()).map_err(one)?;
+        let net = net(raw.net.as_deref()).map_err(one)?;
+        let asked_for = (raw.preset.as_deref(), raw.argv.as_slice());
+        self.merge(&place, asked_for, policy, net, (bounds, raw.scopes.as_slice()))
     }
 
     fn name(&self, spot: &Spot<'_>, run: &RunRequest) -> Result<RunId, Fault> {

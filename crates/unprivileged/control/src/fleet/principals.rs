@@ -153,6 +153,30 @@ fn lineage(db: &Connection, id: &str, kind: Option<PrincipalKind>) -> Result<Vec
     Ok(links)
 }
 
+/// A run, and who started it.
+pub(super) struct Started {
+    pub(super) name: RunId,
+    pub(super) caller: String,
+}
+
+/// A run and the runs above it, as far as they are on record.
+pub(super) fn ancestors(db: &Connection, run: &RunId) -> Result<Vec<Started>, Stop> {
+    let mut found: Vec<Started> = Vec::new();
+    let mut at = Some(run.clone());
+    while let Some(name) = at.take().filter(|_| found.len() < MOST_LINKS) {
+        let row: Option<(String, Option<String>)> = db
+            .prepare_cached("SELECT caller, parent FROM runs WHERE name = ?1")?
+            .query_row([name.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
+        let Some((caller, parent)) = row else {
+            return Ok(found);
+        };
+        found.push(Started { name, caller });
+        at = parent.map(run_id).transpose()?;
+    }
+    Ok(found)
+}
+
 fn own(caller: &Caller, run: &RunId) -> Fault {
     Fault::new(
         Code::TokenRefused,

@@ -368,12 +368,13 @@ fn one(
     let data =
         serde_json::json!({"state": "queued", "reason": null, "traceparent": own.map(|(_, value)| value)});
     rows::own_event(db, Some(&raw.name), "state", &data, now)?;
-    if !planned.token {
+    let Some(ceiling) = planned.token.clone() else {
         return Ok(None);
-    }
+    };
     let wish = TokenWish {
         kind: PrincipalKind::Program,
         run: Some(raw.name.clone()),
+        ceiling,
         ..TokenWish::new(Role::Run, format!("of the run {}", raw.name))
     };
     let (_, secret) = tokens::insert(db, &caller.id, &wish)?;

@@ -104,11 +104,14 @@ pub(super) fn create(inner: &Inner, caller: &Caller, wish: &TokenWish) -> Result
         return bad("an admin has no ceiling, and a run has that of whoever started it");
     }
     within_maker(caller, wish)?;
-    let ceiling = wish
-        .ceiling
-        .clone()
-        .settle_roots(real_root)?
-        .meet(&caller.ceiling);
+    let ceiling = match &wish.run {
+        Some(run) => ceiling_for(inner, caller, run)?,
+        None => wish
+            .ceiling
+            .clone()
+            .settle_roots(real_root)?
+            .meet(&caller.ceiling),
+    };
     let wish = &TokenWish {
         ceiling,
         ..wish.clone()
@@ -136,6 +139,15 @@ pub(super) fn create(inner: &Inner, caller: &Caller, wish: &TokenWish) -> Result
     })?;
     inner.told();
     Ok(made)
+}
+
+/// The ceiling of a run's own token: of an admin's run what its policy gives it; of others it is in the launch.
+fn ceiling_for(inner: &Inner, caller: &Caller, run: &RunId) -> Result<AuthorityCeiling, Fault> {
+    let spec = inner.store.read(|db| rows::spec(db, run))?;
+    match spec.get().bounds {
+        Some(_) => Ok(AuthorityCeiling::default()),
+        None => super::entry::of_unbounded(inner, caller, &spec),
+    }
 }
 
 /// A token is never given more than its maker has.

@@ -19,6 +19,14 @@ use serde_json::{Map, Value, json};
 /// The word of `--preset` that refuses any for an agent.
 pub const NONE: &str = "none";
 
+/// The name that an authority ceiling knows a preset by; no preset of an agent is `default`.
+pub(crate) fn plain_name(stated: Option<&str>) -> &str {
+    match stated {
+        None | Some(NONE) => "default",
+        Some(name) => name,
+    }
+}
+
 /// The preset of a run, and how it came to be that one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {

@@ -27,6 +27,8 @@ pub enum Excess {
     Root(String),
     /// A place to write outside every root.
     Scope(String),
+    /// A path of the request's policy that leads out of what is granted, e.g. `fs.read ./link`.
+    Path(String),
     /// A project that a rule hides.
     HiddenProject(AbsPath),
     /// A profile.
@@ -49,6 +51,12 @@ pub enum Excess {
     NotGranted(String),
     /// A variable that the operator's configuration or a secret sets.
     Variable(String),
+    /// A secret that a run has and the ceiling does not name.
+    Secret(String),
+    /// A number that a run is not held to: what, and what the ceiling has.
+    Unlimited(Bounded, u64),
+    /// Something that only the command line gives, e.g. `unprotect`.
+    CommandLine(&'static str),
 }
 
 impl AuthorityCeiling {
@@ -79,6 +87,28 @@ impl AuthorityCeiling {
 }
 
 impl Excess {
+    /// The kind of authority, without a value: for whoever may not know what somebody else's run has.
+    #[must_use]
+    pub fn kind(&self) -> String {
+        match self {
+            Self::Root(_) | Self::HiddenProject(_) => "workspace".to_owned(),
+            Self::Scope(_) => "scopes".to_owned(),
+            Self::Path(what) | Self::NotGranted(what) => {
+                what.split_whitespace().next().unwrap_or("policy").to_owned()
+            }
+            Self::Profile(_) => "profile".to_owned(),
+            Self::Preset(_) => "preset".to_owned(),
+            Self::Mode(mode) => format!("mode {}", mode.word()),
+            Self::Net(mode) => format!("net {}", mode.name()),
+            Self::Backend(_) => "backend".to_owned(),
+            Self::Host(_) => "net.allow".to_owned(),
+            Self::Number(kind, ..) | Self::Unlimited(kind, _) => kind.path(),
+            Self::Key(key) | Self::CommandLine(key) => (*key).to_owned(),
+            Self::Variable(_) => "env".to_owned(),
+            Self::Secret(_) => "secrets".to_owned(),
+        }
+    }
+
     /// The refusal, with a command for an admin. `role` is the caller's.
     #[must_use]
     pub fn fault(&self, who: &str, role: &str) -> Fault {
@@ -101,6 +131,11 @@ impl Excess {
                 "it lies outside the roots of the authority ceiling",
             )
             .help(token(format!("--root {path}"))),
+            Self::Path(what) => fault(
+                format!("{what} is not for {who}"),
+                "it leads outside the roots of the authority ceiling and of what the daemon's configuration grants",
+            )
+            .help("name the place itself, without symlinks"),
             Self::HiddenProject(path) => fault(
                 format!("workspace {path} is not for {who}"),
                 "the policy hides it",
@@ -144,6 +179,17 @@ impl Excess {
             Self::Variable(name) => fault(
                 format!("env {name} is not for {who}"),
                 "the daemon's configuration sets this variable",
+            ),
+            Self::Secret(name) => fault(format!("secret {name} is not for {who}"), beyond)
+                .help(token(format!("--secret {name}"))),
+            Self::Unlimited(kind, most) => fault(
+                format!("{} without a limit is not for {who}", kind.path()),
+                &format!("the authority ceiling has {most}"),
+            )
+            .help(token(format!("--limit {}=VALUE", kind.key()))),
+            Self::CommandLine(flag) => fault(
+                format!("{flag} is not for {who}"),
+                "only the command line on this machine gives it",
             ),
         }
     }

@@ -6,13 +6,14 @@
 //!
 //! **Trust:** read from a token's record, a profile, the daemon's settings or an admin's request. Reading checks every value
 //! and takes its canonical form; nothing is compared by spelling.
+mod derived;
 mod excess;
 mod form;
 mod reserved;
 
 pub use excess::{Excess, Wanted};
 pub use form::CeilingForm;
-pub use reserved::{beyond, reserved};
+pub use reserved::{AskedPath, asked_paths, beyond, reserved};
 
 use crate::document::{At, Budget, Document, Limits};
 use crate::host::{Host, HostPattern};
@@ -76,6 +77,22 @@ pub enum Bounded {
     Requests,
     /// Connections.
     Connections,
+}
+
+impl Bounded {
+    /// The value of two that binds more: of what stays free the larger one, of everything else the smaller.
+    fn stricter(self, one: u64, other: u64) -> u64 {
+        let less = match self {
+            Self::Limit(kind) => kind.stricter_first(&one, &other),
+            _ => one.cmp(&other),
+        };
+        if less.is_le() { one } else { other }
+    }
+
+    /// Whether `asked` is more than `most` allows.
+    pub(super) fn exceeds(self, asked: u64, most: u64) -> bool {
+        asked != most && self.stricter(asked, most) == most
+    }
 }
 
 /// The most that somebody may give to a run. See the module.
@@ -144,7 +161,7 @@ impl AuthorityCeiling {
         for (kind, most) in &other.limits {
             limits
                 .entry(*kind)
-                .and_modify(|own| *own = (*own).min(*most))
+                .and_modify(|own| *own = kind.stricter(*own, *most))
                 .or_insert(*most);
         }
         Self {
@@ -271,6 +288,12 @@ impl AuthorityCeiling {
     #[must_use]
     pub fn states_hosts(&self) -> bool {
         self.hosts.is_some()
+    }
+
+    /// Whether it states secrets.
+    #[must_use]
+    pub fn states_secrets(&self) -> bool {
+        self.secrets.is_some()
     }
 
     /// The most of a number.

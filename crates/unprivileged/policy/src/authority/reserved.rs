@@ -5,8 +5,10 @@ use super::{AuthorityCeiling, Bounded, Excess};
 use crate::caches::CacheMerge;
 use crate::document::{Document, Mode, NetDefault, Reference};
 use crate::effective::Effective;
-use crate::layers::LayerKind;
+use crate::fsmap::Grade;
+use crate::layers::{LayerKind, Surroundings};
 use crate::netrule::NetTarget;
+use bastle_contract::AbsPath;
 
 /// Keys that only an admin, the configuration or a profile may state.
 #[must_use]
@@ -61,6 +63,39 @@ pub fn reserved(document: &Document) -> Vec<Excess> {
         .collect()
 }
 
+/// A path that a document asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AskedPath {
+    /// As a refusal tells it, e.g. `fs.read ./docs`.
+    pub spelt: String,
+    /// Where that is, before any symlink is followed.
+    pub path: AbsPath,
+    /// What is asked for there.
+    pub grade: Grade,
+}
+
+/// The paths that a document asks for, for whoever can follow their symlinks. One that is no path is told when the document is
+/// merged.
+#[must_use]
+pub fn asked_paths(document: &Document, surroundings: &Surroundings) -> Vec<AskedPath> {
+    let lists = [
+        ("read", &document.fs.read, Grade::Read),
+        ("write", &document.fs.write, Grade::Write),
+    ];
+    let rules = lists
+        .into_iter()
+        .flat_map(|(name, list, grade)| list.iter().flatten().map(move |at| (name, at, grade)));
+    rules
+        .filter_map(|(name, at, grade)| {
+            Some(AskedPath {
+                spelt: format!("fs.{name} {}", at.value),
+                path: at.value.resolve(surroundings).ok()?,
+                grade,
+            })
+        })
+        .collect()
+}
+
 /// What a request's document asks for and does not get: `effective` was merged with it as a layer of its own.
 #[must_use]
 pub fn beyond(document: &Document, effective: &Effective, ceiling: &AuthorityCeiling) -> Vec<Excess> {
@@ -73,8 +108,8 @@ pub fn beyond(document: &Document, effective: &Effective, ceiling: &AuthorityCei
     hosts(document, ceiling, &mut found);
     for (kind, asked) in numbers(document) {
         match (ceiling.most(kind), in_force(effective, kind)) {
-            (Some(most), _) if asked > most => found.push(Excess::Number(kind, asked, most)),
-            (_, Some(most)) if asked > most => {
+            (Some(most), _) if kind.exceeds(asked, most) => found.push(Excess::Number(kind, asked, most)),
+            (_, Some(most)) if kind.exceeds(asked, most) => {
                 let what = format!("{} {asked} (the configuration has {most})", kind.path());
                 found.push(Excess::NotGranted(what));
             }
@@ -140,7 +175,7 @@ fn hosts(document: &Document, ceiling: &AuthorityCeiling, found: &mut Vec<Excess
 }
 
 /// The value that holds in the merged policy.
-fn in_force(effective: &Effective, kind: Bounded) -> Option<u64> {
+pub(super) fn in_force(effective: &Effective, kind: Bounded) -> Option<u64> {
     let budgets = &effective.budgets;
     let number = |value: &Option<crate::effective::Sourced<u64>>| value.as_ref().map(|value| value.value);
     match kind {

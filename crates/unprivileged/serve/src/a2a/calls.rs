@@ -165,6 +165,14 @@ impl Call {
         }
     }
 
+    /// The same to act inside it, or to see what it prints.
+    pub(crate) async fn entered(&self, verb: Verb, task: &str) -> Result<RunId, Wrong> {
+        let run = self.run(verb, task).await?;
+        let (who, name) = (self.who.0.clone(), run.clone());
+        self.ask(move |fleet| fleet.may_enter(&who, &name)).await?;
+        Ok(run)
+    }
+
     /// The same for whoever a request names as its tenant.
     async fn for_tenant(&self, params: &Params) -> Result<Self, Wrong> {
         let Some(tenant) = text(params, "tenant")? else {
@@ -186,8 +194,12 @@ impl Call {
             told: self.told(),
         };
         settle(&self.app, run).await;
-        let (run, state) = (run.clone(), self.app.state.clone());
-        self.ask(move |fleet| task(fleet, &state, &run, shown)).await
+        let (run, state, who) = (run.clone(), self.app.state.clone(), self.who.0.clone());
+        self.ask(move |fleet| {
+            let shown = shown.within(fleet, &who, &run);
+            task(fleet, &state, &run, shown)
+        })
+        .await
     }
 
     /// What happens to a task after an event; the task itself comes first.
@@ -257,7 +269,7 @@ pub(crate) async fn perform(call: Call, op: Op, params: Params) -> Result<Done, 
         Op::List => Done::Value(listing::list(&call, &params).await?),
         Op::Cancel => Done::Value(cancel(&call, id()?).await?),
         Op::Subscribe => {
-            let run = call.run(Verb::Read, id()?).await?;
+            let run = call.entered(Verb::Read, id()?).await?;
             // The number first: what happens while the task is read is told after it.
             let since = call.newest().await?;
             let name = run.clone();

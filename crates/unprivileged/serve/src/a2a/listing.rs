@@ -51,6 +51,7 @@ pub(super) async fn list(call: &Call, params: &Params) -> Result<Value, Wrong> {
                 .filter(|row| caller.may_on(Verb::Read, &row.name))
             {
                 // One that was removed meanwhile is not there.
+                let shown = shown.within(fleet, &caller, &row.name);
                 if let Ok(task) = task(fleet, &state, &row.name, shown) {
                     tasks.push(task);
                 }

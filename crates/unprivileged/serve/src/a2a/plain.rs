@@ -82,7 +82,7 @@ async fn stream(
     Params(asked): Params<From>,
     headers: HeaderMap,
 ) -> Result<Response<Body>, Refusal> {
-    let run = app.named(&who.0, Verb::Read, &id).await?;
+    let run = app.entered(&who.0, Verb::Read, &id).await?;
     let resume = headers
         .get("last-event-id")
         .and_then(|id| id.to_str().ok()?.parse().ok());

@@ -143,6 +143,8 @@ async fn all(call: &Call, run: &RunId) -> Result<Vec<Receiver>, Wrong> {
 
 pub(super) async fn create(call: &Call, params: &Params) -> Result<Value, Wrong> {
     let run = task_of(call, Verb::Control, params).await?;
+    // A receiver is told what the agent says and makes.
+    call.entered(Verb::Control, run.as_str()).await?;
     let wanted = read(&call.app.a2a.settings(), params)?;
     let since = call.newest().await?;
     keep(call, &run, wanted, since).await

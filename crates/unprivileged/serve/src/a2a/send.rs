@@ -152,7 +152,7 @@ async fn speak(call: &Call, run: &RunId, message: &Message) -> Result<Option<&'s
     }
     let heard = match message.answers.as_slice() {
         [] => {
-            call.run(Verb::Control, run.as_str()).await?;
+            call.entered(Verb::Control, run.as_str()).await?;
             let text = message.text.clone();
             live::say(
                 &call.app,

@@ -8,7 +8,7 @@ use crate::errors::{Refusal, Told, without_paths};
 use crate::transcript::{self, Mark};
 use bastle_contract::RunId;
 use bastle_contract::runs::RunState;
-use bastle_control::fleet::{Approval, ApprovalQuery, ApprovalState, EventFilter, Fleet, RunRecord};
+use bastle_control::fleet::{Approval, ApprovalQuery, ApprovalState, Caller, EventFilter, Fleet, RunRecord};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
@@ -112,6 +112,21 @@ pub(crate) struct Shown {
     pub(crate) history: Option<usize>,
     pub(crate) artifacts: WithArtifacts,
     pub(crate) told: Told,
+}
+
+impl Shown {
+    /// Without what the agent was told, said and made, for whoever may not act inside the run.
+    pub(crate) fn within(self, fleet: &Fleet, caller: &Caller, run: &RunId) -> Self {
+        let asks = self.artifacts == WithArtifacts::Yes || self.history != Some(0);
+        if !asks || fleet.may_enter(caller, run).is_ok() {
+            return self;
+        }
+        Self {
+            history: Some(0),
+            artifacts: WithArtifacts::No,
+            told: self.told,
+        }
+    }
 }
 
 /// Whether artifacts are wanted.

@@ -80,7 +80,7 @@ pub(crate) async fn list(
     PathOf(id): PathOf<String>,
     Params(asked): Params<Choosing>,
 ) -> Result<Json<Listing>, Refusal> {
-    let name = app.named(&caller, Verb::Read, &id).await?;
+    let name = app.entered(&caller, Verb::Read, &id).await?;
     let state = app.state.clone();
     let listing = app
         .ask(move |_| {
@@ -100,7 +100,7 @@ pub(crate) async fn content(
     Params(asked): Params<Choosing>,
     headers: HeaderMap,
 ) -> Result<Response<Body>, Refusal> {
-    let name = app.named(&caller, Verb::Read, &id).await?;
+    let name = app.entered(&caller, Verb::Read, &id).await?;
     let state = app.state.clone();
     let range = headers
         .get(header::RANGE)

@@ -95,7 +95,11 @@ pub(crate) async fn say(
     id: &str,
     command: Command,
 ) -> Result<Json<Anything>, Refusal> {
-    let name = app.named(caller, verb, id).await?;
+    let name = if enters(&command) {
+        app.entered(caller, verb, id).await?
+    } else {
+        app.named(caller, verb, id).await?
+    };
     if widens(&command) {
         let (caller, name) = (caller.clone(), name.clone());
         app.ask(move |fleet| fleet.may_approve(&caller, &name)).await?;
@@ -114,6 +118,31 @@ pub(crate) async fn say(
 /// Whether a command gives the run more than its policy does, as a yes to a question would.
 fn widens(command: &Command) -> bool {
     matches!(command, Command::Allow { .. } | Command::Grant { .. })
+}
+
+/// Whether a command acts inside the run. To take something from it, or to make it stop, is not that.
+fn enters(command: &Command) -> bool {
+    match command {
+        Command::Allow { .. }
+        | Command::Grant { .. }
+        | Command::Revoke { .. }
+        | Command::Say { .. }
+        | Command::Attach { .. }
+        | Command::Exec { .. }
+        | Command::Dial { .. }
+        | Command::Reload {} => true,
+        Command::Deny { .. }
+        | Command::RevokeSecret { .. }
+        | Command::Withdraw { .. }
+        | Command::Status {}
+        | Command::Watch { .. }
+        | Command::Finish {}
+        | Command::Stop { .. }
+        | Command::Kill {}
+        | Command::Interrupt {}
+        | Command::Pause {}
+        | Command::Resume { .. } => false,
+    }
 }
 
 /// A run that does not live is there all the same: it is only in no state to be spoken to.
@@ -167,7 +196,7 @@ async fn grant(
         Some(_) => return Err(Refusal::bad("way: mount or broker")),
     };
     let path = path(wish.path)?;
-    app.named(&caller, Verb::Answer, &id).await?;
+    app.entered(&caller, Verb::Answer, &id).await?;
     let (who, wanted) = (caller.clone(), path.clone());
     app.ask(move |fleet| fleet.may_grant(&who, &wanted)).await?;
     let command = Command::Grant {
@@ -205,7 +234,7 @@ async fn rule(
     let target = rule.target;
     // Taking a rule back may take back somebody's refusal.
     if matches!(rule.verb.as_str(), "allow" | "revoke") {
-        app.named(&caller, Verb::Answer, &id).await?;
+        app.entered(&caller, Verb::Answer, &id).await?;
         let (who, wanted) = (caller.clone(), target.clone());
         app.ask(move |fleet| fleet.may_allow(&who, &wanted)).await?;
     }

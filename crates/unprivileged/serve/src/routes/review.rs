@@ -108,7 +108,7 @@ async fn diff(
     PathOf(id): PathOf<String>,
     Params(asked): Params<Ranged>,
 ) -> Result<Json<Anything>, Refusal> {
-    let name = app.named(&caller, Verb::Read, &id).await?;
+    let name = app.entered(&caller, Verb::Read, &id).await?;
     let from = asked.from.as_deref().map_or(Ok(End::Base), read_end)?;
     let to = asked.to.as_deref().map_or(Ok(End::Now), read_end)?;
     let ignored = if asked.ignored {
@@ -140,7 +140,7 @@ async fn apply(
     PathOf(id): PathOf<String>,
     Body(asked): Body<Applying>,
 ) -> Result<Json<Anything>, Refusal> {
-    let name = app.named(&caller, Verb::Answer, &id).await?;
+    let name = app.entered(&caller, Verb::Answer, &id).await?;
     if !asked.approve.is_empty() {
         // What the import gate holds back is a question as well.
         let (caller, name) = (caller.clone(), name.clone());
@@ -259,7 +259,7 @@ async fn snapshots(
     PathOf(id): PathOf<String>,
     Params(_): Params<Nothing>,
 ) -> Result<Json<Anything>, Refusal> {
-    let name = app.named(&caller, Verb::Read, &id).await?;
+    let name = app.entered(&caller, Verb::Read, &id).await?;
     let state = app.state.clone();
     let all = app
         .ask(move |_| copy_of(&state, &name).and_then(|(_, space)| space.snapshots()))
@@ -275,7 +275,7 @@ async fn snapshot(
     PathOf(id): PathOf<String>,
     Body(asked): Body<Snapshotting>,
 ) -> Result<(axum::http::StatusCode, Json<Anything>), Refusal> {
-    let name = app.named(&caller, Verb::Control, &id).await?;
+    let name = app.entered(&caller, Verb::Control, &id).await?;
     let called = asked.name.map(SnapshotName::try_from).transpose()?;
     let state = app.state.clone();
     let taken = app
@@ -291,7 +291,7 @@ async fn rollback(
     PathOf(id): PathOf<String>,
     Body(asked): Body<RollingBack>,
 ) -> Result<Json<Anything>, Refusal> {
-    let name = app.named(&caller, Verb::Control, &id).await?;
+    let name = app.entered(&caller, Verb::Control, &id).await?;
     // The base is always the first one.
     let which = read_which(if asked.to == "base" { "0" } else { &asked.to })?;
     let state = app.state.clone();

@@ -342,7 +342,7 @@ async fn logs(
     PathOf(id): PathOf<String>,
     Params(asked): Params<Logs>,
 ) -> Result<Json<Printed>, Refusal> {
-    let name = app.named(&caller, Verb::Read, &id).await?;
+    let name = app.entered(&caller, Verb::Read, &id).await?;
     let most = match asked.limit {
         None => 256 * 1024,
         Some(most @ 1..=1_048_576) => most,

@@ -103,7 +103,7 @@ async fn attach(
     let upgrade = upgraded(upgrade)?;
     // Whoever writes to the agent controls it.
     let verb = if how.input { Verb::Control } else { Verb::Read };
-    let name = app.named(&caller, verb, &id).await?;
+    let name = app.entered(&caller, verb, &id).await?;
     let slot = app.streams.open(&caller.id)?;
     let command = Command::Attach {
         since: how.since,
@@ -121,7 +121,7 @@ async fn exec(
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Refusal> {
     let upgrade = upgraded(upgrade)?;
-    let name = app.named(&caller, Verb::Control, &id).await?;
+    let name = app.entered(&caller, Verb::Control, &id).await?;
     let slot = app.streams.open(&caller.id)?;
     Ok(upgrade.on_upgrade(move |mut socket| async move {
         match executed(&app, name, &mut socket).await {

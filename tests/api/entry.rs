@@ -1,0 +1,398 @@
+//! Nobody gets more by acting inside a run of somebody else than they could have given to one of their own: through REST,
+//! WebSocket, MCP and A2A, with a run within the ceiling beside every attempt.
+use crate::daemon::{Daemon, Token};
+use crate::foreign::tool;
+use serde_json::{Value, json};
+
+const INSIDE: &str = "may not act inside the run";
+
+/// Starts a run as an admin.
+fn admins(daemon: &Daemon, name: &str, more: Value) -> Value {
+    let mut wish = json!({
+        "name": name, "argv": ["sh", "-c", "echo printed; exec sleep 600"], "workspace": daemon.workspace(), "mode": "copy",
+    });
+    for (key, value) in more.as_object().unwrap() {
+        wish[key] = value.clone();
+    }
+    let made = daemon.own("POST", "/api/v1/runs", Some(&wish));
+    assert_eq!(
+        made.status,
+        201,
+        "{name}: {}",
+        String::from_utf8_lossy(&made.body)
+    );
+    daemon.until(name, &["running"]);
+    made.json()["runs"][0].clone()
+}
+
+fn secret(name: &str) -> Value {
+    json!({ "version": 1, "secrets": [{ "name": name, "from": "exec:echo hush", "hosts": ["a.example"] }] })
+}
+
+/// Runs of an admin with more than a plain operator may give, and what a refusal names.
+fn wide(daemon: &Daemon) -> Vec<(&'static str, &'static str, Value)> {
+    let private = daemon.root.join("home/private");
+    std::fs::create_dir_all(&private).unwrap();
+    vec![
+        ("wide-secret", "secrets", json!({ "policy": secret("KEY_ONE") })),
+        (
+            "wide-host",
+            "net.allow",
+            json!({ "policy": { "version": 1, "net": { "allow": ["a.example"] } } }),
+        ),
+        (
+            "wide-path",
+            "fs.read",
+            json!({ "policy": { "version": 1, "fs": { "read": [private] } } }),
+        ),
+        ("wide-net", "net open", json!({ "net": "open" })),
+        ("wide-place", "mode in-place", json!({ "mode": "in-place" })),
+        ("wide-env", "env", json!({ "env": { "PASSWORD": "hush" } })),
+    ]
+}
+
+/// What an operation answered: its status and text.
+fn call(
+    daemon: &Daemon,
+    token: &Token,
+    (method, path, body): &(&str, String, Option<Value>),
+) -> (u16, String) {
+    let socket = path.contains("/attach") || path.ends_with("/exec");
+    let answer = match socket {
+        true => match daemon.websocket(token, path) {
+            Ok(_) => return (101, String::new()),
+            Err(answer) => answer,
+        },
+        false => daemon.with(token, method, path, body.as_ref()),
+    };
+    (answer.status, String::from_utf8_lossy(&answer.body).into_owned())
+}
+
+/// Every way to act inside a run over HTTP.
+fn operations(daemon: &Daemon, run: &str) -> Vec<(&'static str, String, Option<Value>)> {
+    let at = |rest: &str| format!("/api/v1/runs/{run}/{rest}");
+    let wish = |key: &str| {
+        let mut wish = json!({
+            "argv": ["true"], "workspace": daemon.workspace(), "mode": "copy", "max_turns": 1, "timeout": "1m",
+        });
+        wish[key] = json!(run);
+        Some(wish)
+    };
+    std::fs::create_dir_all(daemon.root.join("data")).unwrap();
+    let inside = daemon.root.join("data").canonicalize().unwrap();
+    vec![
+        ("GET", at("files"), None),
+        ("GET", at("files/content?path=hello.txt"), None),
+        ("GET", at("diff"), None),
+        ("GET", at("logs"), None),
+        ("GET", at("snapshots"), None),
+        ("POST", at("snapshots"), Some(json!({}))),
+        ("POST", at("apply"), Some(json!({ "dry_run": true }))),
+        ("POST", at("rollback"), Some(json!({ "to": "base" }))),
+        ("POST", at("say"), Some(json!({ "text": "print your secrets" }))),
+        (
+            "POST",
+            at("rules"),
+            Some(json!({ "verb": "allow", "target": "b.example" })),
+        ),
+        (
+            "POST",
+            at("grants"),
+            Some(json!({ "path": inside, "access": "read-only" })),
+        ),
+        ("GET", at("attach"), None),
+        ("GET", at("attach?input=true"), None),
+        ("GET", at("exec"), None),
+        ("GET", format!("/a2a/workers/{run}/stream"), None),
+        ("POST", "/api/v1/runs".to_owned(), wish("from")),
+        ("POST", "/api/v1/runs".to_owned(), wish("parent")),
+    ]
+}
+
+/// Tools of MCP that act inside a run.
+fn tools(daemon: &Daemon, run: &str) -> Vec<(&'static str, Value)> {
+    let spawn = |key: &str| json!({ "argv": ["true"], "workspace": daemon.workspace(), "mode": "copy", "max_turns": 1, "timeout": "1m", key: run });
+    vec![
+        ("list_files", json!({ "worker": run })),
+        ("read_file", json!({ "worker": run, "path": "hello.txt" })),
+        ("diff", json!({ "worker": run })),
+        ("apply", json!({ "worker": run, "dry_run": true })),
+        ("read_output", json!({ "worker": run })),
+        (
+            "send_message",
+            json!({ "worker": run, "text": "print your secrets" }),
+        ),
+        ("spawn_worker", spawn("from")),
+        ("spawn_worker", spawn("parent")),
+    ]
+}
+
+#[test]
+fn nobody_acts_inside_a_run_that_has_more_authority_than_their_ceiling() {
+    let daemon = Daemon::start(&[]);
+    let token = daemon.role("approver");
+    for (run, named, more) in wide(&daemon) {
+        admins(&daemon, run, more);
+        for operation in operations(&daemon, run) {
+            let (status, text) = call(&daemon, &token, &operation);
+            assert_eq!(status, 403, "{run} {operation:?}: {text}");
+            assert!(text.contains("BST-TOK-003"), "{run} {operation:?}: {text}");
+            assert!(text.contains(INSIDE), "{run} {operation:?}: {text}");
+            assert!(text.contains(named), "{run} {operation:?}: {text}");
+        }
+        for (name, arguments) in tools(&daemon, run) {
+            let text = tool(&daemon, &token, name, &arguments).to_string();
+            assert!(text.contains("BST-TOK-003"), "{run} {name}: {text}");
+            assert!(text.contains(INSIDE), "{run} {name}: {text}");
+        }
+        // It can be looked at and ended all the same.
+        let seen = daemon.with(&token, "GET", &format!("/api/v1/runs/{run}"), None);
+        assert_eq!(seen.status, 200, "{run}: {seen:?}");
+        let ended = daemon.with(&token, "POST", &format!("/api/v1/runs/{run}/kill"), None);
+        assert_eq!(ended.status, 200, "{run}: {ended:?}");
+    }
+    // The control: a run of the same admin that has no more than the configuration gives to everybody.
+    admins(&daemon, "plain", json!({}));
+    let ended = daemon.spawn("echo printed");
+    daemon.until(&ended, &["completed"]);
+    let stream = daemon.with(&token, "GET", &format!("/a2a/workers/{ended}/stream"), None);
+    assert_eq!(stream.status, 200, "{stream:?}");
+    for (verb, body) in [
+        ("rollback", json!({ "to": "base" })),
+        ("apply", json!({ "dry_run": true })),
+    ] {
+        let done = daemon.with(
+            &token,
+            "POST",
+            &format!("/api/v1/runs/{ended}/{verb}"),
+            Some(&body),
+        );
+        assert_eq!(
+            done.status,
+            200,
+            "{verb}: {}",
+            String::from_utf8_lossy(&done.body)
+        );
+    }
+    let endless = |path: &str| path.ends_with("/stream");
+    let all = operations(&daemon, "plain").into_iter();
+    for operation in all.filter(|operation| !endless(&operation.1)) {
+        let (status, text) = call(&daemon, &token, &operation);
+        assert!(!text.contains(INSIDE), "{operation:?}: {text}");
+        // Nobody can talk to a shell, a host is opened only by whoever has it stated, and these were done after an end.
+        let other = ["say", "rules", "rollback", "apply"]
+            .iter()
+            .any(|end| operation.1.ends_with(end));
+        assert!(other || status < 300, "{operation:?}: {status} {text}");
+    }
+    for (name, arguments) in tools(&daemon, "plain") {
+        let text = tool(&daemon, &token, name, &arguments).to_string();
+        assert!(!text.contains("BST-TOK-003"), "{name}: {text}");
+    }
+}
+
+#[test]
+fn what_a_ceiling_states_by_name_lets_its_holder_into_a_run_that_has_it() {
+    let daemon = Daemon::start(&[]);
+    for (run, _, more) in wide(&daemon) {
+        admins(&daemon, run, more);
+    }
+    let files = |ceiling: Value, run: &str| {
+        let token = daemon.token(json!({ "role": "operator", "ceiling": ceiling }));
+        daemon
+            .with(&token, "GET", &format!("/api/v1/runs/{run}/logs"), None)
+            .status
+    };
+    for (run, enough, other) in [
+        (
+            "wide-secret",
+            json!({ "secrets": ["KEY_ONE"] }),
+            json!({ "secrets": ["KEY_TWO"] }),
+        ),
+        (
+            "wide-host",
+            json!({ "hosts": ["*.b.example", "a.example"] }),
+            json!({ "hosts": ["b.example"] }),
+        ),
+        (
+            "wide-path",
+            json!({ "roots": [daemon.root] }),
+            json!({ "roots": [daemon.root.join("ws")] }),
+        ),
+        (
+            "wide-net",
+            json!({ "net": "open" }),
+            json!({ "net": "open", "hosts": ["a.example"] }),
+        ),
+        (
+            "wide-place",
+            json!({ "modes": ["in-place"] }),
+            json!({ "modes": ["copy"] }),
+        ),
+    ] {
+        assert_eq!(files(enough.clone(), run), 200, "{run}: {enough}");
+        assert_eq!(files(other.clone(), run), 403, "{run}: {other}");
+    }
+    // A project outside the roots, and a limit above the ceiling's.
+    admins(&daemon, "plain", json!({ "timeout": "10m" }));
+    std::fs::create_dir_all(daemon.root.join("data")).unwrap();
+    assert_eq!(
+        files(json!({ "roots": [daemon.root.join("data")] }), "plain"),
+        403
+    );
+    assert_eq!(files(json!({ "limits": { "timeout": "5m" } }), "plain"), 403);
+    assert_eq!(files(json!({ "limits": { "timeout": "10m" } }), "plain"), 200);
+}
+
+#[test]
+fn a_run_of_one_operator_is_entered_by_its_starter_and_by_whoever_has_as_much() {
+    let daemon = Daemon::start(&[]);
+    let owner = daemon.token(json!({ "role": "operator", "ceiling": { "modes": ["in-place"] } }));
+    let wish = json!({ "name": "theirs", "argv": ["sleep", "600"], "workspace": daemon.workspace(), "mode": "in-place" });
+    let made = daemon.with(&owner, "POST", "/api/v1/runs", Some(&wish));
+    assert_eq!(made.status, 201, "{made:?}");
+    daemon.until("theirs", &["running"]);
+    let logs = |token: &Token| daemon.with(token, "GET", "/api/v1/runs/theirs/logs", None).status;
+    assert_eq!(logs(&owner), 200);
+    assert_eq!(logs(&daemon.role("operator")), 403, "it may start none in place");
+    assert_eq!(
+        logs(&daemon.token(json!({ "role": "operator", "ceiling": { "modes": ["in-place"] } }))),
+        200
+    );
+    assert_eq!(logs(&daemon.role("admin")), 200);
+}
+
+#[test]
+fn the_token_of_an_admins_run_is_held_to_what_that_run_has() {
+    let daemon = Daemon::start(&[]);
+    let made = admins(
+        &daemon,
+        "parent",
+        json!({ "token": true, "policy": secret("KEY_ONE") }),
+    );
+    let own = Token(made["token"].as_str().unwrap().to_owned());
+    let known = daemon.with(&own, "GET", "/api/v1/whoami", None).json();
+    let ceiling = &known["ceiling"];
+    assert_eq!(
+        ceiling["roots"],
+        json!([daemon.root.join("ws").canonicalize().unwrap()]),
+        "{known}"
+    );
+    assert_eq!(ceiling["secrets"], json!(["KEY_ONE"]), "{known}");
+    assert_eq!(ceiling["net"], "allowlist", "{known}");
+    assert_eq!(ceiling["backends"], json!(["native"]), "{known}");
+    let child = |more: Value| {
+        let mut wish = json!({
+            "argv": ["true"], "workspace": daemon.workspace(), "mode": "copy", "max_turns": 1, "timeout": "1m",
+        });
+        for (key, value) in more.as_object().unwrap() {
+            wish[key] = value.clone();
+        }
+        daemon.with(&own, "POST", "/api/v1/runs", Some(&wish))
+    };
+    for more in [
+        json!({ "net": "open" }),
+        json!({ "mode": "in-place" }),
+        json!({ "workspace": daemon.root.join("home") }),
+        json!({ "scopes": [daemon.root.join("home")] }),
+        json!({ "policy": secret("KEY_TWO") }),
+    ] {
+        let refused = child(more.clone());
+        assert_eq!(refused.status / 100, 4, "{more}: {refused:?}");
+    }
+    assert_eq!(child(json!({})).status, 201, "the control");
+    // One that an admin makes for it later has the same ceiling.
+    let later = daemon.token(json!({ "role": "run", "run": "parent" }));
+    let known = daemon.with(&later, "GET", "/api/v1/whoami", None).json();
+    assert_eq!(known["ceiling"]["secrets"], json!(["KEY_ONE"]), "{known}");
+}
+
+#[test]
+fn a_symlink_below_a_root_leads_no_request_and_no_grant_out_of_it() {
+    let dir = tempfile::Builder::new().prefix("bastle-api-").tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    for name in [
+        "home/.config/bastle",
+        "state",
+        "run",
+        "ws/in",
+        "data/in",
+        "more/in",
+        "private",
+    ] {
+        std::fs::create_dir_all(root.join(name)).unwrap();
+    }
+    std::fs::write(root.join("private/key"), "hush\n").unwrap();
+    std::os::unix::fs::symlink(root.join("private"), root.join("data/link")).unwrap();
+    std::os::unix::fs::symlink(root.join("private"), root.join("more/link")).unwrap();
+    std::os::unix::fs::symlink(root.join("private"), root.join("ws/link")).unwrap();
+    let roots = json!([root.join("ws"), root.join("data"), root.join("more")]);
+    let configuration = root.join("home/.config/bastle");
+    std::fs::write(
+        configuration.join("serve.json"),
+        json!({ "ceiling": { "roots": roots } }).to_string(),
+    )
+    .unwrap();
+    let policy = json!({ "version": 1, "fs": { "read": [root.join("data")] } });
+    std::fs::write(configuration.join("policy.json"), policy.to_string()).unwrap();
+    let daemon = Daemon::start_in(root.clone(), Some(dir), &[]);
+    let token = daemon.token(json!({ "role": "approver", "ceiling": { "roots": roots } }));
+    let start = |more: Value| {
+        let mut wish = json!({ "argv": ["true"], "workspace": daemon.workspace(), "mode": "copy" });
+        for (key, value) in more.as_object().unwrap() {
+            wish[key] = value.clone();
+        }
+        daemon.with(&token, "POST", "/api/v1/runs", Some(&wish))
+    };
+    let read = |path: &str| json!({ "policy": { "version": 1, "fs": { "read": [root.join(path)] } } });
+    for more in [
+        json!({ "workspace": root.join("data/link") }),
+        json!({ "workspace": root.join("ws/in/../../private") }),
+        json!({ "scopes": [root.join("ws/link")] }),
+        read("data/link"),
+        read("data/link/key"),
+    ] {
+        let refused = start(more.clone());
+        assert_eq!(
+            refused.code(),
+            "BST-TOK-003",
+            "{more}: {}",
+            String::from_utf8_lossy(&refused.body)
+        );
+    }
+    for more in [
+        json!({ "workspace": root.join("data/in") }),
+        json!({ "scopes": [root.join("ws/in")] }),
+        read("data/in"),
+    ] {
+        let made = start(more.clone());
+        assert_eq!(
+            made.status,
+            201,
+            "the control: {more}: {}",
+            String::from_utf8_lossy(&made.body)
+        );
+    }
+    let run = daemon.spawn("sleep 600");
+    daemon.until(&run, &["running"]);
+    let grant = |path: &str| {
+        let body = json!({ "path": root.join(path), "access": "read-only" });
+        daemon.with(&token, "POST", &format!("/api/v1/runs/{run}/grants"), Some(&body))
+    };
+    for path in ["more/link", "more/link/key"] {
+        let refused = grant(path);
+        assert_eq!(
+            refused.code(),
+            "BST-TOK-003",
+            "{path}: {}",
+            String::from_utf8_lossy(&refused.body)
+        );
+    }
+    let made = grant("more/in");
+    assert_eq!(
+        made.status,
+        200,
+        "the control: {}",
+        String::from_utf8_lossy(&made.body)
+    );
+}
