@@ -1,10 +1,6 @@
 //! The minimum acceptance tests of a secure agent, and five attack scenarios, each told from the user's side.
-use crate::support::{Lab, for_each_identity};
+use crate::support::{Lab, for_each_identity, text};
 use std::path::Path;
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("places of the tests are UTF-8")
-}
 
 fn all(expected: &str, count: usize) -> Vec<String> {
     vec![expected.to_owned(); count]

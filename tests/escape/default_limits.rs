@@ -1,13 +1,9 @@
 //! A run without any limit of its own: what the defaults hold, and the disk reserve.
 use crate::support::{
-    Background, Fence, Identity, Lab, Limit, bastle, eventually, for_each_identity, run, skip,
+    Background, Fence, Identity, Lab, Limit, bastle, eventually, for_each_identity, run, skip, text,
 };
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("places of the tests are UTF-8")
-}
 
 fn policy(lab: &Lab, limits: &serde_json::Value) -> String {
     let document = serde_json::json!({ "version": 1, "limits": limits });

@@ -1,10 +1,6 @@
 //! `exec.allow` inside: no program outside the list executes, whoever starts it and by whatever way.
-use crate::support::{Lab, Output, for_each_identity};
+use crate::support::{Lab, Output, for_each_identity, text};
 use std::path::{Path, PathBuf};
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("places of the tests are UTF-8")
-}
 
 fn policy(lab: &Lab, allow: &[&str]) -> String {
     let document = serde_json::json!({ "version": 1, "exec": { "allow": allow } });

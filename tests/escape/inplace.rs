@@ -1,24 +1,7 @@
 //! Work in the project itself, while the host works there too: exceptions to the floor, repositories that lead elsewhere, and
 //! names that the host replaces under a running agent.
-use crate::support::{Lab, Limit, eventually, for_each_identity, run};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
-use std::time::Duration;
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("places of the tests are UTF-8")
-}
-
-fn git(lab: &Lab, directory: &Path, arguments: &[&str]) {
-    let mut command = lab.command(Path::new("git"));
-    command
-        .current_dir(directory)
-        .args(["-c", "user.name=Ada", "-c", "user.email=ada@example.org"])
-        .args(["-c", "init.defaultBranch=main"])
-        .args(arguments);
-    let ended = run(&mut command, b"", Limit::HANG);
-    assert_eq!(ended.code, 0, "git {arguments:?}: {ended:?}");
-}
+use crate::support::{Lab, Limit, for_each_identity, git, text, wait_for};
+use std::path::PathBuf;
 
 fn repository(lab: &Lab) -> PathBuf {
     lab.project("README", "read me\n");
@@ -32,29 +15,6 @@ fn repository(lab: &Lab) -> PathBuf {
     );
     git(lab, &lab.workspace(), &["commit", "-qm", "first"]);
     lab.workspace()
-}
-
-/// Waits for something that another process brings about; the bound only ends a test that has failed.
-fn wait_for(what: &str, there: impl FnMut() -> bool) {
-    assert!(
-        eventually(Limit(Duration::from_secs(60)), there),
-        "{what} did not come about"
-    );
-}
-
-/// Lets this much time pass: that nothing happens in it is what is looked for.
-fn pass(time: Duration) {
-    assert!(!eventually(Limit(time), || false));
-}
-
-/// A run that lives until it is ended here.
-struct Living(Child);
-
-impl Drop for Living {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
 }
 
 #[test]
@@ -188,15 +148,8 @@ fn a_name_that_the_host_replaces_is_covered_again_and_never_written() {
             cat .env 2>/dev/null && echo LEAK; \
             (echo '[core] fsmonitor = touch pwned' >> .git/config) 2>/dev/null && echo WROTE; \
             cat nested/.env.new 2>/dev/null && echo LEAK; cat README; echo own > mine && echo wrote";
-        let file = lab.tools().join("replaced.sh");
-        std::fs::write(&file, script).expect("can be written");
         let fence = lab.fence().flags(["--workspace", "in-place"]);
-        let mut command = fence.command(["sh", text(&file)]);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut living = Living(command.spawn().expect("can be started"));
+        let mut living = fence.sh_beside(script);
         wait_for("the agent", || root.join("ready").exists());
         // As an editor saves, as git writes its configuration, and a directory that is moved in.
         lab.project("tmp-1", "TOKEN=changed-canary\n");
@@ -211,16 +164,11 @@ fn a_name_that_the_host_replaces_is_covered_again_and_never_written() {
                 .iter()
                 .all(|name| notes.iter().any(|note| note.contains(name)))
         };
-        wait_for("covering", || {
-            noted() || living.0.try_wait().is_ok_and(|ended| ended.is_some())
-        });
+        wait_for("covering", || noted() || !living.is_alive());
         lab.project("go", "");
-        let ended = living.0.wait().expect("can be waited for");
-        let mut said = String::new();
-        std::io::Read::read_to_string(&mut living.0.stdout.take().expect("is there"), &mut said)
-            .expect("can be read");
+        let ended = living.end(Limit::HANG);
         assert_eq!(
-            (ended.code(), said.trim()),
+            (ended, living.rest().join("\n").as_str()),
             (Some(0), "read me\nwrote"),
             "{:?}",
             fence.audit()
@@ -240,80 +188,19 @@ fn a_protected_name_is_held_by_name_in_the_moment_in_which_no_mount_is_on_it() {
         // Writes without end, so that some attempts fall into the moment between rename and cover.
         let script = "touch ready; while ! test -e go; do (echo pwned >> .git/config) 2>/dev/null && touch WROTE; done; \
             echo ok > mine && echo wrote";
-        let file = lab.tools().join("racing.sh");
-        std::fs::write(&file, script).expect("can be written");
         let fence = lab.fence().flags(["--workspace", "in-place"]);
-        let mut command = fence.command(["sh", text(&file)]);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
-        let mut living = Living(command.spawn().expect("can be started"));
+        let mut living = fence.sh_beside(script);
         wait_for("the agent", || root.join("ready").exists());
         for round in 0..20 {
             git(lab, &root, &["config", "core.abbrev", &format!("{}", 10 + round)]);
         }
         lab.project("go", "");
-        let ended = living.0.wait().expect("can be waited for");
-        assert_eq!(ended.code(), Some(0), "{:?}", fence.audit());
+        assert_eq!(living.end(Limit::HANG), Some(0), "{:?}", fence.audit());
         let config = std::fs::read_to_string(root.join(".git/config")).expect("can be read");
         assert!(
             config.contains("abbrev = 29") && !config.contains("pwned"),
             "{config}"
         );
         assert!(root.join("mine").exists() && !root.join("WROTE").exists());
-    });
-}
-
-#[test]
-fn a_pause_without_a_cgroup_stops_processes_that_continue_each_other() {
-    for_each_identity(|lab| {
-        let root = repository(lab);
-        let script = "for i in 1 2 3; do (while ! test -e go; do kill -CONT -1; echo >> ticks-$i; done) & done 2>/dev/null; \
-            touch ready; wait; echo over";
-        let file = lab.tools().join("awake.sh");
-        std::fs::write(&file, script).expect("can be written");
-        let fence = lab.fence().flags(["--workspace", "in-place"]);
-        let mut command = fence.command(["sh", text(&file)]);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
-        let mut living = Living(command.spawn().expect("can be started"));
-        let ticks = || -> u64 {
-            let size = |i: u32| {
-                root.join(format!("ticks-{i}"))
-                    .metadata()
-                    .map_or(0, |meta| meta.len())
-            };
-            (1..=3).map(size).sum()
-        };
-        wait_for("the agent", || root.join("ready").exists() && ticks() > 100);
-        let tell = |verb: &str| {
-            let mut command = lab.command(crate::support::bastle());
-            command.args([verb, fence.name()]);
-            let ended = run(&mut command, b"", Limit::HANG);
-            assert_eq!(ended.code, 0, "{verb}: {ended:?}");
-        };
-        tell("pause");
-        let said = || fence.audit().iter().any(|event| event["type"] == "paused");
-        wait_for("the pause", said);
-        // Stopped when the same count is seen for as long as thousands of rounds would take.
-        let mut last = u64::MAX;
-        wait_for("standing still", || {
-            pass(Duration::from_millis(250));
-            let now = ticks();
-            std::mem::replace(&mut last, now) == now
-        });
-        pass(Duration::from_millis(500));
-        assert_eq!(ticks(), last, "it went on");
-        tell("resume");
-        wait_for("going on", || ticks() > last);
-        lab.project("go", "");
-        assert_eq!(
-            living.0.wait().expect("can be waited for").code(),
-            Some(0),
-            "control: it ends by itself"
-        );
     });
 }

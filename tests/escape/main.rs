@@ -18,6 +18,7 @@
 //! | `layers` | a start with any one layer missing; a shipped binary that can leave one out; a preflight that does not see it |
 //! | `default_limits` | using up a host with a run that states no limit: processes, files; filling the disk below its reserve |
 //! | `exec_allow` | programs outside `exec.allow`: by child, copy, link, script, loader, descriptor, memory file; changing a listed program; a start with a layer of it missing |
+//! | `pauses` | going on while paused: processes that continue each other, and one that a timer continues |
 //! | `volumes` | subvolumes and snapshots of btrfs, by which hidden files would be copied |
 //! | `acceptance` | the minimum acceptance tests of a secure agent, and five attack scenarios, end to end |
 // Helpers of tests stop the test that called them.
@@ -36,6 +37,7 @@ mod kernel_files;
 mod layers;
 mod names;
 mod ownership;
+mod pauses;
 mod processes;
 mod resources;
 mod sockets;

@@ -1,11 +1,7 @@
 //! Names that must not come into being: hidden and protected ones, by every call that can make a name.
-use crate::support::{Lab, for_each_identity};
+use crate::support::{Lab, for_each_identity, text};
 use std::os::unix::fs::symlink;
 use std::path::Path;
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("places of the tests are UTF-8")
-}
 
 fn all(expected: &str, count: usize) -> Vec<String> {
     vec![expected.to_owned(); count]

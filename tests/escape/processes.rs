@@ -1,10 +1,6 @@
 //! Attacks on other processes, on PID 1, and through what a process inherits.
-use crate::support::{Background, Identity, Lab, Limit, for_each_identity, run};
+use crate::support::{Background, Identity, Lab, Limit, for_each_identity, run, text};
 use std::path::Path;
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("places of the tests are UTF-8")
-}
 
 fn all(expected: &str, count: usize) -> Vec<String> {
     vec![expected.to_owned(); count]

@@ -1,12 +1,8 @@
 //! Attacks on what is shared: processes, memory, disk, descriptors, output, time. And what stays behind: nothing.
-use crate::support::{Background, Identity, Lab, Limit, Output, eventually, for_each_identity};
+use crate::support::{Background, Identity, Lab, Limit, Output, eventually, for_each_identity, text};
 use rustix::process::Signal;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("places of the tests are UTF-8")
-}
 
 fn all(expected: &str, count: usize) -> Vec<String> {
     vec![expected.to_owned(); count]
@@ -38,7 +34,7 @@ fn survivors(mark: &str) -> Vec<String> {
 }
 
 /// cgroups of the host whose name holds that of the run.
-fn cgroups(run: &str) -> Vec<PathBuf> {
+pub(super) fn cgroups(run: &str) -> Vec<PathBuf> {
     fn walk(directory: &Path, depth: u32, run: &str, found: &mut Vec<PathBuf>) {
         let Ok(entries) = std::fs::read_dir(directory) else {
             return;

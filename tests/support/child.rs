@@ -63,6 +63,11 @@ impl Background {
             .expect("the child says something before it ends or hangs")
     }
 
+    /// Waits until its output is closed: the lines that were not asked for yet.
+    pub(crate) fn rest(&self) -> Vec<String> {
+        self.lines.iter().collect()
+    }
+
     /// The process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()

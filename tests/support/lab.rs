@@ -1,5 +1,6 @@
 //! A throw-away place for one identity: home, workspace, a directory outside, and the attacker where the agent can run it.
-use super::child::{Ended, Limit, run};
+use super::child::{Background, Ended, Limit, run};
+use super::host::text;
 use super::{Identity, attacker, bastle};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -150,7 +151,7 @@ impl Lab {
         Fence {
             lab: self,
             binary: bastle().to_path_buf(),
-            flags: vec!["--ro".to_owned(), shown(&self.tools())],
+            flags: vec!["--ro".to_owned(), text(&self.tools()).to_owned()],
             env: BTreeMap::new(),
             input: Vec::new(),
             cwd: self.workspace(),
@@ -251,15 +252,26 @@ impl Fence<'_> {
 
     /// Runs a shell script, from a file: what the command rules think of its text is not the matter here.
     pub(crate) fn sh(self, script: &str) -> Output {
+        let file = self.script(script);
+        self.run(["sh", &file])
+    }
+
+    /// A shell script that goes on while the test does other things.
+    pub(crate) fn sh_beside(&self, script: &str) -> Background {
+        let file = self.script(script);
+        Background::start(&mut self.command(["sh", &file]))
+    }
+
+    fn script(&self, script: &str) -> String {
         let file = self.lab.tools().join(format!("{}.sh", self.name));
         std::fs::write(&file, script).expect("can be written");
         self.lab.open_to_all(&file);
-        self.run(["sh", shown(&file).as_str()])
+        text(&file).to_owned()
     }
 
     /// Runs attacks, one result each: `OK` when it succeeded, else the errno's name.
     pub(crate) fn attack(self, attacks: &[&[&str]]) -> (Vec<String>, Output) {
-        let attacker = shown(&self.lab.attacker());
+        let attacker = text(&self.lab.attacker()).to_owned();
         let mut line = vec![attacker];
         line.extend(multi(attacks));
         let output = self.run(line);
@@ -273,8 +285,9 @@ impl Fence<'_> {
             .get("XDG_STATE_HOME")
             .map_or_else(|| self.lab.home().join(".local/state"), PathBuf::from);
         let log = state.join("bastle/audit").join(&self.name).join("log.jsonl");
-        let text = std::fs::read_to_string(log).unwrap_or_default();
-        text.lines()
+        let lines = std::fs::read_to_string(log).unwrap_or_default();
+        lines
+            .lines()
             .map(|line| serde_json::from_str::<Value>(line).unwrap_or(Value::Null))
             // A line that is no record shows as an event without a type.
             .map(|record| record["unmapped"]["bastle"].clone())
@@ -331,8 +344,4 @@ fn results(ended: &Ended, attacks: &[&[&str]]) -> Vec<String> {
         "the attacker did not finish: {ended:?}"
     );
     lines
-}
-
-fn shown(path: &Path) -> String {
-    path.to_str().expect("places of the tests are UTF-8").to_owned()
 }

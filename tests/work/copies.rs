@@ -1,5 +1,5 @@
 //! Runs on a copy: what the agent sees, what the host keeps.
-use crate::support::{Background, Ended, Lab, Limit, bastle, eventually, for_each_identity, run};
+use crate::support::{Background, Ended, Lab, Limit, bastle, eventually, for_each_identity, git, run, text};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
@@ -8,10 +8,6 @@ use std::path::{Path, PathBuf};
 
 /// Everything of a tree: kind, mode, owner, inode, time of the last change, bytes.
 type Everything = BTreeMap<Vec<u8>, (u32, u32, u64, i64, Vec<u8>)>;
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("places of the tests are UTF-8")
-}
 
 /// What stands on the host, `.git` included.
 fn everything(root: &Path) -> Everything {
@@ -42,24 +38,6 @@ fn everything(root: &Path) -> Everything {
         );
     }
     found
-}
-
-/// Runs git as the identity, outside the fence.
-fn git(lab: &Lab, directory: &Path, arguments: &[&str]) -> String {
-    let mut command = lab.command(Path::new("git"));
-    command
-        .current_dir(directory)
-        .args(["-c", "user.name=Ada", "-c", "user.email=ada@example.org"])
-        .args([
-            "-c",
-            "init.defaultBranch=main",
-            "-c",
-            "protocol.file.allow=always",
-        ])
-        .args(arguments);
-    let ended = run(&mut command, b"", Limit::HANG);
-    assert_eq!(ended.code, 0, "git {arguments:?}: {ended:?}");
-    ended.stdout.trim_end().to_owned()
 }
 
 /// A small repository in the workspace with one commit.

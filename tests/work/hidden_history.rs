@@ -1,18 +1,11 @@
 //! Hidden names in the history: nothing of them is inside with `--hide-history`, and without it they are counted and told.
 use crate::support::{Lab, Limit, bastle, for_each_identity, run};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const MODES: [&str; 3] = ["copy", "overlay", "worktree"];
 
 fn git(lab: &Lab, arguments: &[&str]) -> String {
-    let mut command = lab.command(Path::new("git"));
-    command
-        .args(["-c", "user.name=Ada", "-c", "user.email=ada@example.org"])
-        .args(["-c", "init.defaultBranch=main"])
-        .args(arguments);
-    let ended = run(&mut command, b"", Limit::HANG);
-    assert_eq!(ended.code, 0, "git {arguments:?}: {ended:?}");
-    ended.stdout.trim_end().to_owned()
+    crate::support::git(lab, &lab.workspace(), arguments)
 }
 
 /// Two contents of `.env`, one of them only in the past, a stash and a tag, all packed; and ordinary files.

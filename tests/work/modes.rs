@@ -1,22 +1,10 @@
 //! Runs over every way of making the tree: the same inside, the same found, nothing on the host.
-use crate::support::{Ended, Lab, Limit, bastle, for_each_identity, run};
+use crate::support::{Ended, Lab, Limit, bastle, for_each_identity, git, run};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 const MODES: [&str; 3] = ["copy", "overlay", "worktree"];
-
-fn git(lab: &Lab, directory: &Path, arguments: &[&str]) -> String {
-    let mut command = lab.command(Path::new("git"));
-    command
-        .current_dir(directory)
-        .args(["-c", "user.name=Ada", "-c", "user.email=ada@example.org"])
-        .args(["-c", "init.defaultBranch=main"])
-        .args(arguments);
-    let ended = run(&mut command, b"", Limit::HANG);
-    assert_eq!(ended.code, 0, "git {arguments:?}: {ended:?}");
-    ended.stdout.trim_end().to_owned()
-}
 
 fn repository(lab: &Lab) -> PathBuf {
     let root = lab.workspace();
