@@ -113,11 +113,43 @@ static int do_stubborn(char **a) {
     return 0;
 }
 
+static void awake(int sig) { (void)sig; }
+
+/* A timer of the process's own continues it every millisecond. With a handler: since Linux 6.13 a timer whose signal is ignored,
+ * as SIGCONT is by default, does not fire again. */
+static int continue_myself(void) {
+    signal(SIGCONT, awake);
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGCONT};
+    struct itimerspec often = {{0, 1000000}, {0, 1000000}};
+    timer_t timer;
+    return timer_create(CLOCK_MONOTONIC, &event, &timer) || timer_settime(timer, 0, &often, NULL) ? errno : 0;
+}
+
+/* self-continuing STEM: makes the directories STEM-1, STEM-2, ... until there is a file "go"; beside it a child that makes no
+ * name. Both continue themselves. */
+static int do_self_continuing(char **a) {
+    pid_t child = fork();
+    int why = continue_myself();
+    if (child < 0 || why)
+        return why ? why : errno;
+    char name[4096];
+    for (long count = 1; access("go", F_OK); count++) {
+        snprintf(name, sizeof name, "%s-%ld", a[0], count);
+        if (child && mkdir(name, 0755))
+            return errno;
+        usleep(1000);
+    }
+    if (!child)
+        _exit(0);
+    return outcome(waitpid(child, NULL, 0) == child ? 0 : -1);
+}
+
 const struct entry HOGS[] = {
     {"fork-bomb", 1, do_fork_bomb},
     {"eat", 1, do_eat},
     {"open-many", 1, do_open_many},
     {"tree", 2, do_tree},
     {"stubborn", 2, do_stubborn},
+    {"self-continuing", 1, do_self_continuing},
     {NULL, 0, NULL},
 };

@@ -28,6 +28,8 @@ pub(crate) struct Standing {
     /// Somebody ends it: who is frozen hears no signal.
     stopping: bool,
     frozen: bool,
+    /// Processes that went on by themselves since it was frozen by signals.
+    awake: u32,
     /// Whether that it stands still is on record.
     recorded: bool,
     /// The agent has the word.
@@ -71,6 +73,7 @@ impl Relay<'_> {
             self.freeze();
         } else if !still && frozen {
             self.thaw();
+            self.standing.awake = 0;
         }
         self.standing.frozen = still;
         self.standing.recorded = told;
@@ -99,7 +102,7 @@ impl Relay<'_> {
         match question {
             _ if !self.standing.begun => (RunState::Building, None),
             _ if self.standing.stopping => (RunState::Running, Some("stopping".to_owned())),
-            _ if self.standing.paused => (RunState::Suspended, Some("paused".to_owned())),
+            _ if self.standing.paused => (RunState::Suspended, Some(self.pause_reason())),
             _ if self.standing.suspended => (RunState::Suspended, Some("suspended".to_owned())),
             Some(asked) => (
                 RunState::NeedsInput,
@@ -107,6 +110,17 @@ impl Relay<'_> {
             ),
             None if self.idles() => (RunState::NeedsInput, Some(IDLE.to_owned())),
             None => (RunState::Running, None),
+        }
+    }
+
+    /// By what the pause holds, and whether it does: signals promise less than a cgroup.
+    fn pause_reason(&self) -> String {
+        match (self.freezes(), self.standing.awake) {
+            (true, _) => "paused".to_owned(),
+            (false, 0) => "paused by signals (no cgroup)".to_owned(),
+            (false, count) => format!(
+                "pause does not hold (no cgroup): {count} of its processes continue themselves and are stopped again"
+            ),
         }
     }
 
@@ -129,13 +143,18 @@ impl Relay<'_> {
 
     /// Without a cgroup processes are stopped by signals, and some go on by themselves: a pause that does not hold is told.
     pub(super) fn awake(&mut self, count: u32) -> Result<(), Fault> {
+        // Too late when the run was resumed meanwhile.
+        if self.standing.frozen {
+            self.standing.awake = count;
+        }
         self.voice.happened("pause", json!({ "awake": count }));
         let text = format!(
             "the run is stopped by signals, since it has no cgroup, and {count} of its processes went on by themselves; they \
              are stopped again whenever they are seen, and calls that change names wait"
         );
         let topic = "pause".to_owned();
-        self.record.append(&AuditEvent::Note { topic, text })
+        self.record.append(&AuditEvent::Note { topic, text })?;
+        self.stand()
     }
 
     /// A person lets it go on; an open question still holds it.

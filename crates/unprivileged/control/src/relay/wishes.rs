@@ -91,7 +91,7 @@ impl Relay<'_> {
     }
 
     /// Whether the run has a cgroup, which freezes better than signals do.
-    fn freezes(&self) -> bool {
+    pub(super) fn freezes(&self) -> bool {
         !self.record.cgroups.is_empty()
     }
 }
