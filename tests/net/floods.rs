@@ -4,11 +4,13 @@ use crate::support::{Background, Limit, eventually, for_each_identity};
 use crate::world::{Scripts, host, python_file, world};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SLOW: Limit = Limit(Duration::from_secs(240));
 /// More than the account of bodies, the windows of a thousand connections and the program itself take together.
 const MOST_KIB: u64 = 300_000;
+/// How long the processor time of a flooded proxy is compared with the clock.
+const WINDOW: Duration = Duration::from_secs(4);
 
 #[test]
 fn a_thousand_large_bodies_that_must_be_read_do_not_grow_the_proxy() {
@@ -127,5 +129,168 @@ print("late", status(ask(b"GET http://late.flood.test/x HTTP/1.1\r\nHost: late.f
             .filter(|event| event["host"] == "late.flood.test")
             .count();
         assert_eq!(late, 1, "another kind is listed after the flood");
+    });
+}
+
+/// Processor time of a process in hundredths of a second: utime and stime of proc(5).
+fn processor_time(pid: rustix::process::Pid) -> u64 {
+    let line = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    let after = line.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let field = |number: usize| {
+        after
+            .split_whitespace()
+            .nth(number)
+            .and_then(|text| text.parse().ok())
+    };
+    field(11).unwrap_or(0_u64) + field(12).unwrap_or(0)
+}
+
+/// The soft and the hard value of a limit as the kernel has it.
+fn limit_of(pid: rustix::process::Pid, name: &str) -> String {
+    let limits =
+        std::fs::read_to_string(format!("/proc/{}/limits", pid.as_raw_nonzero())).unwrap_or_default();
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix(name))
+        .unwrap_or_default();
+    line.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_flood_of_requests_gets_the_proxy_its_share_of_a_processor_and_no_more() {
+    for_each_identity(|lab| {
+        let name = host("busy");
+        let fence = world().fence(lab, &[&format!("{name}:{{plain}}")]).within(SLOW);
+        // Requests that the proxy answers itself, many at once: it has much more to do than whoever sends them.
+        let script = format!(
+            r#"
+import time, threading
+line = b"GET http://bastle.local/ HTTP/1.1\r\nHost: bastle.local\r\n\r\n" * 64
+over, served = threading.Event(), [0]
+def flood():
+    while not over.is_set():
+        try:
+            s = socket.create_connection(PROXY, 60)
+            s.settimeout(60)
+            while not over.is_set():
+                s.sendall(line)
+                got = 0
+                while got < 64:
+                    seen = s.recv(65536)
+                    if not seen:
+                        raise OSError
+                    got += seen.count(b"HTTP/1.1 ")
+                served[0] += got
+        except OSError:
+            pass
+threads = [threading.Thread(target=flood, daemon=True) for _ in range(4)]
+for thread in threads:
+    thread.start()
+print("flooding", flush=True)
+def asked(word):
+    while not os.path.exists(__file__ + "." + word):
+        time.sleep(0.05)
+asked("look")
+before = served[0]
+asked("enough")
+print("served meanwhile", served[0] > before, flush=True)
+over.set()
+for thread in threads:
+    thread.join()
+print("control", status(ask(b"GET http://{name}:{{plain}}/ok HTTP/1.1\r\nHost: {name}:{{plain}}\r\nConnection: close\r\n\r\n", wait=60)), flush=True)
+"#
+        );
+        let file = python_file(lab, fence.name(), &script);
+        let ask = |word: &str| std::fs::write(format!("{file}.{word}"), "").expect("own directory");
+        let living = Background::start(&mut fence.command(["python3", "-B", file.as_str()]));
+        assert_eq!(living.line(), "flooding");
+        let egress = egress_of(living.pid()).expect("the egress process is a child of the run");
+        let spent = eventually(SLOW, || processor_time(egress) > 700);
+        assert!(
+            spent,
+            "control: the flood keeps the proxy busy until its burst of five seconds is spent"
+        );
+        ask("look");
+        let (from, started) = (processor_time(egress), Instant::now());
+        assert!(eventually(SLOW, || started.elapsed() >= WINDOW));
+        let (used, window) = (processor_time(egress) - from, started.elapsed().as_millis() / 10);
+        ask("enough");
+        assert_eq!(
+            living.line(),
+            "served meanwhile True",
+            "what waits is served later"
+        );
+        assert!(
+            u128::from(used) * 3 < window * 2,
+            "{used} of {window} hundredths of a second: the share is one half"
+        );
+        assert_eq!(living.line(), "control 200");
+    });
+}
+
+/// Leaves a process no memory beyond what it has. prlimit(2) lets its own identity do that, and no other one without a
+/// capability.
+fn lower_data_limit(pid: rustix::process::Pid) {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).expect("it lives");
+    let id = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|line| line.split_whitespace().next())
+            .expect("in proc(5)")
+            .to_owned()
+    };
+    let lowered = std::process::Command::new("setpriv")
+        .args([
+            format!("--reuid={}", id("Uid:")),
+            format!("--regid={}", id("Gid:")),
+        ])
+        .args(["--clear-groups", "prlimit", "--data=0"])
+        .arg(format!("--pid={}", pid.as_raw_nonzero()))
+        .status();
+    assert!(lowered.expect("util-linux is there").success());
+}
+
+#[test]
+fn a_proxy_beyond_its_memory_limit_ends_the_run_and_the_record_says_why() {
+    for_each_identity(|lab| {
+        let name = host("memory");
+        let fence = world().fence(lab, &[&format!("{name}:{{plain}}")]).within(SLOW);
+        let script = format!(
+            r#"
+import time
+get = b"GET http://{name}:{{plain}}/ok HTTP/1.1\r\nHost: {name}:{{plain}}\r\nConnection: close\r\n\r\n"
+print("control", status(ask(get)), flush=True)
+while not os.path.exists(__file__ + ".less"):
+    time.sleep(0.05)
+held = []
+for n in range(200):
+    try:
+        s = socket.create_connection(PROXY, 5)
+        s.sendall(b"POST http://{name}:{{plain}}/x HTTP/1.1\r\nHost: {name}:{{plain}}\r\nX-Long: " + b"x" * 60000)
+        held.append(s)
+    except OSError:
+        break
+time.sleep(1000)
+"#
+        );
+        let file = python_file(lab, fence.name(), &script);
+        let mut living = Background::start(&mut fence.command(["python3", "-B", file.as_str()]));
+        assert_eq!(living.line(), "control 200");
+        let egress = egress_of(living.pid()).expect("the egress process is a child of the run");
+        assert_eq!(limit_of(egress, "Max data size"), "536870912 536870912");
+        // What it has now, and nothing more: no account inside bounds it this low.
+        lower_data_limit(egress);
+        std::fs::write(format!("{file}.less"), "").expect("own directory");
+        assert_eq!(living.end(SLOW), Some(125), "the run ends with its network");
+        let mut audit = fence.audit();
+        audit.retain(|event| event["type"] == "net-lost");
+        let reasons: Vec<_> = audit
+            .iter()
+            .map(|event| event["why"].as_str().unwrap_or_default())
+            .collect();
+        assert_eq!(
+            reasons,
+            ["it aborted: an allocation beyond its memory limit of 512 MiB, or a defect"],
+            "and it is not replaced"
+        );
     });
 }

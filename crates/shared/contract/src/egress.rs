@@ -26,6 +26,13 @@ pub const CANARY_NAME: &str = "canary.bastle.invalid";
 pub const CANARY_REASON: &str = "the decoy credential of this run is in ";
 /// Largest table or secret document that egress reads from a memfd.
 pub const MAX_EGRESS_DOCUMENT: usize = 1024 * 1024;
+/// Memory limit of the egress process of a run in bytes (`RLIMIT_DATA`).
+pub const EGRESS_MEMORY: u64 = 512 << 20;
+/// Sustained processor time of the egress process of a run, in thousandths of a processor. A lower `limits.cpu` of the run
+/// lowers it.
+pub const EGRESS_CPU: u64 = 500;
+/// Processor time in seconds that egress may use beyond its sustained share at once.
+pub const EGRESS_CPU_BURST: u64 = 5;
 
 /// The faces of one run's egress inside its network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +55,8 @@ pub enum ToEgress {
         run: RunId,
         /// Whether somebody can answer a question; without one, asking is denying.
         attended: bool,
+        /// Sustained processor time of egress in thousandths of a processor, at most [`EGRESS_CPU`].
+        cpu: u64,
         /// The decoy credential; no secret, so it may travel here.
         canary: Vec<String>,
     },

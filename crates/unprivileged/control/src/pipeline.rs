@@ -263,6 +263,7 @@ fn ask(
     let setup = Setup {
         run,
         attendance,
+        cpu: bastle_policy::egress_cpu(&loaded.effective),
         table,
         secrets,
         canary,

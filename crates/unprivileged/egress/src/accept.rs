@@ -1,6 +1,7 @@
 //! Takes connections from a listener: few at a time until they have said what they want, and never in a spin.
 //!
 //! **Trust:** the listeners were made inside the sandbox's network namespace; whoever connects is the agent.
+use crate::cpu::CpuAccount;
 use crate::limits::{MAX_HANDSHAKES, NEAR_BUFFER};
 use std::future::Future;
 use std::sync::Arc;
@@ -16,17 +17,24 @@ pub(crate) struct Handshake {
 
 /// Places for connections that have not yet said what they want.
 #[derive(Clone, Debug)]
-pub(crate) struct Handshakes(Arc<Semaphore>);
+pub(crate) struct Handshakes {
+    places: Arc<Semaphore>,
+    cpu: Arc<CpuAccount>,
+}
 
 impl Handshakes {
     /// All free.
-    pub(crate) fn new() -> Self {
-        Self(Arc::new(Semaphore::new(MAX_HANDSHAKES)))
+    pub(crate) fn new(cpu: Arc<CpuAccount>) -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(MAX_HANDSHAKES)),
+            cpu,
+        }
     }
 
-    /// A place, once one is free.
+    /// A place, once one is free and there is processor time for whoever gets it.
     pub(crate) async fn take(&self) -> Handshake {
-        match Arc::clone(&self.0).acquire_owned().await {
+        self.cpu.turn().await;
+        match Arc::clone(&self.places).acquire_owned().await {
             Ok(permit) => Handshake {
                 _permit: Some(permit),
             },
@@ -90,10 +98,14 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-        let serving = tokio::spawn(accept_loop(listener, Handshakes::new(), move |stream, _| {
-            tell.send(stream.nodelay()).unwrap();
-            std::future::ready(())
-        }));
+        let serving = tokio::spawn(accept_loop(
+            listener,
+            Handshakes::new(Arc::new(CpuAccount::unbounded())),
+            move |stream, _| {
+                tell.send(stream.nodelay()).unwrap();
+                std::future::ready(())
+            },
+        ));
         let _client = TcpStream::connect(address).await.unwrap();
         assert!(told.recv().await.unwrap().unwrap());
         serving.abort();

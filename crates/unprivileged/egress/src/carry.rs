@@ -12,7 +12,7 @@ use crate::limits::DRAIN;
 use crate::proxy;
 use crate::relay::{Ended, relay};
 use crate::state::{Generation, State, Terms};
-use crate::stream::Client;
+use crate::stream::{Client, Paced};
 use crate::tunnel::{Admission, Place};
 use crate::via::Via;
 use bastle_contract::Code;
@@ -122,7 +122,8 @@ impl Admitted {
                 self.pass(state, stream, buffer.freeze(), upstream, place).await;
             }
             (Ok(First::Tls), None) => {
-                let (via, client) = (self.via.clone(), Client::new(stream, buffer.freeze()));
+                let client = Client::new(stream, buffer.freeze());
+                let (via, client) = (self.via.clone(), Paced::new(client, Arc::clone(&state.cpu)));
                 let requests = inspect::inspect_tls(Arc::clone(&state), via, client);
                 self.until_cut(&state, place, Box::pin(requests)).await;
             }

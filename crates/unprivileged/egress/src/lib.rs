@@ -13,6 +13,7 @@ mod broker;
 mod budget;
 mod canary;
 mod carry;
+mod cpu;
 mod denial;
 mod denials;
 mod dial;

@@ -150,6 +150,7 @@ async fn exchange(
     reader: &mut Reader,
     write: &mut OwnedWriteHalf,
 ) -> Step {
+    state.cpu.turn().await;
     let keeps = head.keeps_alive();
     if via.host.as_str() == LOCAL_NAME {
         let answer = local::answer(state, &head, reader).await;

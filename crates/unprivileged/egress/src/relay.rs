@@ -147,6 +147,7 @@ impl Lane<'_> {
         let mut pace = Pace::Trickle;
         loop {
             self.from.readable().await.map_err(|_| Ended::Closed)?;
+            self.state.cpu.turn().await;
             let pipe = match pace {
                 Pace::Trickle => None,
                 // No descriptors left: the buffer is slower and needs none.
@@ -207,6 +208,7 @@ impl Lane<'_> {
             if rounds.is_multiple_of(16) {
                 // One fast tunnel must not keep a worker from all others.
                 tokio::task::yield_now().await;
+                self.state.cpu.turn().await;
             }
         }
     }

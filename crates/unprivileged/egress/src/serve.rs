@@ -4,6 +4,7 @@
 //! still listens, and everything here ends, so nothing passes unrecorded.
 use crate::accept::{Handshakes, accept_loop, near};
 use crate::budget::Attendance;
+use crate::cpu::CpuAccount;
 use crate::dns;
 use crate::limits::{DENIAL_PAUSE, FAREWELL, SWEEP};
 use crate::link::{Link, is_gone, read_document};
@@ -11,7 +12,7 @@ use crate::record::Outbox;
 use crate::state::State;
 use crate::tls::Authority;
 use crate::{proxy, socks, transparent};
-use bastle_contract::egress::{Faces, FromEgress, SecretValue, ToEgress};
+use bastle_contract::egress::{EGRESS_MEMORY, Faces, FromEgress, SecretValue, ToEgress};
 use bastle_contract::{Code, Fault, WIRE_VERSION};
 use bastle_policy::NetPolicy;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -61,14 +62,13 @@ pub(crate) fn raise_file_limit() {
     let _fewer = setrlimit(Resource::Nofile, raised).is_err();
 }
 
-/// A backstop behind the accounts of [`crate::memory`]: beyond it the process ends and is replaced, instead of the host
-/// running out of memory. Every place that holds something for the agent is bounded far below.
-const MAX_DATA: u64 = 1024 * 1024 * 1024;
-
-/// Bounds the memory of this process, before it is fenced.
+/// Bounds the memory of this process, before it is fenced. A backstop behind the accounts of [`crate::memory`]: beyond it the
+/// process aborts, and control ends the run. Every place that holds something for the agent is bounded far below.
 pub fn bound_memory() -> io::Result<()> {
     let limit = getrlimit(Resource::Data);
-    let most = limit.maximum.map_or(MAX_DATA, |maximum| maximum.min(MAX_DATA));
+    let most = limit
+        .maximum
+        .map_or(EGRESS_MEMORY, |maximum| maximum.min(EGRESS_MEMORY));
     let bounded = Rlimit {
         current: Some(most),
         maximum: Some(most),
@@ -159,6 +159,7 @@ async fn configured(link: &Link) -> io::Result<Option<(Arc<State>, Outbox)>> {
             version,
             run,
             attended,
+            cpu,
             canary,
         } = frame
         else {
@@ -174,8 +175,10 @@ async fn configured(link: &Link) -> io::Result<Option<(Arc<State>, Outbox)>> {
         } else {
             Attendance::Unattended
         };
-        let made = documents(&descriptors)
-            .and_then(|(policy, secrets, authority)| State::new(run, attendance, policy, secrets, authority));
+        let made = documents(&descriptors).and_then(|(policy, secrets, authority)| {
+            let cpu = CpuAccount::of_run(cpu);
+            State::new(run, attendance, policy, secrets, authority, cpu)
+        });
         match made {
             Ok(made) => {
                 made.0.canary.arm(&canary);
@@ -318,7 +321,7 @@ fn serve_faces(state: &Arc<State>, faces: &Faces, descriptors: Vec<OwnedFd>) -> 
         .iter()
         .map(|_| tcp_listener(next()?).map(near))
         .collect::<io::Result<Vec<_>>>()?;
-    let handshakes = Handshakes::new();
+    let handshakes = Handshakes::new(Arc::clone(&state.cpu));
     serve_http(state, http, &handshakes);
     serve_socks(state, socks, &handshakes);
     tokio::spawn(dns::serve_udp(Arc::clone(state), dns_udp));

@@ -5,6 +5,7 @@
 //! authority's certificate, and then gives up every file, before it reads a byte from the network.
 use crate::accept::{Handshakes, near};
 use crate::budget::Attendance;
+use crate::cpu::CpuAccount;
 use crate::record::Outbox;
 use crate::serve::{raise_file_limit, runtime, serve_http, serve_socks, start_housekeeping, tcp_listener};
 use crate::state::State;
@@ -208,7 +209,14 @@ pub(crate) fn standalone(
     } = config;
     raise_file_limit();
     let log = AuditWriter::create(&state, &run).map_err(audit_fault)?;
-    let (shared, outbox) = State::new(run, Attendance::Unattended, policy, secrets, None)?;
+    let (shared, outbox) = State::new(
+        run,
+        Attendance::Unattended,
+        policy,
+        secrets,
+        None,
+        CpuAccount::unbounded(),
+    )?;
     hand_out(&shared, authority.as_deref())?;
     let (http, socks) = (bound(&http)?, bound(&socks)?);
     fence()?;
@@ -223,7 +231,7 @@ pub(crate) fn standalone(
     )
     .map_err(|error| not_started("no threads", &error))?;
     runtime.block_on(async {
-        let handshakes = Handshakes::new();
+        let handshakes = Handshakes::new(Arc::clone(&shared.cpu));
         for listener in http {
             serve_http(&shared, usable(listener)?, &handshakes);
         }

@@ -3,6 +3,7 @@
 //! **Trust:** made from control's configuration. The table is replaced as a whole or not at all.
 use crate::budget::{Attendance, Budget, Limits};
 use crate::canary::Canary;
+use crate::cpu::CpuAccount;
 use crate::denial::{Asked, Denial, Grounds, Pace};
 use crate::denials::Denials;
 use crate::dns::Synthetic;
@@ -54,6 +55,8 @@ pub(crate) struct State {
     pub budget: Arc<Budget>,
     /// Bounds what is held of requests.
     pub memory: Memory,
+    /// Bounds the processor time of everything that the agent causes.
+    pub cpu: Arc<CpuAccount>,
     /// Credentials.
     pub secrets: Secrets,
     /// The decoy credential.
@@ -84,6 +87,7 @@ impl State {
         policy: NetPolicy,
         secrets: Vec<SecretValue>,
         kept: Option<Authority>,
+        cpu: CpuAccount,
     ) -> Result<(Arc<Self>, Outbox), Fault> {
         check(&policy)?;
         let authority = match kept {
@@ -113,6 +117,7 @@ impl State {
             pipes: Pipes::new(),
             budget: Arc::new(budget),
             memory: Memory::new(),
+            cpu: Arc::new(cpu),
             secrets: Secrets::new(secrets),
             canary: Canary::default(),
             commits: Known::default(),

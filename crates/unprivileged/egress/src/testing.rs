@@ -1,11 +1,12 @@
 //! For tests: a table from text, and a whole egress on loopback whose frames can be read.
 use crate::accept::Handshakes;
 use crate::budget::Attendance;
+use crate::cpu::CpuAccount;
 use crate::dns;
 use crate::record::Said;
 use crate::serve::{serve_http, serve_socks, start_housekeeping};
 use crate::state::State;
-use bastle_contract::egress::{FromEgress, NetClosed, NetDecision, NetVerdict};
+use bastle_contract::egress::{EGRESS_CPU, FromEgress, NetClosed, NetDecision, NetVerdict};
 use bastle_contract::{AbsPath, RunId};
 use bastle_policy::{
     Host, Layer, LayerKind, MergeOptions, NetPolicy, Surroundings, floor, merge, parse, preset,
@@ -66,9 +67,22 @@ pub(crate) async fn egress_asking(
     attendance: Attendance,
     answer: impl Into<Said>,
 ) -> Egress {
-    let answer = answer.into();
+    egress_paced(
+        policy,
+        (attendance, answer.into()),
+        CpuAccount::of_run(EGRESS_CPU),
+    )
+    .await
+}
+
+/// The same with this account of processor time.
+pub(crate) async fn egress_paced(
+    policy: NetPolicy,
+    (attendance, answer): (Attendance, Said),
+    cpu: CpuAccount,
+) -> Egress {
     let run = RunId::try_from("calm-otter".to_owned()).unwrap();
-    let (state, mut outbox) = State::new(run, attendance, policy, Vec::new(), None).unwrap();
+    let (state, mut outbox) = State::new(run, attendance, policy, Vec::new(), None, cpu).unwrap();
     let (frames, news) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Notify::new()));
     let (kept, bell, shared) = (Arc::clone(&frames), Arc::clone(&news), Arc::clone(&state));
     tokio::spawn(async move {
@@ -82,7 +96,7 @@ pub(crate) async fn egress_asking(
             bell.notify_waiters();
         }
     });
-    let handshakes = Handshakes::new();
+    let handshakes = Handshakes::new(Arc::clone(&state.cpu));
     let http = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let socks = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let dns = UdpSocket::bind("127.0.0.1:0").await.unwrap();

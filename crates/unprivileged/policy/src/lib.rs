@@ -81,8 +81,8 @@ pub use pathrule::{Anchor, PathRule};
 pub use permit::{Permit, permit};
 pub use plan::{
     EgressMaterial, FsFacts, GivenFile, HOME, LentCache, LentPlace, Needs, PROGRAMS, PathFact, PathKind,
-    PlanLine, Planned, Rendered, TreeNeed, countable, hidden_below, needs, needs_of, plan, refuse_shown,
-    render_dry_run, writes_below,
+    PlanLine, Planned, Rendered, TreeNeed, countable, egress_cpu, hidden_below, needs, needs_of, plan,
+    refuse_shown, render_dry_run, writes_below,
 };
 pub use preamble::{MAX_PREAMBLE, PreambleFacts, preamble, prompt_with};
 pub use presets::{

@@ -358,3 +358,42 @@ fn a_dry_run_names_every_rule_and_shows_no_secret() {
     assert_eq!(rendered.json["schema"], "bastle.plan/v1");
     assert_eq!(rendered.json["digest"], policy.digest().as_str());
 }
+
+#[test]
+fn the_plan_lists_the_limits_of_egress_and_a_run_with_less_gives_it_less() {
+    let lines = |text: &str| {
+        let policy = merged(&with_default(&[(User, text)]));
+        let planned = planned(&policy, &disk(&policy, &[])).unwrap();
+        let mut rules: Vec<String> = planned.listing.into_iter().map(|line| line.rule).collect();
+        rules.retain(|rule| rule.starts_with("egress "));
+        rules
+    };
+    let with = |rest: &str| {
+        lines(&format!(
+            r#"{{"version": 1, "net": {{"allow": ["a.example"]}}{rest}}}"#
+        ))
+    };
+    assert_eq!(with(""), ["egress memory 512 MiB", "egress cpu 0.500"]);
+    // Affinity gives whole processors only, and one is more than egress has by itself.
+    assert_eq!(
+        with(r#", "limits": {"cpu": 1}"#),
+        ["egress memory 512 MiB", "egress cpu 0.500"]
+    );
+    let controllers = vec![(Controller::Cpu, path("/sys/fs/cgroup/x"))];
+    let cgroups = HostFacts {
+        cgroup: CgroupFacts {
+            flavour: CgroupFlavour::V2,
+            controllers,
+            unified: None,
+        },
+        ..host()
+    };
+    let policy = merged(&with_default(&[(
+        User,
+        r#"{"version": 1, "net": {"allow": ["a.example"]}, "limits": {"cpu": 0.2}}"#,
+    )]));
+    let less = plan(grant(&policy, request(&["ls"])), &cgroups, &disk(&policy, &[])).unwrap();
+    assert!(less.listing.iter().any(|line| line.rule == "egress cpu 0.200"));
+    let none = lines(r#"{"version": 1, "net": {"mode": "none"}}"#);
+    assert_eq!(none, Vec::<String>::new(), "control: no egress, no limits of it");
+}

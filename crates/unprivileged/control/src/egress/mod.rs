@@ -38,6 +38,8 @@ pub enum Attendance {
 pub(crate) struct Setup {
     pub(crate) run: RunId,
     pub(crate) attendance: Attendance,
+    /// Sustained processor time of egress in thousandths of a processor.
+    pub(crate) cpu: u64,
     pub(crate) table: NetPolicy,
     pub(crate) secrets: Secrets,
     pub(crate) canary: Option<Canary>,
@@ -56,14 +58,7 @@ pub(crate) struct Outlet {
 impl Setup {
     /// Tells a process everything; [`Egress::answer`] has its reply.
     pub(crate) fn ask(&self, egress: &Egress) -> Result<(), Fault> {
-        egress.ask(
-            &self.run,
-            self.attendance,
-            &self.table,
-            self.secrets.values(),
-            self.canary.as_ref(),
-            &self.kept,
-        )
+        egress.ask(self)
     }
 
     /// Configures a process, and waits until it is.

@@ -1,13 +1,14 @@
 //! The egress process as a child of this one, over a socket pair. It is fenced before it reads a byte of the agent;
 //! secrets and rules reach it in sealed memory.
-use super::Attendance;
-use crate::secrets::Canary;
-use bastle_contract::egress::{Faces, FromEgress, MAX_EGRESS_DOCUMENT, SecretValue, ToEgress};
-use bastle_contract::{Code, Fault, RunId, WIRE_VERSION, seal, socket};
+use super::{Attendance, Setup};
+use crate::voice::AfterLoss;
+use bastle_contract::egress::{EGRESS_MEMORY, Faces, FromEgress, MAX_EGRESS_DOCUMENT, SecretValue, ToEgress};
+use bastle_contract::{Code, Fault, WIRE_VERSION, seal, socket};
 use bastle_policy::NetPolicy;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::Signal;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
@@ -57,22 +58,16 @@ impl Egress {
     }
 
     /// Hands it the rules and the secrets. It reads them when it is fenced; nobody waits for that here.
-    pub(crate) fn ask(
-        &self,
-        run: &RunId,
-        attendance: Attendance,
-        table: &NetPolicy,
-        secrets: &[SecretValue],
-        canary: Option<&Canary>,
-        kept: &[OwnedFd],
-    ) -> Result<(), Fault> {
-        let (rules, values) = (document(table)?, document(&secrets)?);
+    pub(crate) fn ask(&self, setup: &Setup) -> Result<(), Fault> {
+        let (rules, values) = (document(&setup.table)?, document(&setup.secrets.values())?);
         let mut descriptors = vec![rules.as_fd(), values.as_fd()];
-        descriptors.extend(kept.iter().map(AsFd::as_fd));
+        descriptors.extend(setup.kept.iter().map(AsFd::as_fd));
+        let canary = setup.canary.as_ref();
         let frame = ToEgress::Configure {
             version: WIRE_VERSION,
-            run: run.clone(),
-            attended: attendance != Attendance::Nobody,
+            run: setup.run.clone(),
+            attended: setup.attendance != Attendance::Nobody,
+            cpu: setup.cpu,
             canary: canary.map(|canary| canary.values.clone()).unwrap_or_default(),
         };
         self.send_with(&frame, &descriptors)
@@ -143,6 +138,22 @@ impl Egress {
     /// For waiting.
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+
+    /// Waits for a process that closed its socket, and says how it ended and whether another may take its place. One that
+    /// aborted is not replaced: the agent would do to the next one what it did to this one.
+    pub(crate) fn lost(mut self, fault: Fault) -> (Fault, AfterLoss) {
+        // A process that is ending already keeps the status it has; one that hangs without a socket is of no use.
+        self.kill();
+        let signal = self.child.wait().ok().and_then(|status| status.signal());
+        if signal != Some(Signal::ABORT.as_raw()) {
+            return (fault, AfterLoss::Replaced);
+        }
+        let why = format!(
+            "it aborted: an allocation beyond its memory limit of {} MiB, or a defect",
+            EGRESS_MEMORY >> 20
+        );
+        (lost(why), AfterLoss::Ended)
     }
 
     /// Ends it. Dropping it waits until it has.

@@ -363,25 +363,26 @@ impl Relay<'_> {
         let Some(net) = &mut self.net else {
             return Ok(());
         };
-        net.egress = None;
+        let (fault, after) = match net.egress.take() {
+            Some(egress) => egress.lost(fault),
+            None => (fault, AfterLoss::Replaced),
+        };
         if self.ended || self.ending.fault.is_some() {
             return Ok(());
         }
         net.totals.lost += 1;
         let restart = net.totals.lost;
-        let again = restart <= MOST_RESTARTS;
+        let after = match after {
+            AfterLoss::Replaced if restart <= MOST_RESTARTS => AfterLoss::Replaced,
+            AfterLoss::Replaced | AfterLoss::Ended => AfterLoss::Ended,
+        };
         self.record.durable(&AuditEvent::NetLost {
             restart,
             why: fault.why.clone(),
         })?;
         self.forget_questions()?;
-        let after = if again {
-            AfterLoss::Replaced
-        } else {
-            AfterLoss::Ended
-        };
         self.voice.egress_lost(&fault.why, after);
-        if !again {
+        if after == AfterLoss::Ended {
             self.give_up(
                 ExitCode::Failed as u8,
                 fault.help("start the run again; bastle audit show has its last words"),

@@ -22,6 +22,7 @@ pub(crate) async fn serve_udp(state: Arc<State>, socket: UdpSocket) {
     // One byte more than the largest query, so that a larger one is seen to be larger.
     let mut buffer = [0; MAX_QUERY + 1];
     loop {
+        state.cpu.turn().await;
         match socket.recv_from(&mut buffer).await {
             Ok((n, peer)) => {
                 if let Some(reply) = reply_to(&state, &buffer[..n]).await {
@@ -38,6 +39,7 @@ pub(crate) async fn serve_udp(state: Arc<State>, socket: UdpSocket) {
 /// Answers the queries of one TCP connection.
 pub(crate) async fn serve_tcp(state: Arc<State>, mut stream: TcpStream, _handshake: Handshake) {
     for _ in 0..MAX_TCP_QUERIES {
+        state.cpu.turn().await;
         let Ok(Ok(query)) = timeout(HEAD_DEADLINE, read_query(&mut stream)).await else {
             return;
         };

@@ -68,6 +68,7 @@ impl From<Refused> for Failed {
 
 /// Judges one request, sends it, and gives the answer.
 pub(super) async fn answer(session: &Arc<Session>, site: &Site, parsed: Parsed, body: AnyBody) -> Reply {
+    session.state.cpu.turn().await;
     let asked = Asked::request(&site.via, parsed.method.as_str(), &parsed.path);
     let inbound = match CanonicalRequest::new(site, parsed) {
         Ok(inbound) => inbound,

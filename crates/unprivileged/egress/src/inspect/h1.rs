@@ -8,6 +8,7 @@ use super::forward::answer;
 use super::frames::FrameScrubber;
 use super::reply::Reply;
 use super::{Scheme, Session, Site, websocket};
+use crate::cpu::CpuAccount;
 use crate::denial::Asked;
 use crate::http1::{Framing, Head, HeadError, Persist, RequestReader, Target, Version};
 use crate::limits::DRAIN;
@@ -149,6 +150,7 @@ where
         wanted,
         expects,
         malformed: false,
+        cpu: Arc::clone(&session.state.cpu),
     };
     match serve_one(answering, &mut feeding, reader, writer, about).await {
         Ok(next) => next,
@@ -177,6 +179,7 @@ struct Feeding {
     wanted: Arc<Notify>,
     expects: Expects,
     malformed: bool,
+    cpu: Arc<CpuAccount>,
 }
 
 impl Feeding {
@@ -185,6 +188,7 @@ impl Feeding {
         let Some(fill) = self.fill.clone() else {
             return std::future::pending().await;
         };
+        self.cpu.turn().await;
         // A place first: a piece that was read must not be lost when this future is dropped.
         let Ok(place) = fill.reserve().await else {
             self.fill = None;

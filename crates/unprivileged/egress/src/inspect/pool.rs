@@ -7,7 +7,7 @@ use super::{Scheme, Session, Site};
 use crate::dial::{self, Purpose, Refused};
 use crate::limits::{DIAL_DEADLINE, MAX_HEAD};
 use crate::state::Generation;
-use crate::stream::Client;
+use crate::stream::{Client, Paced};
 use crate::tls::{self, Protocols};
 use bastle_contract::Code;
 use bastle_policy::Host;
@@ -210,7 +210,10 @@ async fn open(
             format!("the server could not be spoken to: {why}"),
         )
     };
-    let stream = Client::new(upstream.stream, upstream.early);
+    let stream = Paced::new(
+        Client::new(upstream.stream, upstream.early),
+        Arc::clone(&session.state.cpu),
+    );
     let sender = match site.scheme {
         Scheme::Http => one(stream).await.map_err(failed)?,
         Scheme::Https => {

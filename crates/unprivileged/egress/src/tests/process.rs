@@ -2,7 +2,7 @@
 use crate::serve;
 use crate::standalone::{Standalone, Verbosity, commands, settle, standalone};
 use crate::testing::{echo, read_all, table};
-use bastle_contract::egress::{Faces, FromEgress, NetVerdict, ToEgress};
+use bastle_contract::egress::{EGRESS_CPU, Faces, FromEgress, NetVerdict, ToEgress};
 use bastle_contract::{Code, Digest, RunId, WIRE_VERSION, socket};
 use bastle_policy::NetPolicy;
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -65,6 +65,7 @@ fn configure_badly_then_well(control: &OwnedFd, first: &NetPolicy) {
         version: WIRE_VERSION,
         run: run(),
         attended: false,
+        cpu: EGRESS_CPU,
         canary: Vec::new(),
     };
     // Not sealed, not a table, one document too few: nothing is in force yet, and egress waits on.
@@ -165,6 +166,7 @@ fn a_frame_out_of_turn_or_of_another_version_ends_egress() {
         version: WIRE_VERSION + 1,
         run: run(),
         attended: false,
+        cpu: EGRESS_CPU,
         canary: Vec::new(),
     };
     for frame in [ToEgress::Extend, configure] {

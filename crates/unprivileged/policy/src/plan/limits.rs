@@ -2,8 +2,10 @@
 use super::{PlanLine, built_in, limit_probe};
 use crate::effective::{Effective, Origin};
 use crate::layers::LayerKind;
+use crate::net::NetMode;
 use crate::request::LaunchRequest;
 use crate::units::{show_duration, show_size};
+use bastle_contract::egress::{EGRESS_CPU, EGRESS_CPU_BURST, EGRESS_MEMORY};
 use bastle_contract::{
     CgroupFlavour, Code, Controller, Fault, Guarantee, HostFacts, LimitKind, LimitMechanism, LimitRule,
     Mechanism,
@@ -54,7 +56,50 @@ pub(super) fn build(
         rules.push(rule);
     }
     rules.sort_by_key(|rule| rule.limit);
+    list_egress(effective, listing);
     Ok(rules)
+}
+
+/// Sustained processor time of the run's egress in thousandths of a processor: a run that is held to less than
+/// [`EGRESS_CPU`] cannot get more of the host by way of its proxy.
+#[must_use]
+pub fn egress_cpu(effective: &Effective) -> u64 {
+    let stated = effective
+        .limits
+        .iter()
+        .find(|(limit, _)| *limit == LimitKind::Cpu);
+    stated.map_or(EGRESS_CPU, |(_, value)| value.value.min(EGRESS_CPU))
+}
+
+/// The limits of the egress process itself, which is outside the sandbox and works for the agent.
+fn list_egress(effective: &Effective, listing: &mut Vec<PlanLine>) {
+    match effective.net.mode {
+        NetMode::None | NetMode::Offline => return,
+        NetMode::Allowlist | NetMode::Open => {}
+    }
+    let cpu = show(LimitKind::Cpu, egress_cpu(effective));
+    let lines = [
+        (
+            format!("egress memory {}", show_size(EGRESS_MEMORY)),
+            Mechanism::Rlimit,
+            "of the egress process; beyond it egress aborts and the run ends".to_owned(),
+        ),
+        (
+            format!("egress cpu {cpu}"),
+            Mechanism::Proxy,
+            format!("sustained, with a burst of {EGRESS_CPU_BURST}s; beyond it requests and bytes wait"),
+        ),
+    ];
+    for (rule, mechanism, note) in lines {
+        listing.push(PlanLine {
+            section: "limits".to_owned(),
+            rule,
+            origin: built_in(),
+            mechanism,
+            probe: None,
+            note,
+        });
+    }
 }
 
 /// A tmpfs is memory: on a small host the private directories get a quarter of it.

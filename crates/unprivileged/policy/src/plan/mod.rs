@@ -24,6 +24,7 @@ pub use caches::{LentCache, LentPlace};
 pub use egress::EgressMaterial;
 pub use facts::{FsFacts, Needs, PathFact, PathKind, TreeNeed, hidden_below, needs, needs_of, writes_below};
 pub use files::{GivenFile, HOME, PROGRAMS};
+pub use limits::egress_cpu;
 pub(crate) use limits::show as show_limit;
 pub(crate) use openings::shown_in;
 pub use render::{Rendered, render_dry_run};
