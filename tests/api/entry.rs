@@ -3,6 +3,7 @@
 use crate::daemon::{Daemon, Token};
 use crate::foreign::tool;
 use serde_json::{Value, json};
+use std::path::PathBuf;
 
 const INSIDE: &str = "may not act inside the run";
 
@@ -307,8 +308,8 @@ fn the_token_of_an_admins_run_is_held_to_what_that_run_has() {
     assert_eq!(known["ceiling"]["secrets"], json!(["KEY_ONE"]), "{known}");
 }
 
-#[test]
-fn a_symlink_below_a_root_leads_no_request_and_no_grant_out_of_it() {
+/// A daemon whose ceiling has three roots, each with a symlink that leads to a directory outside of them.
+fn daemon_with_linked_roots() -> (Daemon, PathBuf, Value) {
     let dir = tempfile::Builder::new().prefix("bastle-api-").tempdir().unwrap();
     let root = dir.path().canonicalize().unwrap();
     for name in [
@@ -336,6 +337,12 @@ fn a_symlink_below_a_root_leads_no_request_and_no_grant_out_of_it() {
     let policy = json!({ "version": 1, "fs": { "read": [root.join("data")] } });
     std::fs::write(configuration.join("policy.json"), policy.to_string()).unwrap();
     let daemon = Daemon::start_in(root.clone(), Some(dir), &[]);
+    (daemon, root, roots)
+}
+
+#[test]
+fn a_symlink_below_a_root_leads_no_request_and_no_grant_out_of_it() {
+    let (daemon, root, roots) = daemon_with_linked_roots();
     let token = daemon.token(json!({ "role": "approver", "ceiling": { "roots": roots } }));
     let start = |more: Value| {
         let mut wish = json!({ "argv": ["true"], "workspace": daemon.workspace(), "mode": "copy" });

@@ -211,6 +211,9 @@ fn a_disk_that_fills_up_under_the_record_ends_the_run() {
             return;
         }
         let state = folder(lab, OsStr::new("state"));
+        // With a reserve the run would be paused before the file system is full.
+        let rules = lab.outside().join("no-reserve.json");
+        std::fs::write(&rules, r#"{"version":1,"limits":{"diskReserve":"0"}}"#).expect("can be written");
         // In a mount namespace of its own: nothing is left of the mount, whatever happens.
         let script = "mount -t tmpfs -o size=$1 none \"$2\" && shift 2 && exec \"$@\"";
         let within = |size: &str, agent: &str| {
@@ -220,7 +223,9 @@ fn a_disk_that_fills_up_under_the_record_ends_the_run() {
                 .arg(&state);
             command
                 .arg(bastle())
-                .args(["run", "--", "sh", "-c", agent])
+                .args(["run", "--policy"])
+                .arg(&rules)
+                .args(["--", "sh", "-c", agent])
                 .env("XDG_STATE_HOME", &state);
             run(&mut command, b"", Limit::HANG)
         };

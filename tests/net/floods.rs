@@ -9,8 +9,13 @@ use std::time::{Duration, Instant};
 const SLOW: Limit = Limit(Duration::from_secs(240));
 /// More than the account of bodies, the windows of a thousand connections and the program itself take together.
 const MOST_KIB: u64 = 300_000;
-/// How long the processor time of a flooded proxy is compared with the clock.
-const WINDOW: Duration = Duration::from_secs(4);
+/// After so long whoever takes a whole processor has used clearly more than the burst and half a processor since.
+const WINDOW: Duration = Duration::from_secs(24);
+/// Long enough for an answer at half the speed.
+const SERVED: Duration = Duration::from_secs(2);
+/// The burst of the proxy and what a look at a busy machine may be off by, in hundredths of a second.
+const BURST: u64 = 500;
+const SLACK: u64 = 150;
 
 #[test]
 fn a_thousand_large_bodies_that_must_be_read_do_not_grow_the_proxy() {
@@ -158,7 +163,12 @@ fn limit_of(pid: rustix::process::Pid, name: &str) -> String {
 
 #[test]
 fn a_flood_of_requests_gets_the_proxy_its_share_of_a_processor_and_no_more() {
+    let looked = AtomicBool::new(false);
     for_each_identity(|lab| {
+        // The account is the same for everybody, and looking at it takes long.
+        if looked.swap(true, Ordering::Relaxed) {
+            return;
+        }
         let name = host("busy");
         let fence = world().fence(lab, &[&format!("{name}:{{plain}}")]).within(SLOW);
         // Requests that the proxy answers itself, many at once: it has much more to do than whoever sends them.
@@ -205,24 +215,20 @@ print("control", status(ask(b"GET http://{name}:{{plain}}/ok HTTP/1.1\r\nHost: {
         let living = Background::start(&mut fence.command(["python3", "-B", file.as_str()]));
         assert_eq!(living.line(), "flooding");
         let egress = egress_of(living.pid()).expect("the egress process is a child of the run");
-        let spent = eventually(SLOW, || processor_time(egress) > 700);
-        assert!(
-            spent,
-            "control: the flood keeps the proxy busy until its burst of five seconds is spent"
-        );
-        ask("look");
         let (from, started) = (processor_time(egress), Instant::now());
+        let busy = eventually(SLOW, || processor_time(egress) > BURST + SLACK);
+        assert!(busy, "control: the flood keeps the proxy busy beyond its burst");
         assert!(eventually(SLOW, || started.elapsed() >= WINDOW));
-        let (used, window) = (processor_time(egress) - from, started.elapsed().as_millis() / 10);
+        ask("look");
+        let used = u128::from(processor_time(egress) - from);
+        let bound = u128::from(BURST + SLACK) + started.elapsed().as_millis() / 20;
+        assert!(used < bound, "{used} of at most {bound} hundredths of a second");
+        assert!(eventually(SLOW, || started.elapsed() >= WINDOW + SERVED));
         ask("enough");
         assert_eq!(
             living.line(),
             "served meanwhile True",
             "what waits is served later"
-        );
-        assert!(
-            u128::from(used) * 3 < window * 2,
-            "{used} of {window} hundredths of a second: the share is one half"
         );
         assert_eq!(living.line(), "control 200");
     });

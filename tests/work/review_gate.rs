@@ -59,6 +59,7 @@ const HELD: &[(&str, &str)] = &[
     ("new\nline", "x\n"),
     ("-rf", "x\n"),
     ("run.sh", "#!/bin/sh\ntrue\n"),
+    ("tools/helper.sh", "#!/bin/sh\ntrue\n"),
     ("bare/config", "[core]\n\tbare = true\n\tfsmonitor = touch evil\n"),
     // In no catalogue: held because their kind is unknown.
     (".unheard-of", "x\n"),
@@ -80,7 +81,7 @@ const TAKEN: &[(&str, &str)] = &[
     ("src/new.c", "int b;\n"),
     ("docs/guide.md", "read\n"),
     ("-rf.txt", "x\n"),
-    ("tools/helper.sh", "#!/bin/sh\ntrue\n"),
+    ("src/helper.sh", "#!/bin/sh\ntrue\n"),
 ];
 
 fn plant(lab: &Lab, run: &str) {

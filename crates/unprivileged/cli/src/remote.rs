@@ -98,9 +98,10 @@ pub(crate) fn rows(daemon: &Daemon, listed: Listed, tags: &[String]) -> Result<V
         })
         .map(|run| {
             let questions: Vec<&String> = run.question.iter().collect();
+            let findings = run.file.as_ref().map(|file| &file.findings);
             json!({
                 "run": run.name, "argv": [run.agent], "state": run.state, "reason": run.reason,
-                "denials": run.denials, "net": null, "grants": [], "questions": questions, "kept": true,
+                "denials": run.denials, "findings": findings, "net": null, "grants": [], "questions": questions, "kept": true,
                 "created_ms": run.created_ms, "started_ms": run.started_ms, "ended_ms": run.ended_ms,
                 "code": run.code, "tags": run.tags, "batch": run.batch,
             })

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 const BYTES_PER_SECOND: u64 = 4 << 30;
 const AT_LEAST: Duration = Duration::from_secs(2);
 const AT_MOST: Duration = Duration::from_millis(5);
+/// How long a run without a terminal stays paused: nobody may be there who makes room, and nothing may wait for ever.
+const UNATTENDED: Duration = Duration::from_secs(5 * 60);
 /// Names that stay free where the file system counts them, if a hundredth is not less.
 const INODES: u64 = 10_000;
 
@@ -23,6 +25,17 @@ pub(super) struct Reserve {
     places: Vec<PathBuf>,
     next: Instant,
     state: State,
+    /// When a run that stands still for it is ended; `None`: a person or the list of runs shows it, and it waits.
+    ends: Option<Instant>,
+}
+
+/// Whether somebody sees that the run stands still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Watched {
+    /// At a terminal, or as a run that is kept in the background.
+    Yes,
+    /// In the foreground without a terminal: whoever started it only waits.
+    No,
 }
 
 /// How much of a small file system is kept free.
@@ -124,12 +137,26 @@ impl Reserve {
             places: places(plan, state),
             next: Instant::now(),
             state: State::Watching,
+            ends: None,
         })
     }
 
-    /// When to look again, while there is something to look at.
+    /// When to look again, while there is something to look at, or when to end.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        (self.state == State::Watching).then_some(self.next)
+        match self.state {
+            State::Watching => Some(self.next),
+            State::Short => self.ends,
+            State::GivenUp => None,
+        }
+    }
+
+    /// Whether the run stood still for too long; told once.
+    fn is_over(&mut self, now: Instant) -> bool {
+        let over = self.state == State::Short && self.ends.is_some_and(|end| now >= end);
+        if over {
+            self.ends = None;
+        }
+        over
     }
 
     /// The first file system that has too little, and how long the others cannot.
@@ -157,8 +184,7 @@ impl Reserve {
     }
 
     /// Looks when it is time.
-    fn look(&mut self) -> Option<Shortage> {
-        let now = Instant::now();
+    fn look(&mut self, now: Instant, watched: Watched) -> Option<Shortage> {
         if self.state != State::Watching || now < self.next {
             return None;
         }
@@ -166,6 +192,10 @@ impl Reserve {
         self.next = now + safe;
         if found.is_some() {
             self.state = State::Short;
+            self.ends = match watched {
+                Watched::Yes => None,
+                Watched::No => Some(now + UNATTENDED),
+            };
         }
         found
     }
@@ -202,7 +232,15 @@ impl Relay<'_> {
         if self.ended || !self.standing.is_begun() {
             return Ok(());
         }
-        let Some(short) = self.reserve.as_mut().and_then(Reserve::look) else {
+        let (now, watched) = (Instant::now(), self.watched());
+        let Some(reserve) = &mut self.reserve else {
+            return Ok(());
+        };
+        if reserve.is_over(now) && self.ending.fault.is_none() {
+            self.end_for_space();
+            return Ok(());
+        }
+        let Some(short) = reserve.look(now, watched) else {
             return Ok(());
         };
         // First of all: every moment writes on.
@@ -220,6 +258,27 @@ impl Relay<'_> {
         self.record.limit(&hit)?;
         self.voice.limit(&hit);
         Ok(())
+    }
+
+    fn watched(&self) -> Watched {
+        if self.front.is_own() && !self.had_terminal {
+            Watched::No
+        } else {
+            Watched::Yes
+        }
+    }
+
+    /// Ends a run that nobody lets go on. What it made is kept, as after every end.
+    fn end_for_space(&mut self) {
+        let why = self.standing.short.clone().unwrap_or_default();
+        let minutes = UNATTENDED.as_secs() / 60;
+        let fault = Fault::new(
+            Code::LimitDisk,
+            format!("the run {} was ended", self.plan.run),
+            format!("{why}; it was paused for {minutes} minutes, and without a terminal nobody is asked"),
+        )
+        .help("make room on that file system and start the run again");
+        self.give_up(bastle_contract::ExitCode::Failed as u8, fault);
     }
 
     /// Whether the reserve lets the run go on. A person who insists gives the reserve up for the rest of the run.
@@ -289,6 +348,34 @@ mod tests {
             "control: what a person states holds"
         );
         assert!(!space.lacks_inodes(), "a file system that counts none lacks none");
+    }
+
+    #[test]
+    fn a_run_that_nobody_watches_is_ended_and_any_other_waits() {
+        let now = Instant::now();
+        let short = |watched| {
+            let mut reserve = Reserve {
+                bytes: u64::MAX,
+                share: Share::Stated,
+                places: vec![std::env::temp_dir()],
+                next: now,
+                state: State::Watching,
+                ends: None,
+            };
+            assert!(reserve.look(now, watched).is_some(), "no disk has as much");
+            reserve
+        };
+        let mut alone = short(Watched::No);
+        assert_eq!(alone.deadline(), Some(now + UNATTENDED));
+        assert!(!alone.is_over(now));
+        assert!(alone.is_over(now + UNATTENDED));
+        assert!(!alone.is_over(now + UNATTENDED), "told once");
+        let mut seen = short(Watched::Yes);
+        assert_eq!(seen.deadline(), None);
+        assert!(!seen.is_over(now + UNATTENDED * 1000));
+        let mut resumed = short(Watched::No);
+        resumed.state = State::GivenUp;
+        assert!(!resumed.is_over(now + UNATTENDED), "a person let it go on");
     }
 
     #[test]
