@@ -101,7 +101,7 @@ pub(crate) fn execute(
         front,
     } = means;
     // Before anything is mounted: what the host replaces from here on is told.
-    let names = NameWatch::begin(plan)?;
+    let mut names = NameWatch::begin(plan)?;
     let (events, streams) = launch(plan, &spawner, &attachments)?;
     // Before the agent lives. Until then a signal that ends this process ends the fence too: its socket closes.
     let signals = match front {
@@ -125,7 +125,7 @@ pub(crate) fn execute(
         grants,
         front,
         space: work.space().cloned(),
-        names,
+        names: &mut names,
         state,
         unusual: LiveWatch::new(
             state,
@@ -151,6 +151,8 @@ pub(crate) fn execute(
     } else {
         (close(ending, record, (&mut work, files, caches)), closing.wait())
     };
+    // Last: beside the spawner's own marks, which go with it, this would wait for a second SRCU grace period.
+    drop(names);
     // Should the spawner have been killed, its groups are empty by now (init died with it) but still there.
     if closed.is_err() || closed.is_ok_and(|status| !status.success()) {
         for directory in &cgroups {

@@ -86,7 +86,7 @@ pub(crate) struct Relay<'a> {
     /// What waits for a snapshot.
     before: before::Before,
     /// Names that the host may replace, and covers on their way.
-    names: Option<NameWatch>,
+    names: &'a mut Option<NameWatch>,
     covering: covers::Covering,
     /// What the broker refused.
     refusals: u32,
@@ -122,7 +122,7 @@ pub(crate) struct Parts<'a> {
     /// The tree, where the run has one of its own.
     pub(crate) space: Option<Workspace>,
     /// Names that the host may replace.
-    pub(crate) names: Option<NameWatch>,
+    pub(crate) names: &'a mut Option<NameWatch>,
     /// bastle's own directory.
     pub(crate) state: &'a std::path::Path,
     pub(crate) unusual: LiveWatch,
