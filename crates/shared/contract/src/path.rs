@@ -194,20 +194,37 @@ impl TryFrom<String> for NamePattern {
     type Error = NamePatternError;
 
     fn try_from(text: String) -> Result<Self, NamePatternError> {
-        // `**` inside a longer component would mean different things to different readers: only alone.
-        let well_formed = !text.is_empty()
-            && text.len() <= 1024
-            && !text.contains(['\0', '[', ']', '{', '}', '\\'])
-            && text
-                .split('/')
-                .all(|part| !matches!(part, "" | "." | "..") && (part == "**" || !part.contains("**")))
-            && text.split('/').filter(|part| *part == "**").count() <= 2;
-        if well_formed {
+        if is_well_formed(&text) {
             Ok(Self(text))
         } else {
             Err(NamePatternError(text))
         }
     }
+}
+
+/// One pass: a plan carries a thousand patterns, and three processes read them at every start.
+fn is_well_formed(text: &str) -> bool {
+    let mut doubled = 0;
+    let parts_are = text
+        .as_bytes()
+        .split(|byte| *byte == b'/')
+        .all(|part| match part {
+            b"" | b"." | b".." => false,
+            b"**" => {
+                doubled += 1;
+                doubled <= 2
+            }
+            _ => {
+                let mut before = 0;
+                part.iter().all(|byte| {
+                    // `**` inside a longer component would mean different things to different readers: only alone.
+                    let twice = *byte == b'*' && before == b'*';
+                    before = *byte;
+                    !twice && !matches!(byte, 0 | b'[' | b']' | b'{' | b'}' | b'\\')
+                })
+            }
+        });
+    parts_are && text.len() <= 1024
 }
 
 impl From<NamePattern> for String {
@@ -369,6 +386,38 @@ mod tests {
         assert!(!pattern(".git/hooks").matches(b"sub/.git/hooks"));
         assert!(pattern("**/.git/hooks").covers(b"sub/.git/hooks/pre-commit"));
         assert!(pattern("a/**/z").matches(b"a/z") && pattern("a/**/z").matches(b"a/b/c/z"));
+    }
+
+    #[test]
+    fn every_short_text_is_a_pattern_exactly_where_the_rules_say_so() {
+        let rules = |text: &str| {
+            !text.is_empty()
+                && text.len() <= 1024
+                && !text.contains(['\0', '[', ']', '{', '}', '\\'])
+                && text
+                    .split('/')
+                    .all(|part| !matches!(part, "" | "." | "..") && (part == "**" || !part.contains("**")))
+                && text.split('/').filter(|part| *part == "**").count() <= 2
+        };
+        let letters = ["a", ".", "*", "?", "/", "[", "\\", "\0", "**/", "ü"];
+        let mut texts = vec![String::new(), "a".repeat(1024), "a".repeat(1025)];
+        let mut last = vec![String::new()];
+        for _ in 0..5 {
+            last = last
+                .iter()
+                .flat_map(|text| letters.iter().map(move |letter| format!("{text}{letter}")))
+                .collect();
+            texts.extend(last.iter().cloned());
+        }
+        let good = texts.iter().filter(|text| rules(text)).count();
+        assert!(good > 1000, "control: {good}");
+        for text in texts {
+            assert_eq!(
+                NamePattern::try_from(text.clone()).is_ok(),
+                rules(&text),
+                "{text:?}"
+            );
+        }
     }
 
     #[test]

@@ -1,50 +1,69 @@
 //! Many patterns, of which few concern a name: found by one component of each.
 use crate::NamePattern;
-use std::collections::HashMap;
 
 /// Patterns by one component: by the whole of it where it has no wildcard, else by its first byte. Letter case is ignored, as
-/// patterns do.
+/// patterns do. A launch makes one of a thousand patterns, so there is one list and no allocation for each.
 #[derive(Debug, Default)]
 pub struct PatternIndex {
-    literal: HashMap<Vec<u8>, Vec<usize>>,
-    first: HashMap<u8, Vec<usize>>,
+    /// Keys with the pattern they stand for, sorted. Two components with one key only make a candidate more.
+    keyed: Vec<(u64, usize)>,
     any: Vec<usize>,
+}
+
+/// What a key was made of: two kinds never have one key by the same bytes.
+#[derive(Clone, Copy)]
+enum KeyKind {
+    Whole = 1,
+    FirstByte = 2,
 }
 
 impl PatternIndex {
     /// Indexes patterns by their last component: what [`NamePattern::matches`] compares first.
     #[must_use]
     pub fn by_last(patterns: &[NamePattern]) -> Self {
-        let last = |pattern: &NamePattern| {
-            let text = pattern.as_str().as_bytes();
-            text.rsplit(|byte| *byte == b'/').next().unwrap_or(text).to_vec()
-        };
-        Self::of(patterns.iter().map(last))
+        let texts = patterns.iter().map(NamePattern::as_str);
+        Self::of(texts.map(|text| text.rsplit('/').next().unwrap_or(text).as_bytes()))
     }
 
     /// Indexes by the components given, in order.
     #[must_use]
-    pub fn of(components: impl Iterator<Item = Vec<u8>>) -> Self {
+    pub fn of<'c>(components: impl Iterator<Item = &'c [u8]>) -> Self {
         let mut index = Self::default();
         for (at, component) in components.enumerate() {
-            let component = component.to_ascii_lowercase();
             let wild = component.iter().any(|byte| matches!(byte, b'*' | b'?'));
             match component.first() {
                 None | Some(b'*' | b'?') => index.any.push(at),
-                Some(first) if wild => index.first.entry(*first).or_default().push(at),
-                Some(_) => index.literal.entry(component).or_default().push(at),
+                Some(first) if wild => index.keyed.push((key(KeyKind::FirstByte, &[*first]), at)),
+                Some(_) => index.keyed.push((key(KeyKind::Whole, component), at)),
             }
         }
+        index.keyed.sort_unstable();
         index
     }
 
     /// The patterns whose component could match this name.
     pub fn candidates<'i>(&'i self, name: &[u8]) -> impl Iterator<Item = usize> + use<'i> {
-        let name = name.to_ascii_lowercase();
-        let first = name.first().and_then(|first| self.first.get(first));
-        let lists = [self.literal.get(&name), first, Some(&self.any)];
-        lists.into_iter().flatten().flatten().copied()
+        let whole = self.with_key(key(KeyKind::Whole, name));
+        let first = self.with_key(key(KeyKind::FirstByte, name.get(..1).unwrap_or_default()));
+        let keyed = whole.iter().chain(first).map(|(_, at)| *at);
+        keyed.chain(self.any.iter().copied())
     }
+
+    fn with_key(&self, wanted: u64) -> &[(u64, usize)] {
+        let from = self.keyed.partition_point(|(key, _)| *key < wanted);
+        let rest = &self.keyed[from..];
+        &rest[..rest.partition_point(|(key, _)| *key == wanted)]
+    }
+}
+
+/// FNV-1a over the bytes in lower case. Patterns come from the plan, so nobody gains by a collision.
+fn key(kind: KeyKind, bytes: &[u8]) -> u64 {
+    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0100_0000_01b3;
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(PRIME);
+    bytes.iter().fold(step(OFFSET, kind as u8), |hash, byte| {
+        step(hash, byte.to_ascii_lowercase())
+    })
 }
 
 #[cfg(test)]

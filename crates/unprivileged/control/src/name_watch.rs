@@ -83,6 +83,18 @@ impl NameWatch {
         Ok(Some(watch))
     }
 
+    /// Removes every watch; nothing is told from here on. To be called when the run is over and some time before the
+    /// descriptor closes: closing an instance that still has watches, or whose watches the kernel has not freed yet, waits
+    /// for an SRCU grace period in `fsnotify_destroy_group`, up to 20 ms at the end of every run in place.
+    pub(crate) fn release(&mut self) {
+        for watch in std::mem::take(&mut self.directories).into_keys() {
+            // The kernel has removed the watch of a directory that is gone by itself.
+            match remove_watch(&self.inotify, watch) {
+                Ok(()) | Err(_) => {}
+            }
+        }
+    }
+
     /// Every cover, for when it is not known what happened.
     pub(crate) fn all(&self) -> Vec<Cover> {
         self.covers.iter().map(|(at, kind)| cover(at, *kind)).collect()
@@ -206,15 +218,8 @@ impl NameWatch {
 }
 
 impl Drop for NameWatch {
-    /// Removes each watch before the descriptor closes: closing an instance that still has watches waits for an SRCU grace
-    /// period in `fsnotify_destroy_group`, about 15 ms at the end of every run in place; without watches it does not.
     fn drop(&mut self) {
-        for watch in self.directories.keys() {
-            // The kernel has removed the watch of a directory that is gone by itself.
-            match remove_watch(&self.inotify, *watch) {
-                Ok(()) | Err(_) => {}
-            }
-        }
+        self.release();
     }
 }
 

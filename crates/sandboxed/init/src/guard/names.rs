@@ -3,6 +3,7 @@
 //! Renames make patterns harder than they look: a directory that is renamed brings everything below it along, so
 //! its new name is refused already when a pattern could be completed by what lies below ([`Match::below`]).
 use bastle_contract::{DenialKind, GuardedTree, NameList, NamePattern, OpenName, OpenScope, PatternIndex};
+use std::sync::OnceLock;
 
 /// Longest pattern in components: 1024 bytes, every second one a slash.
 const WORDS: usize = 512 / 64 + 1;
@@ -30,10 +31,16 @@ enum Held {
     UnlessOpen,
 }
 
-/// A pattern, split once.
+/// A pattern.
 #[derive(Debug)]
 pub(super) struct Rule {
     text: String,
+    /// Split when it is first asked: of a thousand patterns few ever are.
+    split: OnceLock<Split>,
+}
+
+#[derive(Debug)]
+struct Split {
     parts: Vec<Part>,
     /// Index of the first part that is not `**`: only past it has a path shown anything in common with the pattern.
     first_name: usize,
@@ -162,13 +169,9 @@ impl Tree {
         };
         let mut all = rules(DenialKind::Hidden, &tree.hide);
         all.extend(rules(DenialKind::Protected, &tree.protect));
-        let first = |(_, _, rule): &(DenialKind, Held, Rule)| match rule.parts.get(rule.first_name) {
-            Some(Part::Name(name)) => name.clone(),
-            Some(Part::Any) | None => Vec::new(),
-        };
         Self {
             root: tree.root.as_str().as_bytes().to_vec(),
-            index: PatternIndex::of(all.iter().map(first)),
+            index: PatternIndex::of(all.iter().map(|(_, _, rule)| rule.first_name())),
             rules: all,
             pinned: tree.pinned.clone(),
             open: [tree.hide.open.clone(), tree.protect.open.clone()],
@@ -214,6 +217,25 @@ impl Tree {
 
 impl Rule {
     pub(super) fn of(pattern: &NamePattern) -> Self {
+        Self {
+            text: pattern.as_str().to_owned(),
+            split: OnceLock::new(),
+        }
+    }
+
+    /// The first component that is not `**`; empty where there is none.
+    fn first_name(&self) -> &[u8] {
+        let mut names = self.text.split('/').filter(|part| *part != "**");
+        names.next().unwrap_or_default().as_bytes()
+    }
+
+    pub(super) fn find(&self, path: &[u8]) -> Match {
+        self.split.get_or_init(|| Split::of(&self.text)).find(path)
+    }
+}
+
+impl Split {
+    fn of(text: &str) -> Self {
         let part = |text: &str| {
             if text == "**" {
                 Part::Any
@@ -221,20 +243,16 @@ impl Rule {
                 Part::Name(text.as_bytes().to_vec())
             }
         };
-        let parts: Vec<Part> = pattern.as_str().split('/').map(part).collect();
+        let parts: Vec<Part> = text.split('/').map(part).collect();
         let first_name = parts
             .iter()
             .position(|part| matches!(part, Part::Name(_)))
             .unwrap_or(parts.len());
-        Self {
-            text: pattern.as_str().to_owned(),
-            parts,
-            first_name,
-        }
+        Self { parts, first_name }
     }
 
     /// Walks all ways to read `path` by the pattern at once, component by component.
-    pub(super) fn find(&self, path: &[u8]) -> Match {
+    fn find(&self, path: &[u8]) -> Match {
         let end = self.parts.len();
         let mut at = Positions([0; WORDS]);
         self.reach(&mut at, 0);
