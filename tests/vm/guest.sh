@@ -5,7 +5,7 @@ mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 mount -t cgroup2 cg /sys/fs/cgroup
-mkdir -p /root/work /home/ada/project
+mkdir -p "$HOME/project" /home/ada/project
 chown -R 1000:1000 /home/ada
 
 cat > /tmp/runs.sh <<'X'

@@ -138,9 +138,8 @@ pub(crate) fn execute(
     // From here on the copy counts as the agent's: whatever fails before leaves none behind.
     work.begin()?;
     let outcome = Relay::new(parts, &mut record, voice).run();
-    // Now, and closed last: meanwhile the kernel frees them together with the marks that see reads.
-    if let Some(names) = &mut names {
-        names.release();
+    if let Some(names) = names {
+        names.close();
     }
     let cgroups = record.cgroups.clone();
     // It lets go of the run's mounts while the record is sealed here.
@@ -155,7 +154,6 @@ pub(crate) fn execute(
     } else {
         (close(ending, record, (&mut work, files, caches)), closing.wait())
     };
-    drop(names);
     // Should the spawner have been killed, its groups are empty by now (init died with it) but still there.
     if closed.is_err() || closed.is_ok_and(|status| !status.success()) {
         for directory in &cgroups {

@@ -7,9 +7,10 @@
 //!
 //! **Trust:** the agent changes names in the same directories. Every name is judged by the patterns of the plan, and a flood
 //! of events costs a look at each; one that overflows the kernel's queue has every cover looked at again.
+use crate::fileops::leave;
 use bastle_contract::grants::{Cover, CoverKind, GRANTS};
 use bastle_contract::{AbsPath, Access, Code, Fault, GuardedTree, LaunchPlan, MountKind, TreeKind};
-use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init, remove_watch};
+use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::MaybeUninit;
@@ -83,16 +84,10 @@ impl NameWatch {
         Ok(Some(watch))
     }
 
-    /// Removes every watch; nothing is told from here on. To be called when the run is over and some time before the
-    /// descriptor closes: closing an instance that still has watches, or whose watches the kernel has not freed yet, waits
-    /// for an SRCU grace period in `fsnotify_destroy_group`, up to 20 ms at the end of every run in place.
-    pub(crate) fn release(&mut self) {
-        for watch in std::mem::take(&mut self.directories).into_keys() {
-            // The kernel has removed the watch of a directory that is gone by itself.
-            match remove_watch(&self.inotify, watch) {
-                Ok(()) | Err(_) => {}
-            }
-        }
+    /// Ends it without waiting: the last close of an instance waits for SRCU grace periods in `fsnotify_destroy_group`, up to
+    /// 20 ms, and so would the end of this process.
+    pub(crate) fn close(self) {
+        leave([self.inotify]);
     }
 
     /// Every cover, for when it is not known what happened.
@@ -214,12 +209,6 @@ impl NameWatch {
             }
         }
         Ok(())
-    }
-}
-
-impl Drop for NameWatch {
-    fn drop(&mut self) {
-        self.release();
     }
 }
 
