@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a run could leave behind besides its processes, groups and files.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Host {
     mounts: BTreeSet<String>,
     interfaces: BTreeSet<String>,
@@ -35,6 +35,13 @@ impl Host {
                 .collect(),
             interfaces: names(Path::new("/sys/class/net")),
         }
+    }
+
+    /// What was not there before.
+    pub(crate) fn added(&self, before: &Self) -> Vec<String> {
+        let mounts = self.mounts.difference(&before.mounts);
+        let interfaces = self.interfaces.difference(&before.interfaces);
+        mounts.chain(interfaces).cloned().collect()
     }
 }
 

@@ -115,14 +115,19 @@ static int do_stubborn(char **a) {
 
 static void awake(int sig) { (void)sig; }
 
-/* A timer of the process's own continues it every millisecond. With a handler: since Linux 6.13 a timer whose signal is ignored,
- * as SIGCONT is by default, does not fire again. */
+/* Timers of the process's own continue it, one every quarter of a millisecond. With a handler: since Linux 6.13 a timer whose
+ * signal is ignored, as SIGCONT is by default, does not fire again. Many: a SIGSTOP discards a SIGCONT that is still pending, and
+ * a timer whose signal was discarded is never armed again. */
 static int continue_myself(void) {
     signal(SIGCONT, awake);
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGCONT};
-    struct itimerspec often = {{0, 1000000}, {0, 1000000}};
-    timer_t timer;
-    return timer_create(CLOCK_MONOTONIC, &event, &timer) || timer_settime(timer, 0, &often, NULL) ? errno : 0;
+    for (long number = 0; number < 64; number++) {
+        struct itimerspec often = {{0, 16000000}, {0, 1000000 + number * 250000}};
+        timer_t timer;
+        if (timer_create(CLOCK_MONOTONIC, &event, &timer) || timer_settime(timer, 0, &often, NULL))
+            return errno;
+    }
+    return 0;
 }
 
 /* self-continuing STEM: makes the directories STEM-1, STEM-2, ... until there is a file "go"; beside it a child that makes no

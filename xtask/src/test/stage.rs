@@ -6,13 +6,17 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+/// How many names are tried.
+const MOST_NAMES: u32 = 100;
+
 /// A directory of this run, removed when dropped.
 pub(crate) struct Stage {
     directory: PathBuf,
 }
 
 impl Stage {
-    /// Makes it. Fails when the name is taken: what another user prepared there must not be used.
+    /// Makes it, under a name that nobody has: what another user prepared there must not be used, and what an
+    /// earlier run with this process id left behind must not be in the way.
     pub(crate) fn new(name: &str) -> Result<Self, Failed> {
         Self::below(&std::env::temp_dir(), name)
     }
@@ -28,11 +32,25 @@ impl Stage {
     }
 
     fn below(parent: &Path, name: &str) -> Result<Self, Failed> {
-        let directory = parent.join(format!("bastle-{name}-{}", std::process::id()));
-        std::fs::create_dir(&directory).map_err(Failed::io(directory.display()))?;
-        let stage = Self { directory };
-        stage.open_to_all(stage.path())?;
-        Ok(stage)
+        let stem = parent.join(format!("bastle-{name}-{}", std::process::id()));
+        let names = (0..MOST_NAMES).map(|turn| match turn {
+            0 => stem.clone(),
+            _ => stem.with_added_extension(turn.to_string()),
+        });
+        let mut taken = None;
+        for directory in names {
+            match std::fs::create_dir(&directory) {
+                Ok(()) => {
+                    let stage = Self { directory };
+                    stage.open_to_all(stage.path())?;
+                    return Ok(stage);
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => taken = Some(error),
+                Err(error) => return Err(Failed::io(directory.display())(error)),
+            }
+        }
+        let error = taken.unwrap_or_else(|| std::io::ErrorKind::AlreadyExists.into());
+        Err(Failed::io(stem.display())(error))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -75,8 +93,9 @@ mod tests {
             let mode = std::fs::metadata(path).expect("is there").permissions().mode();
             assert_eq!(mode & 0o777, 0o755, "{}", path.display());
         }
-        assert!(Stage::new("stage-test").is_err(), "a taken name is refused");
-        drop(stage);
+        let second = Stage::new("stage-test").expect("can be made");
+        assert_ne!(second.path(), place, "a taken name is not used");
+        drop((stage, second));
         assert!(!place.exists());
     }
 }

@@ -98,7 +98,8 @@ pub(crate) fn rows(daemon: &Daemon, listed: Listed, tags: &[String]) -> Result<V
         })
         .map(|run| {
             let questions: Vec<&String> = run.question.iter().collect();
-            let findings = run.file.as_ref().map(|file| &file.findings);
+            let findings = run.file.as_ref().map(|file| file.findings.clone());
+            let findings = findings.unwrap_or_default();
             json!({
                 "run": run.name, "argv": [run.agent], "state": run.state, "reason": run.reason,
                 "denials": run.denials, "findings": findings, "net": null, "grants": [], "questions": questions, "kept": true,

@@ -373,11 +373,11 @@ fn the_plan_lists_the_limits_of_egress_and_a_run_with_less_gives_it_less() {
             r#"{{"version": 1, "net": {{"allow": ["a.example"]}}{rest}}}"#
         ))
     };
-    assert_eq!(with(""), ["egress memory 512 MiB", "egress cpu 0.500"]);
+    assert_eq!(with(""), ["egress memory 512MiB", "egress cpu 0.500"]);
     // Affinity gives whole processors only, and one is more than egress has by itself.
     assert_eq!(
         with(r#", "limits": {"cpu": 1}"#),
-        ["egress memory 512 MiB", "egress cpu 0.500"]
+        ["egress memory 512MiB", "egress cpu 0.500"]
     );
     let controllers = vec![(Controller::Cpu, path("/sys/fs/cgroup/x"))];
     let cgroups = HostFacts {
