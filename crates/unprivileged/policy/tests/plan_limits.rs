@@ -2,14 +2,14 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 mod common;
 
-use LayerKind::{Project, User};
+use LayerKind::{Flags, Project, User};
 use bastle_contract::{
     Access, CgroupFacts, CgroupFlavour, Code, Controller, EnvName, HostFacts, LimitKind, LimitMechanism,
     Waiver,
 };
-use bastle_policy::{LaunchRequest, LayerKind, plan, preset, render_dry_run};
+use bastle_policy::{At, LaunchRequest, LayerKind, NetMode, plan, preset, render_dry_run};
 use common::launch::{at, disk, grant, host, is_bind, planned, request};
-use common::{merged, path, with_default};
+use common::{layer, merged, path, with_default};
 use std::collections::BTreeMap;
 
 fn limited(
@@ -361,17 +361,20 @@ fn a_dry_run_names_every_rule_and_shows_no_secret() {
 
 #[test]
 fn the_plan_lists_the_limits_of_egress_and_a_run_with_less_gives_it_less() {
-    let lines = |text: &str| {
-        let policy = merged(&with_default(&[(User, text)]));
+    let lines = |text: &str, mode: NetMode| {
+        let mut layers = with_default(&[(User, text)]);
+        let mut flags = layer(Flags, r#"{"version": 1}"#);
+        std::sync::Arc::make_mut(&mut flags.document).net.mode = Some(At::nowhere(mode));
+        layers.push(flags);
+        let policy = merged(&layers);
         let planned = planned(&policy, &disk(&policy, &[])).unwrap();
         let mut rules: Vec<String> = planned.listing.into_iter().map(|line| line.rule).collect();
         rules.retain(|rule| rule.starts_with("egress "));
         rules
     };
     let with = |rest: &str| {
-        lines(&format!(
-            r#"{{"version": 1, "net": {{"allow": ["a.example"]}}{rest}}}"#
-        ))
+        let text = format!(r#"{{"version": 1, "net": {{"allow": ["a.example"]}}{rest}}}"#);
+        lines(&text, NetMode::Allowlist)
     };
     assert_eq!(with(""), ["egress memory 512MiB", "egress cpu 0.500"]);
     // Affinity gives whole processors only, and one is more than egress has by itself.
@@ -394,6 +397,6 @@ fn the_plan_lists_the_limits_of_egress_and_a_run_with_less_gives_it_less() {
     )]));
     let less = plan(grant(&policy, request(&["ls"])), &cgroups, &disk(&policy, &[])).unwrap();
     assert!(less.listing.iter().any(|line| line.rule == "egress cpu 0.200"));
-    let none = lines(r#"{"version": 1, "net": {"mode": "none"}}"#);
+    let none = lines(r#"{"version": 1}"#, NetMode::None);
     assert_eq!(none, Vec::<String>::new(), "control: no egress, no limits of it");
 }
