@@ -3,7 +3,7 @@ use crate::support::{Lab, Limit, for_each_identity, run, skip};
 use crate::{eventually, pause, text};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdout, Stdio};
 
 /// Starts a script and waits for its first line.
@@ -52,6 +52,33 @@ fn a_signal_to_bastle_is_passed_on_and_the_agent_decides() {
         let (mut child, _lines) = started(lab, "echo ready; exec sleep 60");
         kill_process(Pid::from_child(&child), Signal::TERM).expect("own child");
         assert_eq!(code(&mut child), Some(143));
+    });
+}
+
+#[test]
+fn a_signal_while_the_sandbox_is_built_ends_the_run_as_that_signal_ends_a_program() {
+    for_each_identity(|lab| {
+        for delay in 0..24 {
+            let fence = lab.fence().flags(["-q"]);
+            let mut command = fence.command(["sleep", "60"]);
+            let mut child = command
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("starts");
+            pause(delay);
+            kill_process(Pid::from_child(&child), Signal::TERM).expect("own child");
+            let mut ended = None;
+            eventually("the end of the run", || {
+                ended = child.try_wait().expect("own child");
+                ended.is_some()
+            });
+            let ended = ended.expect("was waited for");
+            // Before bastle has a handler, the signal ends bastle itself.
+            let told = ended.code() == Some(143) || ended.signal() == Some(15);
+            assert!(told, "after {delay} ms: {ended:?}");
+        }
     });
 }
 

@@ -2,6 +2,8 @@
 //! names that the host replaces under a running agent.
 use crate::support::{Lab, Limit, for_each_identity, git, text, wait_for};
 use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
 
 fn repository(lab: &Lab) -> PathBuf {
     lab.project("README", "read me\n");
@@ -202,5 +204,30 @@ fn a_protected_name_is_held_by_name_in_the_moment_in_which_no_mount_is_on_it() {
             "{config}"
         );
         assert!(root.join("mine").exists() && !root.join("WROTE").exists());
+    });
+}
+
+#[test]
+fn a_name_that_the_host_replaces_while_the_sandbox_is_built_delays_the_agent_and_is_covered() {
+    for_each_identity(|lab| {
+        let root = repository(lab);
+        let (_keep, nothing) = mpsc::channel::<()>();
+        for round in 0..12 {
+            let fence = lab.fence().flags(["--workspace", "in-place"]);
+            let mut living = fence.sh_beside("cat .env 2>/dev/null && echo LEAK; cat README");
+            // Over the whole of building, and into the first moments of the agent.
+            for change in 0..15 {
+                lab.project("tmp-1", &format!("TOKEN=canary-{round}-{change}\n"));
+                std::fs::rename(root.join("tmp-1"), root.join(".env")).expect("can be renamed");
+                assert!(nothing.recv_timeout(Duration::from_millis(2)).is_err());
+            }
+            let ended = living.end(Limit::HANG);
+            assert_eq!(
+                (ended, living.rest().join("\n").as_str()),
+                (Some(0), "read me"),
+                "{:?}",
+                fence.audit()
+            );
+        }
     });
 }

@@ -265,7 +265,8 @@ fn start_agent(
     }
     match socket::receive::<ToInit>(&handover.events).step("waiting for the word", "control")? {
         Some((ToInit::Go, _)) => {}
-        Some(_) | None => return Ok(125),
+        Some(_) => return Err("another frame came first").step("waiting for the word", "control"),
+        None => return Ok(125),
     }
     guard.expect(agent.pid, guard::Expected::Launch);
     socket::send(&agent.line, &ToAgent::Go, &[]).step("starting the agent", "go")?;

@@ -227,6 +227,7 @@ impl<'a> Relay<'a> {
         self.end_beside()?;
         self.hand_peers_over();
         self.notice_end()?;
+        self.explain();
         self.ending.net = self.farewell()?;
         Ok(self.ending)
     }
@@ -273,10 +274,8 @@ impl<'a> Relay<'a> {
                 self.init_left();
                 return Ok(());
             }
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {
-                self.init_left();
-                return Ok(());
-            }
+            // It went without reading what it was told; its own last words are still there to be read.
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return Ok(()),
             Err(error) => {
                 return Err(Fault::new(
                     Code::FenceLost,
@@ -357,6 +356,14 @@ impl<'a> Relay<'a> {
             return Ok(());
         }
         self.tell_notes()?;
+        self.standing.proven();
+        // What the host replaced while the sandbox was built is covered before the agent lives.
+        self.names_changed()?;
+        self.stand()
+    }
+
+    /// The agent gets the word.
+    fn set_off(&mut self) {
         self.standing.begin();
         if let Stdio::Pty { .. } = self.plan.stdio
             && self.front.is_own()
@@ -366,7 +373,6 @@ impl<'a> Relay<'a> {
         }
         // An init that is gone was killed meanwhile, by its clock for one: the spawner tells why.
         self.tell_init(&ToInit::Go);
-        Ok(())
     }
 
     fn give_up(&mut self, code: u8, fault: Fault) {

@@ -4,7 +4,7 @@ use crate::keeper::{Feed, Hands, Then};
 use crate::live::{Held, MOST_QUEUED};
 use bastle_contract::runs::TtySize;
 use bastle_contract::stream::{StreamFrame, StreamKind};
-use bastle_contract::{Code, Fault, Stdio, ToInit};
+use bastle_contract::{Code, Fault, Stdio};
 use rustix::termios::Winsize;
 use serde_json::{Value, json};
 
@@ -73,7 +73,7 @@ impl Relay<'_> {
             StreamKind::Resize => self.sized(&frame.payload),
             StreamKind::Signal => {
                 if let [signal @ 1..=31] = frame.payload.as_slice() {
-                    self.tell_init(&ToInit::Signal { signal: *signal });
+                    self.signal_agent(*signal);
                 }
             }
             StreamKind::Input

@@ -2,9 +2,9 @@
 //! while a question is open; and goes on only when none of these holds.
 use super::Relay;
 use super::reserve::Force;
-use bastle_audit::AuditEvent;
+use bastle_audit::{AuditEvent, Exit};
 use bastle_contract::runs::RunState;
-use bastle_contract::{Code, Fault, ToInit};
+use bastle_contract::{Code, ExitCode, Fault, ToInit};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,8 @@ pub(crate) struct Standing {
     awake: u32,
     /// Whether that it stands still is on record.
     recorded: bool,
+    /// The fence is proven: the agent may have the word.
+    proven: bool,
     /// The agent has the word.
     begun: bool,
     told: Option<(RunState, Option<String>)>,
@@ -41,6 +43,16 @@ impl Standing {
     /// Whether the agent has the word.
     pub(super) fn is_begun(&self) -> bool {
         self.begun
+    }
+
+    /// Whether the fence is proven.
+    pub(super) fn is_proven(&self) -> bool {
+        self.proven
+    }
+
+    /// The agent may start, once nothing makes the run stand still.
+    pub(super) fn proven(&mut self) {
+        self.proven = true;
     }
 
     /// The agent starts.
@@ -69,13 +81,18 @@ impl Relay<'_> {
         let told = !stopping && (paused || suspended || asked || short);
         // Also while it is being ended: an open name must not be used to end well.
         let still = told || covering;
-        if still && !frozen {
+        if !self.standing.begun {
+            // Nothing runs yet that could be frozen: the agent is not given the word.
+            if self.standing.proven && !still && !stopping {
+                self.set_off();
+            }
+        } else if still && !frozen {
             self.freeze();
         } else if !still && frozen {
             self.thaw();
             self.standing.awake = 0;
         }
-        self.standing.frozen = still;
+        self.standing.frozen = still && self.standing.begun;
         self.standing.recorded = told;
         if told && !recorded {
             self.record.durable(&AuditEvent::Paused)?;
@@ -176,7 +193,7 @@ impl Relay<'_> {
             self.standing.stopping = true;
             self.voice.stopping(by);
         }
-        if grace.is_zero() {
+        if grace.is_zero() || !self.standing.begun {
             self.kill();
             return;
         }
@@ -187,5 +204,29 @@ impl Relay<'_> {
         self.tell_init(&ToInit::Signal { signal: TERMINATE });
         let until = Instant::now() + grace;
         self.patience = Some(self.patience.map_or(until, |known| known.min(until)));
+    }
+
+    /// Passes a signal on to the agent. One that has not started yet is not started any more.
+    pub(super) fn signal_agent(&mut self, signal: u8) {
+        if self.standing.begun {
+            self.tell_init(&ToInit::Signal { signal });
+            return;
+        }
+        self.standing.stopping = true;
+        self.ending.exit = Exit::Signal(signal);
+        self.kill();
+    }
+
+    /// A run that ended before its agent was started, and for no reason that was told, is not silent about it.
+    pub(super) fn explain(&mut self) {
+        let told = self.ending.fault.is_some() || self.ending.killed.is_some();
+        if !told && !self.standing.begun && self.ending.exit == Exit::Unknown {
+            let fault = Fault::new(
+                Code::FenceLost,
+                "the sandbox ended before the agent was started",
+                "its init is gone without a word",
+            );
+            self.ending.fault = Some((ExitCode::Failed as u8, fault.help("bastle doctor")));
+        }
     }
 }

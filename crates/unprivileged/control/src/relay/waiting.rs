@@ -3,10 +3,11 @@ use super::net::Net;
 use super::{Relay, exec};
 use crate::grants::Grants;
 use crate::live::Live;
+use crate::name_watch::NameWatch;
 use bastle_contract::{Code, Fault};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 /// Who has something to say.
@@ -51,8 +52,8 @@ impl Relay<'_> {
         if let Some(reads) = self.reads.waits_for() {
             add(Source::Reads, reads, PollFlags::IN);
         }
-        if let Some(names) = self.names.as_ref().filter(|_| !self.ended) {
-            add(Source::Names, names.waits_for(), PollFlags::IN);
+        if let Some(names) = self.watched_names() {
+            add(Source::Names, names, PollFlags::IN);
         }
         if let Some(grants) = &self.grants {
             if let Some(broker) = grants.broker.socket() {
@@ -115,6 +116,12 @@ impl Relay<'_> {
             ready.push(Source::Live);
         }
         Ok(ready)
+    }
+
+    /// Not before the fence is proven: until then nobody is inside who could use a name.
+    fn watched_names(&self) -> Option<BorrowedFd<'_>> {
+        let watched = !self.ended && self.standing.is_proven();
+        self.names.as_ref().filter(|_| watched).map(NameWatch::waits_for)
     }
 
     /// How long nothing is over.

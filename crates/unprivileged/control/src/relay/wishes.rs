@@ -28,7 +28,7 @@ impl Relay<'_> {
                 if signal != INTERRUPT && self.patience.is_none() {
                     self.patience = Some(Instant::now() + GRACE);
                 }
-                self.tell_init(&ToInit::Signal { signal });
+                self.signal_agent(signal);
                 Ok(())
             }
             Wish::Resized => self.streams.resize().map_err(|error| {
