@@ -24,3 +24,4 @@ mod streams;
 mod traces;
 mod truth;
 mod unusual;
+mod writers;

@@ -79,6 +79,7 @@ impl Subject {
             "argv": ["sh", file],
             "workspace": self.lab.workspace(),
             "mode": self.mode.unwrap_or("in-place"),
+            "share_workspace": true,
             "net": "none",
             "policy": {"version": 1, "fs": {"read": [self.lab.tools()]}},
         }))

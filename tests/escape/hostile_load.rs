@@ -67,6 +67,7 @@ impl Host {
 #[test]
 fn twenty_thousand_random_calls_change_neither_the_host_nor_another_run() {
     for_each_identity(|lab| {
+        lab.share();
         let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
         let attacker = text(&lab.attacker());
         let witness = lab.plant(&lab.outside().join("witness"), "unchanged");

@@ -212,6 +212,7 @@ fn a_name_that_the_host_replaces_while_the_sandbox_is_built_delays_the_agent_and
     for_each_identity(|lab| {
         let root = repository(lab);
         let (_keep, nothing) = mpsc::channel::<()>();
+        let mut started = 0;
         for round in 0..12 {
             let fence = lab.fence().flags(["--workspace", "in-place"]);
             let mut living = fence.sh_beside("cat .env 2>/dev/null && echo LEAK; cat README");
@@ -222,12 +223,16 @@ fn a_name_that_the_host_replaces_while_the_sandbox_is_built_delays_the_agent_and
                 assert!(nothing.recv_timeout(Duration::from_millis(2)).is_err());
             }
             let ended = living.end(Limit::HANG);
-            assert_eq!(
-                (ended, living.rest().join("\n").as_str()),
-                (Some(0), "read me"),
-                "{:?}",
-                fence.audit()
-            );
+            let said = living.rest().join("\n");
+            // Replaced between its cover and the probe that reads it: nothing starts, and that is told.
+            let unproven = || fence.audit().iter().any(|event| event["code"] == "BST-FENCE-004");
+            match ended {
+                Some(0) => started += 1,
+                _ => assert!(ended == Some(125) && unproven(), "round {round}: {ended:?}"),
+            }
+            let expected = if ended == Some(0) { "read me" } else { "" };
+            assert_eq!(said, expected, "round {round}");
         }
+        assert!(started > 0, "control");
     });
 }

@@ -90,6 +90,7 @@ fn host_processes_are_neither_seen_nor_reached() {
 #[test]
 fn two_runs_of_the_same_user_do_not_see_each_other() {
     for_each_identity(|lab| {
+        lab.share();
         let mark = mark(lab);
         let attacker = lab.attacker();
         let mut first = Background::start(&mut lab.fence().command([text(&attacker), "tree", "2", &mark]));

@@ -77,6 +77,7 @@ fn a_fork_bomb_stops_at_the_limit_and_is_told() {
 #[test]
 fn a_memory_hog_harms_only_itself() {
     for_each_identity(|lab| {
+        lab.share();
         let mut other =
             Background::start(
                 &mut lab

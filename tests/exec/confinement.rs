@@ -89,6 +89,7 @@ fn a_further_command_writes_reads_and_names_only_what_the_agent_may() {
 #[test]
 fn a_further_command_makes_no_namespace_mount_or_trace_and_its_attempts_are_told() {
     for_each_identity(|lab| {
+        lab.share();
         let living = Living::start(lab);
         let attacks: [&[&str]; 8] = [
             &["unshare", NEW_USER],

@@ -85,6 +85,7 @@ fn a_secret_with_a_second_name_is_masked_under_its_own_and_the_link_is_not_writt
 #[test]
 fn runs_side_by_side_in_one_workspace_do_not_disturb_each_other() {
     for_each_identity(|lab| {
+        lab.share();
         for round in 0..10 {
             let (one, two) = (
                 lab.fence().flags(["--pids", "60"]),

@@ -39,6 +39,7 @@ impl Neighbour {
 #[test]
 fn a_fork_bomb_stops_at_the_process_limit_and_a_neighbour_still_forks() {
     for_each_identity(|lab| {
+        lab.share();
         let mut neighbour = Neighbour::start(lab, &["--pids", "40"]);
         let (seen, output) = lab
             .fence()
@@ -98,6 +99,7 @@ fn a_thread_bomb_stops_at_the_process_limit() {
 #[test]
 fn one_process_that_wants_too_much_memory_does_not_get_it_and_a_neighbour_keeps_its_own() {
     for_each_identity(|lab| {
+        lab.share();
         let hog = hog(lab);
         let mut neighbour = Neighbour::start(lab, &["--mem", "64M"]);
         let output = lab

@@ -111,6 +111,7 @@ fn a_paused_run_does_nothing_until_it_is_resumed_and_can_be_ended_while_it_stand
 #[test]
 fn a_paused_run_is_killed_at_once_and_labels_choose_whom() {
     for_each_identity(|lab| {
+        lab.share();
         let mark = mark();
         let sleeps = format!("echo up; sleep {mark}\n");
         let one = Kept::start(

@@ -262,6 +262,7 @@ fn the_client_inside_lists_prints_and_replaces_and_curl_does_the_same() {
 #[test]
 fn a_broker_serves_its_own_run_only() {
     for_each_identity(|lab| {
+        lab.share();
         let file = lab.plant(&lab.outside().join("f"), "public");
         let (first, second) = (Agent::start(lab), Agent::start(lab));
         first.gets("grant", &["--file", &shown(&file)]);

@@ -243,6 +243,7 @@ fn a_single_file_and_a_directory_with_many_hidden_names_can_be_granted_again_and
 #[test]
 fn what_one_run_is_granted_no_other_run_sees() {
     for_each_identity(|lab| {
+        lab.share();
         let data = lab.outside().join("data");
         let file = lab.plant(&data.join("f"), "public");
         let (first, second) = (Agent::start(lab), Agent::start(lab));

@@ -141,6 +141,7 @@ fn an_agent_that_maps_a_file_for_writing_does_not_outlive_the_grant() {
 #[test]
 fn what_a_run_is_never_started_with_is_never_granted_to_it_either() {
     for_each_identity(|lab| {
+        lab.share();
         let agent = Agent::start(lab);
         let home = shown(&lab.home());
         let never = [

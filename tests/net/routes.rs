@@ -247,6 +247,7 @@ print([v for v in os.environ if "proxy" in v.lower()])
 #[test]
 fn a_run_cannot_reach_the_faces_of_another_run() {
     for_each_identity(|lab| {
+        lab.share();
         let name = host("pass");
         // The faces live in a namespace of the run: on the host nothing listens for it.
         let fence = world().fence(lab, &[&format!("{name}:{{tls}}")]);

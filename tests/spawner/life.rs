@@ -66,6 +66,7 @@ fn killing_a_worker_ends_its_run_and_no_other() {
     let Some(lab) = ordinary("killing_a_worker_ends_its_run") else {
         return;
     };
+    lab.share();
     let place = Place::new();
     place.usual_ceiling(&lab);
     let daemon = place.start(1);

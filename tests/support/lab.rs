@@ -3,6 +3,7 @@ use super::child::{Background, Ended, Limit, run};
 use super::host::text;
 use super::{Identity, attacker, bastle};
 use serde_json::Value;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::Permissions;
@@ -17,6 +18,7 @@ pub(crate) struct Lab {
     /// Who works here.
     pub(crate) identity: Identity,
     root: PathBuf,
+    shares: Cell<bool>,
 }
 
 /// One `bastle run` under construction.
@@ -56,7 +58,11 @@ impl Lab {
                 Err(error) => panic!("a fresh place: {error}"),
             }
         };
-        let lab = Self { identity, root };
+        let lab = Self {
+            identity,
+            root,
+            shares: Cell::new(false),
+        };
         lab.open_to_all(&lab.root);
         for place in [lab.home(), lab.workspace(), lab.outside()] {
             std::fs::create_dir(&place).expect("a fresh place");
@@ -131,11 +137,19 @@ impl Lab {
         command.env_clear().current_dir(self.workspace());
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin");
         command.env("HOME", self.home());
+        if self.shares.get() {
+            command.env("BASTLE_SHARE_WORKSPACE", "1");
+        }
         if let Identity::Ordinary(uid) = self.identity {
             // Also drops every supplementary group.
             command.uid(uid).gid(uid);
         }
         command
+    }
+
+    /// From here on runs start although another one writes the workspace.
+    pub(crate) fn share(&self) {
+        self.shares.set(true);
     }
 
     /// The attacker without a fence, as the same identity: what an attack comes to when nothing stops it.

@@ -351,7 +351,7 @@ codes! {
         "bastle inspect RUN shows where it is.";
     RunConflict "BST-RUN-003" "another run writes there"
         "Two runs that live may not write the same place. The message names the one that has it."
-        "Wait for it, stop it, or queue behind it: bastle spawn --on-conflict queue";
+        "Wait for it, stop it, work on a copy (--workspace copy), or queue behind it: bastle spawn --on-conflict queue";
     RunKey "BST-RUN-004" "the key was used for another request"
         "A request that is sent again under its key gets the first answer. A different request needs a key of its own."
         "Leave --key out, or choose another.";

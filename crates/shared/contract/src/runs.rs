@@ -240,6 +240,9 @@ pub struct RawSpec {
     /// Whether debugging calls between the agent's own processes are refused.
     #[serde(default, skip_serializing_if = "is_false")]
     pub no_debuggers: bool,
+    /// Whether a person lets it write where another run writes.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub share_workspace: bool,
     /// Places of the workspace that alone may be written; all that the policy grants when empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<AbsPath>,

@@ -44,6 +44,7 @@ mod streams;
 pub mod trial;
 mod voice;
 pub mod workspaces;
+mod writers;
 
 pub use afterwards::AFTERWARDS;
 /// How a file of a project is read on the host side; for front ends that look for settings there.
@@ -63,3 +64,4 @@ pub use spawner::{SPAWNER_VERB, Spawner, has_spawner_daemon, offer_spawner};
 pub use standalone::{StandaloneArgs, StandaloneRequest, StandaloneWish, Wishes, standalone};
 pub use streams::choose as choose_stdio;
 pub use voice::{About, AfterLoss, Question, Reply, ToolWish, Voice};
+pub use writers::Sharing;

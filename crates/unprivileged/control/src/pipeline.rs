@@ -13,12 +13,13 @@ use crate::secrets::{Canary, Secrets};
 use crate::spawner::Spawner;
 use crate::voice::Voice;
 use crate::workspaces::{Making, Work, WorkFacts, WorkWish};
+use crate::writers::{self, Entered, Sharing, Writer, settle};
 use bastle_audit::AuditEvent;
 use bastle_contract::egress::Faces;
 use bastle_contract::{
     Argv, BackendKind, Code, Digest, EnvName, Fault, HostFacts, Network, RunId, Stdio, Waiver,
 };
-use bastle_policy::{LaunchApproval, LaunchRequest, Planned, Verdict};
+use bastle_policy::{Grade, LaunchApproval, LaunchRequest, LayerKind, Planned, Verdict};
 use std::time::Duration;
 
 /// What a person asked for.
@@ -40,6 +41,10 @@ pub struct Launch {
     pub attendance: Attendance,
     /// Whether a person approved the command line.
     pub approval: LaunchApproval,
+    /// The run that started it, if one did.
+    pub parent: Option<RunId>,
+    /// Whether it starts where another run writes.
+    pub sharing: Sharing,
 }
 
 /// Processes that were started while the policy was read.
@@ -65,6 +70,8 @@ pub struct Ready {
     caches: Caches,
     grants: Grants,
     approval: LaunchApproval,
+    entered: Option<Entered>,
+    sharing: Sharing,
 }
 
 impl Ready {
@@ -111,24 +118,12 @@ pub fn prepare_in(
 ) -> Result<Ready, Fault> {
     let Helpers { spawner, egress } = helpers;
     let (run, attendance, approval) = (launch.run.clone(), launch.attendance, launch.approval);
+    let (parent, sharing) = (launch.parent.clone(), launch.sharing);
     let argv = match &loaded.agent {
-        Some(agent) => agent.argv(launch.argv)?,
-        None => launch.argv,
+        Some(agent) => agent.argv(launch.argv.clone())?,
+        None => launch.argv.clone(),
     };
-    let request = LaunchRequest {
-        run: launch.run,
-        argv: argv.clone(),
-        cwd: place.cwd.clone(),
-        stdio: launch.stdio,
-        env: launch.env,
-        host_env: std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .collect(),
-        backend: BackendKind::Native,
-        waivers: launch.waivers,
-        debuggers: launch.debuggers,
-        approval,
-    };
+    let request = asked_of_policy(place, launch, argv.clone());
     bastle_policy::refuse_shown(&loaded.effective)?;
     let needs = bastle_policy::needs_of(&loaded.effective, &request);
     let grant = match bastle_policy::decide_launch(&loaded.effective, request) {
@@ -151,6 +146,10 @@ pub fn prepare_in(
     let work = match wish {
         Some(wish) => Work::make(place, loaded, &run, &argv, wish)?,
         None => Work::in_place(place),
+    };
+    let entered = match lending {
+        Lending::Never => None,
+        Lending::Now => enter(place, loaded, &work, (run.clone(), parent, sharing))?,
     };
     let sources = rules.sources().clone();
     // It makes itself ready while the plan is made here.
@@ -190,7 +189,56 @@ pub fn prepare_in(
         caches,
         grants,
         approval,
+        entered,
+        sharing,
     })
+}
+
+/// What policy decides about.
+fn asked_of_policy(place: &Place, launch: Launch, argv: Argv) -> LaunchRequest {
+    LaunchRequest {
+        run: launch.run,
+        argv,
+        cwd: place.cwd.clone(),
+        stdio: launch.stdio,
+        env: launch.env,
+        host_env: std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect(),
+        backend: BackendKind::Native,
+        waivers: launch.waivers,
+        debuggers: launch.debuggers,
+        approval: launch.approval,
+    }
+}
+
+/// Takes the places that the run writes outside a copy, so that no other run that lives writes them.
+fn enter(
+    place: &Place,
+    loaded: &Loaded,
+    work: &Work,
+    (run, parent, sharing): (RunId, Option<RunId>, Sharing),
+) -> Result<Option<Entered>, Fault> {
+    let mut paths = Vec::new();
+    for granted in loaded.effective.granted(Grade::Write) {
+        let path = &granted.value;
+        if path.is_within(&place.workspace) || place.workspace.is_within(path) {
+            let own = if path.is_within(&place.workspace) {
+                path
+            } else {
+                &place.workspace
+            };
+            if !work.is_copy() {
+                paths.push(own.to_string());
+            }
+        } else if granted.origin.layer == LayerKind::Flags {
+            paths.push(settle(path.as_str())?);
+        }
+    }
+    if paths.is_empty() {
+        return Ok(None);
+    }
+    writers::enter(&place.state, &Writer { run, parent, paths }, sharing).map(Some)
 }
 
 fn make_state(place: &Place) -> Result<(), Fault> {
@@ -326,6 +374,8 @@ pub(crate) fn run_behind(
         mut caches,
         grants,
         approval,
+        entered,
+        sharing,
     } = ready;
     let Planned { plan, listing, .. } = planned;
     // Only a dry run shows these, and a run may wait for days.
@@ -359,13 +409,22 @@ pub(crate) fn run_behind(
                 text: "the person at the command line approved a command that asks".to_owned(),
             })?;
         }
+        if sharing == Sharing::Allowed {
+            record.append(&AuditEvent::Note {
+                topic: "workspace".to_owned(),
+                text: "a person lets the run write where another run writes".to_owned(),
+            })?;
+        }
         record.append(&made)?;
         for event in &lent {
             record.append(event)?;
         }
         Ok(record)
     };
-    execute(&plan, means, record, voice)
+    let receipt = execute(&plan, means, record, voice);
+    // Only now: whoever comes next may write what this run wrote.
+    drop(entered);
+    receipt
 }
 
 /// The effective policy for the record: its rules as a list, without the values of variables.

@@ -264,6 +264,7 @@ fn spec(
         hide_history: false,
         waive: Vec::new(),
         no_debuggers: false,
+        share_workspace: false,
         approved: false,
         scopes: Vec::new(),
         env: chosen.env.clone(),

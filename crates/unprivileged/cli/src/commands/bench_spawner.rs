@@ -1,7 +1,9 @@
 //! The hidden verb that times launches by the spawner alone, for `cargo xtask bench`.
 use crate::context::{Context, Ended};
 use bastle_contract::{Argv, Code, Fault, Stdio};
-use bastle_control::{Attendance, Helpers, Launch, Launched, Place, Repeated, Rules, Sources, Spawner};
+use bastle_control::{
+    Attendance, Helpers, Launch, Launched, Place, Repeated, Rules, Sharing, Sources, Spawner,
+};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -38,6 +40,8 @@ pub(crate) fn run(args: BenchSpawnerArgs, cx: &Context) -> Ended {
             debuggers: true,
             approval: bastle_policy::LaunchApproval::None,
             attendance: Attendance::Nobody,
+            parent: None,
+            sharing: Sharing::Allowed,
         };
         let helpers = Helpers {
             spawner: Spawner::start()?,

@@ -149,6 +149,7 @@ fn request(args: &RunArgs) -> Result<(Place, LaunchSpec, Vec<String>), Vec<Fault
         hide_history: args.hide_history,
         waive: args.limits.waive.clone(),
         no_debuggers: args.no_debuggers,
+        share_workspace: args.share_workspace,
         approved,
         scopes: Vec::new(),
         env: args.variables().map_err(one)?,

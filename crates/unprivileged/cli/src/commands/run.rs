@@ -10,7 +10,7 @@ use bastle_contract::{Code, ExitCode, Fault, HostFacts, LaunchPlan, RunId};
 use bastle_control::presets::{self, Chosen};
 use bastle_control::workspaces::{self, Making, Which, WorkEnd, WorkFacts, WorkHistory, WorkWish};
 use bastle_control::{
-    Egress, Helpers, Launch, Loaded, Place, Receipt, Rules, Sources, Spawner, learn, review,
+    Egress, Helpers, Launch, Loaded, Place, Receipt, Rules, Sharing, Sources, Spawner, learn, review,
 };
 use bastle_policy::Planned;
 use serde_json::{Value, json};
@@ -91,6 +91,12 @@ fn prepare(args: &RunArgs) -> Result<Prepared, Vec<Fault>> {
         debuggers: !args.no_debuggers,
         attendance: args.attendance(stdio),
         approval,
+        parent: None,
+        sharing: if args.share_workspace {
+            Sharing::Allowed
+        } else {
+            Sharing::Refused
+        },
     };
     Ok(Prepared {
         place,

@@ -173,6 +173,9 @@ pub(crate) struct RunArgs {
     /// Refuse debugging calls between the agent's own processes
     #[arg(long, env = "BASTLE_NO_DEBUGGERS", value_parser = FalseyValueParser::new(), help_heading = "Run")]
     pub(crate) no_debuggers: bool,
+    /// Start although another run writes the same place
+    #[arg(long, env = "BASTLE_SHARE_WORKSPACE", value_parser = FalseyValueParser::new(), help_heading = "Run")]
+    pub(crate) share_workspace: bool,
     /// Approve a command that asks: an ask rule names it, or tier 3 of the danger matrix
     #[arg(long, help_heading = "Run")]
     pub(crate) approve: bool,

@@ -3,10 +3,11 @@ use super::authority::{self, Authority};
 use super::documents::{policy, tags};
 use super::profiles;
 use super::words::now_ms;
-use super::{Caller, Inner, RunRequest, SpawnRequest, adopt, children, entry, rows, scopes};
+use super::{Caller, Inner, RunRequest, SpawnRequest, adopt, children, entry, rows};
 use crate::load::{Loaded, Sources, load};
 use crate::place::Place;
 use crate::presets;
+use crate::writers::settle;
 use bastle_contract::runs::{Attended, DRIVERS, LaunchSpec, NO_DRIVER, RawSpec};
 use bastle_contract::{AbsPath, Argv, Bounds, Code, EnvName, Fault, RunId, TRACE_VARIABLE, TraceParent};
 use bastle_policy::profile::How;
@@ -162,6 +163,7 @@ impl<'p> Planner<'p> {
             hide_history: false,
             waive: Vec::new(),
             no_debuggers: false,
+            share_workspace: false,
             approved: false,
             scopes: held,
             env,
@@ -179,7 +181,7 @@ impl<'p> Planner<'p> {
             trace,
         })
         .map_err(|error| vec![bad("this request cannot be used", error.to_string())])?;
-        let scopes = writes(&spec, run, &loaded).map_err(one)?;
+        let scopes = writes(&spec, &loaded).map_err(one)?;
         let token = run.token.then(|| entry::of_token(&spec, &loaded.effective));
         Ok(Planned {
             spec,
@@ -292,7 +294,7 @@ impl<'p> Planner<'p> {
 /// The scopes of a request, as the places they stand for.
 fn write_scopes(run: &RunRequest) -> Result<Vec<AbsPath>, Fault> {
     let settled = run.scopes.iter().map(|scope| {
-        let place = scopes::settle(scope)?;
+        let place = settle(scope)?;
         AbsPath::new(&place).map_err(|error| bad(format!("unusable scope {scope:?}"), error.to_string()))
     });
     settled.collect()
@@ -452,16 +454,18 @@ fn driver(profile: &Profile, run: &RunRequest) -> Result<Option<String>, Fault> 
 }
 
 /// Places that the run writes outside any copy.
-fn writes(spec: &LaunchSpec, run: &RunRequest, loaded: &Loaded) -> Result<Vec<String>, Fault> {
+fn writes(spec: &LaunchSpec, loaded: &Loaded) -> Result<Vec<String>, Fault> {
     let project = &spec.get().workspace;
-    let mut paths = adopt::in_place(spec);
-    for scope in &run.scopes {
-        paths.push(scopes::settle(scope)?);
-    }
+    let raw = spec.get();
+    // Scopes are all that it can write of the project.
+    let mut paths = match raw.scopes.is_empty() {
+        true => adopt::in_place(spec),
+        false => raw.scopes.iter().map(AbsPath::to_string).collect(),
+    };
     for granted in loaded.effective.granted(Grade::Write) {
         let asked = granted.origin.layer == LayerKind::Flags;
         if asked && !granted.value.as_path().starts_with(project.as_path()) {
-            paths.push(scopes::settle(granted.value.as_str())?);
+            paths.push(settle(granted.value.as_str())?);
         }
     }
     paths.sort();

@@ -5,18 +5,24 @@ use super::words::{now_ms, run_id};
 use super::{Inner, adopt, keepers, rows, scopes};
 use crate::runs::RunDir;
 use crate::store::{Stop, uint};
+use crate::writers;
 use bastle_contract::runs::{LaunchSpec, RunState};
 use bastle_contract::{Code, Fault, RunId};
 use rusqlite::Connection;
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Runs beside the daemon whose end somebody waits for.
+type Awaited = Arc<Mutex<BTreeSet<RunId>>>;
 
 /// Starts runs until the fleet is closed.
 pub(super) fn work(inner: &Arc<Inner>) {
+    let awaited = Awaited::default();
     while inner.wait_for_queue() {
         loop {
-            match start_some(inner) {
+            match start_some(inner, &awaited) {
                 Ok(0) => break,
                 Ok(_) => {}
                 Err(fault) => {
@@ -29,18 +35,22 @@ pub(super) fn work(inner: &Arc<Inner>) {
 }
 
 /// Starts what may start; how many.
-fn start_some(inner: &Arc<Inner>) -> Result<usize, Fault> {
+fn start_some(inner: &Arc<Inner>, awaited: &Awaited) -> Result<usize, Fault> {
     if inner.is_closing() {
         return Ok(0);
     }
     // Looked for beside whoever writes; only what was found is looked at again under the lock.
     let most = inner.max_parallel.load(Ordering::Relaxed);
-    let any = inner.store.read(|db| choose(db, most))?;
+    let state = &inner.options.state;
+    let (any, held_up) = inner.store.read(|db| choose(db, state, most))?;
+    for run in held_up {
+        await_end(inner, awaited, run);
+    }
     if any.is_empty() {
         return Ok(0);
     }
     let chosen = inner.store.write(|db| {
-        let chosen = choose(db, most)?;
+        let (chosen, _) = choose(db, state, most)?;
         for name in &chosen {
             rows::set_phase(db, name, "starting")?;
         }
@@ -64,6 +74,30 @@ fn start_some(inner: &Arc<Inner>) -> Result<usize, Fault> {
         }
     }
     Ok(count)
+}
+
+/// Has the queue woken when a run ends that the daemon does not follow: the kernel tells by its lock.
+fn await_end(inner: &Arc<Inner>, awaited: &Awaited, run: RunId) {
+    let known = || awaited.lock().unwrap_or_else(PoisonError::into_inner);
+    if !known().insert(run.clone()) {
+        return;
+    }
+    let (own, list, waited) = (Arc::clone(inner), Arc::clone(awaited), run.clone());
+    let started = std::thread::Builder::new()
+        .name("bastle-await".to_owned())
+        .spawn(move || {
+            if let Err(error) = writers::wait_for(&own.options.state, &waited) {
+                own.trouble(&format!("cannot wait for the end of {waited}: {error}"));
+            }
+            list.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .remove(&waited);
+            own.wake_queue();
+        });
+    if let Err(error) = started {
+        known().remove(&run);
+        inner.trouble(&format!("cannot wait for the end of {run}: {error}"));
+    }
 }
 
 /// How many live, in all, and of each batch and profile that has a limit. Counted when somebody asks: most have none.
@@ -128,8 +162,8 @@ fn full(
     Ok(count >= uint(*most))
 }
 
-/// Which runs may start now, in their order.
-fn choose(db: &Connection, most: u32) -> Result<Vec<RunId>, Stop> {
+/// Which runs may start now, in their order; and which runs beside the daemon hold others up.
+fn choose(db: &Connection, state: &Path, most: u32) -> Result<(Vec<RunId>, BTreeSet<RunId>), Stop> {
     let mut statement = db.prepare_cached(
         "SELECT r.name, r.parent, r.batch, b.max_parallel, r.profile, r.at_once FROM runs r \
          LEFT JOIN batches b ON b.id = r.batch WHERE r.phase = 'queued' ORDER BY r.priority DESC, r.ord",
@@ -137,7 +171,8 @@ fn choose(db: &Connection, most: u32) -> Result<Vec<RunId>, Stop> {
     let mut rows = statement.query([])?;
     let mut living = Living::count(db)?;
     let mut before = Seen::default();
-    let mut chosen = Vec::new();
+    let beside = scopes::beside(db, state)?;
+    let (mut chosen, mut held_up) = (Vec::new(), BTreeSet::new());
     while living.all < u64::from(most)
         && let Some(row) = rows.next()?
     {
@@ -157,6 +192,10 @@ fn choose(db: &Connection, most: u32) -> Result<Vec<RunId>, Stop> {
             free &= !scopes::at(db, &own.path)?
                 .iter()
                 .any(|other| other.living && scopes::collide(&own, other));
+            for other in beside.iter().filter(|other| scopes::collide(&own, other)) {
+                free = false;
+                held_up.insert(other.run.clone());
+            }
             // Also those that wait hold their place: who came later does not overtake them there.
             before.add(own);
         }
@@ -166,7 +205,7 @@ fn choose(db: &Connection, most: u32) -> Result<Vec<RunId>, Stop> {
         living.add(&batch, &profile);
         chosen.push(name);
     }
-    Ok(chosen)
+    Ok((chosen, held_up))
 }
 
 /// Makes the directory of a run and starts its keeper. The row says already that this may have happened.

@@ -3,62 +3,15 @@
 //! Paths are compared by their parts after every symlink was resolved, so `/a/b` is not the beginning of `/a/bc`, and a
 //! link is the place it leads to. A copy is nobody else's, so it has no scope.
 //! Paths are canonical: one leading slash, single ones between names, none at the end.
+use super::rows;
 use super::words::run_id;
 use crate::store::Stop;
+use crate::writers::{self, Writer, overlap};
 use bastle_contract::{Code, Fault, RunId};
 use rusqlite::{Connection, params};
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::path::{Component, Path, PathBuf};
-
-/// Whether one lies in the other.
-pub(super) fn overlap(a: &str, b: &str) -> bool {
-    let (a, b) = (Path::new(a), Path::new(b));
-    a.starts_with(b) || b.starts_with(a)
-}
-
-/// The place a path stands for: symlinks resolved as far as it exists.
-pub(super) fn settle(path: &str) -> Result<String, Fault> {
-    let bad = |why: &str| {
-        Fault::new(Code::UsageArgument, format!("unusable scope {path:?}"), why)
-            .help("name an absolute path without . and ..")
-    };
-    let given = Path::new(path);
-    let plain = given
-        .components()
-        .all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
-    if !given.is_absolute() || !plain || path.contains('\0') || path.len() > 4096 {
-        return Err(bad("it is not absolute, or has . or .. in it"));
-    }
-    let mut rest = PathBuf::new();
-    for above in given.ancestors() {
-        match above.canonicalize() {
-            Ok(real) => {
-                let whole = if rest.as_os_str().is_empty() {
-                    real
-                } else {
-                    real.join(&rest)
-                };
-                return whole
-                    .into_os_string()
-                    .into_string()
-                    .map_err(|_| bad("it leads to a name that is not UTF-8"));
-            }
-            // A link to nowhere could be led anywhere later.
-            Err(_) if above.is_symlink() => return Err(bad("a symlink in it leads nowhere")),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let name = above.file_name().unwrap_or_default();
-                rest = if rest.as_os_str().is_empty() {
-                    PathBuf::from(name)
-                } else {
-                    Path::new(name).join(&rest)
-                };
-            }
-            Err(error) => return Err(bad(&error.to_string())),
-        }
-    }
-    Err(bad("nothing of it exists"))
-}
+use std::path::Path;
 
 /// A scope of a run that has not ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -167,6 +120,31 @@ pub(super) fn waits_for(db: &Connection, name: &RunId) -> Result<Option<RunId>, 
     Ok(None)
 }
 
+/// Places of runs that the daemon does not know: those at a terminal write by the same rules.
+pub(super) fn beside(db: &Connection, state: &Path) -> Result<Vec<Held>, Stop> {
+    let writers = writers::now(state).map_err(|error| {
+        Fault::new(
+            Code::StateDir,
+            "cannot see which places are written",
+            error.to_string(),
+        )
+        .help("df -h")
+    })?;
+    let mut found = Vec::new();
+    for Writer { run, parent, paths } in writers {
+        if rows::phase(db, &run)?.is_some_and(|phase| phase != "ended") {
+            continue;
+        }
+        found.extend(paths.into_iter().map(|path| Held {
+            run: run.clone(),
+            parent: parent.clone(),
+            living: true,
+            path,
+        }));
+    }
+    Ok(found)
+}
+
 /// Says who has the place.
 pub(super) fn conflict(path: &str, held: &Held) -> Fault {
     Fault::new(
@@ -185,42 +163,6 @@ pub(super) fn conflict_unseen(path: &str) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_scope_is_compared_by_its_parts_and_not_by_its_letters() {
-        for (a, b, same) in [
-            ("/a/b", "/a/bc", false),
-            ("/a/b", "/a/b", true),
-            ("/a/b", "/a/b/c", true),
-            ("/a/b/c", "/a/b", true),
-            ("/", "/a", true),
-            ("/a", "/b", false),
-            ("/a/b.x", "/a/b", false),
-        ] {
-            assert_eq!(overlap(a, b), same, "{a} {b}");
-            assert_eq!(overlap(b, a), same, "{b} {a}");
-        }
-    }
-
-    #[test]
-    fn a_link_is_the_place_it_leads_to_and_one_that_leads_nowhere_is_refused() {
-        let home = tempfile::tempdir().unwrap();
-        let real = home.path().canonicalize().unwrap();
-        std::fs::create_dir(real.join("project")).unwrap();
-        std::os::unix::fs::symlink(real.join("project"), real.join("link")).unwrap();
-        std::os::unix::fs::symlink("nowhere", real.join("dead")).unwrap();
-        let settled = |name: &str| settle(real.join(name).to_str().unwrap());
-        let project = real.join("project").to_str().unwrap().to_owned();
-        assert_eq!(settled("link").unwrap(), project);
-        assert_eq!(settled("link/not/yet").unwrap(), format!("{project}/not/yet"));
-        assert!(overlap(&settled("link/x").unwrap(), &project));
-        for bad in ["dead", "dead/x", "project/../link", "./project/./x/.."] {
-            assert!(settled(bad).is_err(), "{bad}");
-        }
-        for bad in ["", "relative", "/a/../b", "/a\0b"] {
-            assert!(settle(bad).is_err(), "{bad:?}");
-        }
-    }
 
     /// Records with one run for each path: every third one waits, every fifth has ended.
     fn recorded(db: &Connection, paths: &[&str]) -> Result<(), Stop> {

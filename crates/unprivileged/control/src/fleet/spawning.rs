@@ -1,13 +1,14 @@
 //! One or many runs, asked for together: checked as a whole, written in one transaction, answered once per key.
 use super::planning::{Planned, Planner, Spot};
 use super::rows::{self, NewRun};
-use super::scopes;
+use super::scopes::{self, Held};
 use super::words::{allow, json, now_ms, steady_ms, text};
 use super::{
     BatchReport, Caller, Inner, MAX_BATCH, OnConflict, PrincipalKind, Role, SpawnRequest, Spawned, TokenWish,
     Verb, children, tokens,
 };
 use crate::store::{Stop, int, uint};
+use crate::writers::overlap;
 use bastle_contract::{Code, Fault, RunId};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::BTreeSet;
@@ -243,10 +244,14 @@ fn write(
         int(checked.len() as u64),
         request.max_parallel
     ])?;
+    let beside = match request.on_conflict {
+        OnConflict::Refuse => scopes::beside(db, &inner.options.state)?,
+        OnConflict::Queue => Vec::new(),
+    };
     let mut runs = Vec::with_capacity(checked.len());
     for (index, run) in checked.iter().enumerate() {
         let made = match run {
-            Ok(planned) => one(db, caller, request, (batch, index), planned),
+            Ok(planned) => one(db, caller, request, (batch, index), (planned, &beside)),
             Err(faults) => {
                 runs.push(refusal(index, faults.clone()));
                 continue;
@@ -314,7 +319,7 @@ fn one(
     caller: &Caller,
     request: &SpawnRequest,
     place: (&str, usize),
-    planned: &Planned,
+    (planned, beside): (&Planned, &[Held]),
 ) -> Result<Option<String>, Stop> {
     let raw = planned.spec.get();
     if rows::phase(db, &raw.name)?.is_some() {
@@ -328,7 +333,9 @@ fn one(
         for path in &planned.scopes {
             // A child writes where its parent may: that is no conflict with it.
             let held = scopes::at(db, path)?;
-            let other = held.iter().find(|held| Some(&held.run) != raw.parent.as_ref());
+            let beside = beside.iter().filter(|held| overlap(&held.path, path));
+            let mut all = held.iter().chain(beside);
+            let other = all.find(|held| Some(&held.run) != raw.parent.as_ref());
             if let Some(other) = other {
                 return Err(match caller.may_on(Verb::Read, &other.run) {
                     true => scopes::conflict(path, other),

@@ -8,6 +8,7 @@ use crate::review;
 use crate::runs::RunDir;
 use crate::spawner::Spawner;
 use crate::workspaces::{self, Making, Which, WorkHistory, WorkWish};
+use crate::writers::Sharing;
 use bastle_contract::egress::BudgetKind;
 use bastle_contract::runs::{Attended, RawSpec};
 use bastle_contract::{Code, Fault, LimitKind, RunId, Stdio, Waiver};
@@ -70,6 +71,12 @@ fn plan(
         attendance: match spec.attended {
             Attended::Nobody => Attendance::Nobody,
             Attended::Elsewhere => Attendance::Elsewhere,
+        },
+        parent: spec.parent.clone(),
+        sharing: if spec.share_workspace {
+            Sharing::Allowed
+        } else {
+            Sharing::Refused
         },
     };
     let mode = match spec.mode.as_deref() {
