@@ -159,3 +159,48 @@ fn runs_that_ended_go_in_time_and_work_that_was_not_applied_never_does() {
     );
     assert_eq!(status(&unapplied), 200, "its work is nowhere else");
 }
+
+#[test]
+fn a_request_hides_the_history_of_its_copy_and_is_refused_where_that_cannot_be_held() {
+    let (dir, root) = root();
+    let git = |words: &[&str]| {
+        let mut command = Command::new("git");
+        command
+            .current_dir(root.join("ws"))
+            .env("HOME", root.join("home"))
+            .args(["-c", "user.name=a", "-c", "user.email=a@b"])
+            .args(words);
+        assert!(command.status().unwrap().success(), "{words:?}");
+    };
+    std::fs::write(root.join("ws/.env"), "TOKEN=canary\n").unwrap();
+    git(&["init", "-q"]);
+    git(&["add", "-f", "."]);
+    git(&["commit", "-qm", "first"]);
+    let daemon = Daemon::start_in(root.clone(), Some(dir), &[]);
+    let ask = |more: Value| {
+        let mut wish = json!({ "argv": ["sh", "-c", "git show HEAD:.env || echo none; git show HEAD:hello.txt"],
+            "workspace": daemon.workspace(), "net": "none" });
+        for (key, value) in more.as_object().unwrap() {
+            wish[key] = value.clone();
+        }
+        daemon.own("POST", "/api/v1/runs", Some(&wish))
+    };
+    for (hidden, expected) in [(true, "none\nhello\n"), (false, "TOKEN=canary\nhello\n")] {
+        let made = ask(json!({ "hide_history": hidden }));
+        assert_eq!(made.status, 201, "{}", String::from_utf8_lossy(&made.body));
+        let run = made.json()["runs"][0]["name"].as_str().unwrap().to_owned();
+        daemon.until(&run, &["completed"]);
+        let path = format!("/api/v1/runs/{run}/logs");
+        let logs = daemon.own("GET", &path, None).json();
+        let records = logs["records"].as_array().unwrap();
+        let own = records.iter().filter(|record| record["stream"] == "output");
+        let said: String = own.filter_map(|record| record["text"].as_str()).collect();
+        assert_eq!(said, expected, "{logs}");
+    }
+    let refused = ask(json!({ "hide_history": true, "mode": "in-place" }));
+    let text = String::from_utf8_lossy(&refused.body).into_owned();
+    assert!(
+        (400..500).contains(&refused.status) && text.contains("in place"),
+        "{text}"
+    );
+}

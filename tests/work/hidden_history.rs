@@ -116,7 +116,7 @@ fn hidden_history_is_refused_where_it_cannot_be_held_and_the_plan_says_how_it_is
         let flags = ["--workspace", "in-place", "--hide-history"];
         let refused = lab.fence().flags(flags).run(["true"]);
         assert!(
-            refused.ended.code != 0 && refused.ended.stderr.contains("--hide-history cannot be held"),
+            refused.ended.code != 0 && refused.ended.stderr.contains("the history cannot be hidden"),
             "{refused:?}"
         );
         for (mode, flag, line) in [

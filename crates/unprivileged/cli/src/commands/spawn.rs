@@ -67,6 +67,9 @@ pub(crate) struct SpawnArgs {
     /// The same from a file
     #[arg(long, value_name = "FILE")]
     prompt_file: Option<PathBuf>,
+    /// Give the copy a repository with one commit and no hidden names
+    #[arg(long, conflicts_with = "file")]
+    hide_history: bool,
     /// The project [default: the git root above the current directory]
     #[arg(long, value_name = "DIR")]
     workspace_dir: Option<PathBuf>,
@@ -189,6 +192,7 @@ fn single(args: &SpawnArgs, workspace: String) -> Result<RunRequest, Failed> {
         profile: args.profile.clone(),
         driver: args.driver.clone(),
         open_input: args.keep_open,
+        hide_history: args.hide_history,
         prompt,
         workspace,
         mode: args.workspace.clone(),

@@ -160,7 +160,7 @@ impl<'p> Planner<'p> {
             net: net.map(|mode| mode.name().to_owned()),
             expand: false,
             unprotect: Vec::new(),
-            hide_history: false,
+            hide_history: run.hide_history || parent.is_some_and(|parent| parent.get().hide_history),
             waive: Vec::new(),
             no_debuggers: false,
             share_workspace: false,
@@ -181,6 +181,7 @@ impl<'p> Planner<'p> {
             trace,
         })
         .map_err(|error| vec![bad("this request cannot be used", error.to_string())])?;
+        refuse_history(&spec).map_err(one)?;
         let scopes = writes(&spec, &loaded).map_err(one)?;
         let token = run.token.then(|| entry::of_token(&spec, &loaded.effective));
         Ok(Planned {
@@ -451,6 +452,17 @@ fn driver(profile: &Profile, run: &RunRequest) -> Result<Option<String>, Fault> 
         (None, Some(own)) if spoken => Ok(Some(own.to_owned())),
         (None, _) => Ok(None),
     }
+}
+
+/// A history is hidden in a copy of the project and nowhere else.
+fn refuse_history(spec: &LaunchSpec) -> Result<(), Fault> {
+    let raw = spec.get();
+    let why = match raw.hide_history {
+        true if raw.from.is_some() => "a fork has the history of the run it is made from",
+        true if !adopt::in_place(spec).is_empty() => "in place the agent has the project's own repository",
+        true | false => return Ok(()),
+    };
+    Err(bad("the history cannot be hidden", why))
 }
 
 /// Places that the run writes outside any copy.

@@ -172,6 +172,9 @@ pub struct RunRequest {
     /// Places it writes, absolute; default the project when it works in place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<String>,
+    /// Whether its copy has a repository of one commit without hidden names. A child of such a run has it too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hide_history: bool,
     /// The run it is a child of. A run's own token sets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<RunId>,

@@ -69,7 +69,7 @@ pub(super) fn refuse(mode: WorkMode, wish: &WorkWish<'_>) -> Result<(), Fault> {
         (WorkHistory::Hidden, _, None) => return Ok(()),
     };
     Err(
-        Fault::new(Code::UsageArgument, "--hide-history cannot be held", why)
+        Fault::new(Code::UsageArgument, "the history cannot be hidden", why)
             .help("bastle run --workspace copy --hide-history -- CMD"),
     )
 }

@@ -69,6 +69,9 @@ pub(crate) struct SpawnOne {
     /// Places it writes, absolute.
     #[serde(default)]
     scopes: Vec<String>,
+    /// Whether its copy has a repository of one commit without hidden names.
+    #[serde(default)]
+    hide_history: bool,
     /// The run it is a child of.
     #[serde(default)]
     parent: Option<String>,

@@ -85,6 +85,12 @@ const SPAWN: &[Param] = &[
         At::Body,
         "Places it writes, absolute: two workers of one scope do not overlap",
     ),
+    may(
+        "hide_history",
+        Kind::Flag,
+        At::Body,
+        "Give its copy a repository of one commit without hidden names",
+    ),
     may("parent", Kind::Text(64), At::Body, "The worker it is a child of"),
     may(
         "open_input",
