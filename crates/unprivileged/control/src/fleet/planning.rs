@@ -126,11 +126,7 @@ impl<'p> Planner<'p> {
         authority.admit(run, &place, preset.as_deref(), (mode.as_deref(), net))?;
         let bounds = authority.bounds(run, parent).map_err(one)?;
         let asked_for = (preset.as_deref(), command.as_slice());
-        let held = match parent {
-            // A child that names none has its parent's.
-            Some(parent) if run.scopes.is_empty() => parent.get().scopes.clone(),
-            Some(_) | None => write_scopes(run).map_err(one)?,
-        };
+        let held = write_scopes(run, parent).map_err(one)?;
         let loaded = self.merge(&place, asked_for, &policy, net, (bounds.as_ref(), &held))?;
         authority.granted(run, parent, &place, &loaded)?;
         if let Some(parent) = parent {
@@ -181,8 +177,9 @@ impl<'p> Planner<'p> {
             trace,
         })
         .map_err(|error| vec![bad("this request cannot be used", error.to_string())])?;
-        refuse_history(&spec).map_err(one)?;
-        let scopes = writes(&spec, &loaded).map_err(one)?;
+        let scopes = refuse_history(&spec)
+            .and_then(|()| writes(&spec, &loaded))
+            .map_err(one)?;
         let token = run.token.then(|| entry::of_token(&spec, &loaded.effective));
         Ok(Planned {
             spec,
@@ -292,8 +289,11 @@ impl<'p> Planner<'p> {
     }
 }
 
-/// The scopes of a request, as the places they stand for.
-fn write_scopes(run: &RunRequest) -> Result<Vec<AbsPath>, Fault> {
+/// The scopes of a request, as the places they stand for. A child that names none has its parent's.
+fn write_scopes(run: &RunRequest, parent: Option<&LaunchSpec>) -> Result<Vec<AbsPath>, Fault> {
+    if let Some(parent) = parent.filter(|_| run.scopes.is_empty()) {
+        return Ok(parent.get().scopes.clone());
+    }
     let settled = run.scopes.iter().map(|scope| {
         let place = settle(scope)?;
         AbsPath::new(&place).map_err(|error| bad(format!("unusable scope {scope:?}"), error.to_string()))
