@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// What every step can use.
 const PRELUDE: &str = r#"
-import ctypes, errno, os, socket, sys, time
+import ctypes, errno, os, socket, subprocess, sys, time
 held = []
 def outcome(f):
     try:
@@ -42,6 +42,12 @@ def child(act):
             time.sleep(60)
     os.read(ready, 1)
     return pid
+programs = []
+def spawn(*words):
+    program = subprocess.Popen(words, stdout=subprocess.PIPE)
+    programs.append(program)
+    program.stdout.read(1)
+    return program.pid
 def ended(pid):
     # At most a while: a process that lives on is the answer, too.
     for _ in range(100):

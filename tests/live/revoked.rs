@@ -1,6 +1,6 @@
 //! After a revocation nothing can be changed, opened or reached through what a process kept.
 use crate::agent::{Agent, inside, shown};
-use crate::support::{Lab, Limit, bastle, eventually, for_each_identity, run};
+use crate::support::{Lab, Limit, bastle, compiled, eventually, for_each_identity, run};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -118,6 +118,26 @@ fn who_could_still_reach_a_socket_or_write_a_file_is_ended_and_who_only_reads_is
                 .is_some_and(|why| why.contains("were ended") && why.contains("for reading")),
             "{told}"
         );
+    });
+}
+
+#[test]
+fn a_holder_is_found_by_each_of_its_threads_also_when_its_main_thread_has_ended() {
+    for_each_identity(|lab| {
+        let data = data(lab);
+        let holder = compiled(lab, "tests/live/holder.c");
+        let mut agent = Agent::start(lab);
+        let at = inside(&data);
+        agent.gets("grant", &["--rw", &shown(&data)]);
+        for mode in ["write", "directory", "thread"] {
+            let spawned = agent.does(&format!("held.append(spawn('{holder}', '{mode}', '{at}'))"));
+            assert_eq!(spawned, "None", "{mode}");
+        }
+        let living = agent.does("[ended(pid) for pid in held]");
+        assert_eq!(living, "[False, False, False]", "control");
+        agent.gets("revoke", &[&shown(&data)]);
+        assert_eq!(agent.does("[ended(pid) for pid in held]"), "[True, True, True]");
+        assert!(agent.is_alive(), "the agent held nothing itself");
     });
 }
 

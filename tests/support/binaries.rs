@@ -1,5 +1,5 @@
 //! The programs under test, where every identity can execute them.
-use std::fs::Permissions;
+use super::Lab;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -56,7 +56,8 @@ impl Staged {
         if !program.exists() {
             let partial = place.join(format!("partial-{}", std::process::id()));
             std::fs::copy(&built, &partial).expect("can be copied");
-            std::fs::set_permissions(&partial, Permissions::from_mode(0o755)).expect("can be opened to all");
+            std::fs::set_permissions(&partial, PermissionsExt::from_mode(0o755))
+                .expect("can be opened to all");
             std::fs::rename(&partial, &program).expect("can be put in place");
         }
         Self { program }
@@ -66,7 +67,7 @@ impl Staged {
 /// A fixed name in a shared directory is believed only when it is ours and nobody else can write it.
 fn make_own_directory(place: &Path) {
     if std::fs::create_dir(place).is_ok() {
-        std::fs::set_permissions(place, Permissions::from_mode(0o755)).expect("just made");
+        std::fs::set_permissions(place, PermissionsExt::from_mode(0o755)).expect("just made");
     }
     let meta = place.symlink_metadata().expect("just made or found");
     let ours = meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw() && meta.mode() & 0o022 == 0;
@@ -128,4 +129,32 @@ fn compile_attacker() -> PathBuf {
         std::fs::rename(&partial, &program).expect("can be put in place");
     }
     program
+}
+
+/// A static program of one C source, given below the repository's root, where every run of the lab can execute it. Compiled
+/// once; later test processes of the same source find it.
+pub(crate) fn compiled(lab: &Lab, source: &str) -> String {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
+    let name = source.file_stem().and_then(|stem| stem.to_str()).expect("UTF-8");
+    let changed = source.metadata().expect("the source is there").mtime();
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{changed}"));
+    if !program.exists() {
+        let partial = program.with_extension(format!("{}", std::process::id()));
+        let compiled = Command::new("cc")
+            .args(["-static", "-pthread", "-O1", "-Wall", "-Wextra", "-Werror", "-o"])
+            .args([&partial, &source])
+            .status()
+            .expect("a C compiler is needed: cc");
+        assert!(
+            compiled.success(),
+            "{name} does not compile (a static C library is needed)"
+        );
+        std::fs::rename(&partial, &program).expect("can be put in place");
+    }
+    let place = lab.tools().join(name);
+    if !place.exists() {
+        std::fs::copy(&program, &place).expect("can be copied");
+        std::fs::set_permissions(&place, PermissionsExt::from_mode(0o755)).expect("own file");
+    }
+    place.to_str().expect("places of the tests are UTF-8").to_owned()
 }

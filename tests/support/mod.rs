@@ -11,7 +11,7 @@ mod host;
 mod lab;
 mod published;
 
-pub(crate) use binaries::{attacker, bastle, with_hooks};
+pub(crate) use binaries::{attacker, bastle, compiled, with_hooks};
 pub(crate) use child::{Background, Ended, Limit, eventually, run};
 pub(crate) use host::{git, pass, text, wait_for};
 pub(crate) use lab::{Fence, Lab, Output};

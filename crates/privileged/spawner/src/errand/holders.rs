@@ -68,11 +68,26 @@ impl Processes {
         let all = names(&self.0)
             .into_iter()
             .filter_map(|name| Pid::from_raw(name.parse().ok()?));
-        all.filter(|pid| {
-            let mounts = rustix::fs::statat(&self.0, format!("{}/ns/mnt", number(*pid)), AtFlags::empty());
-            *pid != own && mounts.is_ok_and(|mounts| mounts.st_ino == namespace.st_ino) && !self.is_init(*pid)
+        all.filter(|pid| *pid != own && self.namespace(*pid) == Some(namespace.st_ino) && !self.is_init(*pid))
+            .collect()
+    }
+
+    /// The mount namespace of a process, by the first thread that has one: a main thread that called `pthread_exit` has
+    /// none (proc(5), `/proc/pid/task`), though the other threads go on.
+    fn namespace(&self, pid: Pid) -> Option<u64> {
+        self.threads(pid).find_map(|thread| {
+            let mounts = rustix::fs::statat(&self.0, format!("{thread}/ns/mnt"), AtFlags::empty());
+            mounts.ok().map(|mounts| mounts.st_ino)
         })
-        .collect()
+    }
+
+    /// The directories of a process's threads. Each may have its own descriptors, working directory and root (`CLONE_FILES`
+    /// and `CLONE_FS` are optional).
+    fn threads(&self, pid: Pid) -> impl Iterator<Item = String> + use<> {
+        let tasks = format!("{}/task", number(pid));
+        self.list(&tasks)
+            .into_iter()
+            .map(move |thread| format!("{tasks}/{thread}"))
     }
 
     /// Ends a process if `still` says so of it once it cannot be another any more. Whether it was ended.
@@ -90,29 +105,30 @@ impl Processes {
 
     /// How a process holds something of these mounts. What cannot be looked at is init, or has ended.
     pub(super) fn hold(&self, pid: Pid, mounts: &BTreeSet<u64>) -> Option<Hold> {
-        let process = number(pid);
+        self.threads(pid)
+            .filter_map(|thread| self.hold_of_thread(&thread, mounts))
+            .max()
+    }
+
+    fn hold_of_thread(&self, thread: &str, mounts: &BTreeSet<u64>) -> Option<Hold> {
         let at = |name: &str| {
-            let path = format!("{process}/{name}");
+            let path = format!("{thread}/{name}");
             let seen = rustix::fs::statx(&self.0, path, AtFlags::empty(), StatxFlags::MNT_ID);
             seen.is_ok_and(|seen| mounts.contains(&seen.stx_mnt_id))
         };
         if at("cwd") || at("root") {
             return Some(Hold::Reaches);
         }
-        let tasks = self.list(&format!("{process}/task"));
-        let tables = tasks.iter().map(|task| format!("{process}/task/{task}"));
-        let held = tables.flat_map(|table| {
-            let descriptors = self.list(&format!("{table}/fdinfo"));
-            descriptors
-                .into_iter()
-                .filter_map(move |fd| self.descriptor(&table, &fd, mounts))
-        });
+        let descriptors = self.list(&format!("{thread}/fdinfo"));
+        let held = descriptors
+            .iter()
+            .filter_map(|fd| self.descriptor(thread, fd, mounts));
         let mapped = at("exe").then_some(Hold::Reads);
         held.chain(mapped).max()
     }
 
-    fn descriptor(&self, table: &str, fd: &str, mounts: &BTreeSet<u64>) -> Option<Hold> {
-        let info = self.text(&format!("{table}/fdinfo/{fd}"), 4096)?;
+    fn descriptor(&self, thread: &str, fd: &str, mounts: &BTreeSet<u64>) -> Option<Hold> {
+        let info = self.text(&format!("{thread}/fdinfo/{fd}"), 4096)?;
         let field = |name: &str| {
             info.lines()
                 .find_map(|line| line.strip_prefix(name))
@@ -125,7 +141,7 @@ impl Processes {
         let flags = field("flags:").and_then(|flags| u32::from_str_radix(flags, 8).ok());
         let flags = OFlags::from_bits_retain(flags?);
         let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
-        let stat = rustix::fs::statat(&self.0, format!("{table}/fd/{fd}"), AtFlags::empty());
+        let stat = rustix::fs::statat(&self.0, format!("{thread}/fd/{fd}"), AtFlags::empty());
         let file = stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
         if file && !writes && !flags.contains(OFlags::PATH) {
             Some(Hold::Reads)

@@ -12,7 +12,6 @@ mod holders;
 mod inside;
 mod take;
 
-use crate::bounds::Bounds;
 use crate::launch::Running;
 use bastle_contract::grants::{Cover, GrantOrder};
 use bastle_contract::{AbsPath, Code, Fault, FromSpawner, IdMapping, socket};
@@ -102,8 +101,8 @@ impl Errand {
         match clone_into(Namespaces::NONE, None).map_err(|error| failed("clone", error))? {
             Cloned::Child => {
                 drop(ours);
-                let word = settle(&theirs, (rooms, mounts), &task)
-                    .and_then(|()| carry_out((rooms, running.bounds.as_ref()), mounts.as_fd(), task))
+                let word = settle(&theirs, (rooms, mounts, &running.pidfd), &task)
+                    .and_then(|()| carry_out((rooms, running), mounts.as_fd(), task))
                     .unwrap_or_else(|fault| about.clone().failed(fault));
                 let told = socket::send(&theirs, &word, &[]);
                 bastle_sys::exec::exit(u8::from(told.is_err()))
@@ -138,9 +137,13 @@ impl Errand {
 }
 
 /// Nothing of the spawner's goes along: its line to control least of all.
-fn settle(line: &OwnedFd, (rooms, mounts): (&Rooms, &OwnedFd), task: &Task) -> Result<(), Fault> {
+fn settle(
+    line: &OwnedFd,
+    (rooms, mounts, init): (&Rooms, &OwnedFd, &OwnedFd),
+    task: &Task,
+) -> Result<(), Fault> {
     let failed = |error: std::io::Error| fault(task.about().path(), "settle", error.to_string());
-    let mut kept = vec![line.as_raw_fd(), rooms.user.as_raw_fd(), mounts.as_raw_fd()];
+    let mut kept = [line, &rooms.user, mounts, init].map(AsRawFd::as_raw_fd).to_vec();
     if let Task::Bring(_, judged) = task {
         kept.push(judged.as_raw_fd());
     }
@@ -154,13 +157,13 @@ fn settle(line: &OwnedFd, (rooms, mounts): (&Rooms, &OwnedFd), task: &Task) -> R
 }
 
 fn carry_out(
-    (rooms, bounds): (&Rooms, Option<&Bounds>),
+    (rooms, running): (&Rooms, &Running),
     mounts: BorrowedFd<'_>,
     task: Task,
 ) -> Result<FromSpawner, Fault> {
     match task {
-        Task::Bring(order, judged) => bring::bring((rooms, bounds), mounts, order, &judged),
-        Task::Take(path) => take::take(rooms, mounts, path),
+        Task::Bring(order, judged) => bring::bring((rooms, running.bounds.as_ref()), mounts, order, &judged),
+        Task::Take(path) => take::take(rooms, (mounts, running.pidfd.as_fd()), path),
         Task::Cover(covers) => cover::cover(rooms, mounts, &covers),
     }
 }

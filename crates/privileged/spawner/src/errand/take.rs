@@ -13,13 +13,18 @@ use bastle_sys::mount::{Attributes, Depth, set_attributes};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
+use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Looks for holders until none is found: between two looks one can be passed on.
 const ROUNDS: u32 = 64;
 
-pub(super) fn take(rooms: &Rooms, mounts: BorrowedFd<'_>, path: AbsPath) -> Result<FromSpawner, Fault> {
+pub(super) fn take(
+    rooms: &Rooms,
+    (mounts, init): (BorrowedFd<'_>, BorrowedFd<'_>),
+    path: AbsPath,
+) -> Result<FromSpawner, Fault> {
     let failed = |error: Errno| fault(&path, "unmount", error);
     let place = place_of(&path).map_err(|error| fault(&path, "place", error))?;
     // The host's processes, while its paths still resolve.
@@ -35,17 +40,21 @@ pub(super) fn take(rooms: &Rooms, mounts: BorrowedFd<'_>, path: AbsPath) -> Resu
         namespace: mounts,
         ended: BTreeSet::new(),
     };
-    let unchangeable = make_read_only(&place, &numbers, &mut ending);
+    let unchangeable = make_read_only(&place, &numbers, &mut ending).or_else(|_| {
+        // The writer was not found: every process ends, and with the agent the run.
+        ending.everybody();
+        make_read_only(&place, &numbers, &mut ending)
+    });
+    if unchangeable.is_err() {
+        // A writer that is not listed ends with its PID namespace.
+        rustix::process::pidfd_send_signal(init, Signal::KILL).map_err(failed)?;
+    }
     // In any case: a name that is not there any more cannot be opened.
     rustix::mount::unmount(place.as_str(), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).map_err(failed)?;
     // A second tree below the first would be the next one to be seen.
     open_place(&place).map_err(|error| fault(&path, "check", error))?;
     // Before anything else is mounted here: the number of a mount that nobody holds is used again at once.
-    let holders = match unchangeable {
-        Ok(()) => ending.whoever_reaches(&numbers),
-        // Somebody writes on whom nobody finds: what cannot be taken from one is taken from all.
-        Err(_) => ending.everybody(),
-    };
+    let holders = ending.whoever_reaches(&numbers);
     let skeleton = Skeleton::open(&path)?;
     skeleton.unalias(&path, &place).map_err(failed)?;
     skeleton.clear(&place).map_err(failed)?;
@@ -112,8 +121,8 @@ impl Ending<'_> {
         u32::try_from(left.count()).unwrap_or(u32::MAX)
     }
 
-    /// Ends every process but init, and with the agent the run.
-    fn everybody(&mut self) -> u32 {
+    /// Ends every process but init.
+    fn everybody(&mut self) {
         for _ in 0..ROUNDS {
             let living: Vec<_> = self
                 .processes
@@ -130,6 +139,5 @@ impl Ending<'_> {
                 }
             }
         }
-        0
     }
 }
