@@ -60,6 +60,21 @@ static int hold(size_t length) {
     return came;
 }
 
+static void *hold_in_thread(void *length) {
+    exit(hold(*(size_t *)length));
+}
+
+/* The same, after the main thread has ended. */
+static int headless(size_t length) {
+    static size_t kept;
+    kept = length;
+    pthread_t thread;
+    int why = pthread_create(&thread, NULL, hold_in_thread, &kept);
+    if (why)
+        return refused("threads", 0, why);
+    pthread_exit(NULL);
+}
+
 static int shared(size_t length) {
     return touch(mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), length);
 }
@@ -110,6 +125,8 @@ int main(int argc, char **argv) {
         came = own(mebibytes);
     else if (!strcmp(argv[1], "hold"))
         came = hold(mebibytes);
+    else if (!strcmp(argv[1], "headless"))
+        came = headless(mebibytes);
     else if (!strcmp(argv[1], "shared"))
         came = shared(mebibytes);
     else if (!strcmp(argv[1], "memfd"))

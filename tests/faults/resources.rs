@@ -140,16 +140,19 @@ fn one_process_that_wants_too_much_memory_does_not_get_it_and_a_neighbour_keeps_
 fn many_small_processes_that_together_want_too_much_memory_are_killed_and_the_event_says_so() {
     for_each_identity(|lab| {
         let hog = hog(lab);
-        // Each alone fits; six times 20 MiB do not.
-        let script = format!("for i in 1 2 3 4 5 6; do {hog} hold 20 & done; wait");
-        let output = lab
-            .fence()
-            .flags(["--mem", "64M", "--timeout", "40s"])
-            .sh(&script);
-        assert_eq!(hits(&output, "memory").len(), 1, "{output:?}");
-        assert!(output.ended.stderr.contains("BST-LIM-002"), "{output:?}");
-        if lab.identity != Identity::Root {
-            assert_eq!(output.ended.code, 137, "the watchdog ends the run: {output:?}");
+        // The second kind: the main thread has ended and answers nothing about memory.
+        for kind in ["hold", "headless"] {
+            // Each alone fits; six times 20 MiB do not.
+            let script = format!("for i in 1 2 3 4 5 6; do {hog} {kind} 20 & done; wait");
+            let output = lab
+                .fence()
+                .flags(["--mem", "64M", "--timeout", "40s"])
+                .sh(&script);
+            assert_eq!(hits(&output, "memory").len(), 1, "{kind}: {output:?}");
+            assert!(output.ended.stderr.contains("BST-LIM-002"), "{kind}: {output:?}");
+            if lab.identity != Identity::Root {
+                assert_eq!(output.ended.code, 137, "the watchdog ends the run: {output:?}");
+            }
         }
         let control = lab
             .fence()

@@ -3,6 +3,8 @@
 use crate::step::Step;
 use bastle_contract::socket;
 use bastle_contract::{Event, Fault, FromInit, Handover, LimitHit, LimitKind, LimitMechanism};
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 /// Ten times a second bounds what a hog can take in between.
@@ -187,8 +189,9 @@ fn tell(handover: &Handover, limit: LimitKind, value: u64, effect: &str) -> Resu
 /// for as long as a run waits.
 ///
 /// Every page once: anonymous and shared memory by their proportional size, the private directories by what their tmpfs
-/// holds, System V segments nobody is attached to by their resident size. (Memory files that are not mapped would
-/// escape: the filter refuses to make them where this watchdog holds the limit.)
+/// holds, System V segments nobody is attached to by their resident size. Memory files are added by their size, since their
+/// pages need no mapping; pages that are mapped as well are counted twice. (Those whose only descriptor lies in a
+/// socket's queue escape. Where a run states its memory limit, the filter refuses to make them.)
 fn measure(limit: Option<u64>) -> Result<(u64, u64), Fault> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return Err("unreadable").step("watchdog", "/proc");
@@ -197,6 +200,7 @@ fn measure(limit: Option<u64>) -> Result<(u64, u64), Fault> {
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok());
     let (mut memory, mut threads) = (0, 0);
+    let mut files = BTreeMap::new();
     if limit.is_some() {
         memory = scratch() + detached_segments();
     }
@@ -209,14 +213,61 @@ fn measure(limit: Option<u64>) -> Result<(u64, u64), Fault> {
         if limit.is_none() {
             continue;
         }
-        let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
-        // One that made itself unreadable is counted by its resident size instead: hiding must not pay.
-        memory += match rollup {
-            Ok(rollup) => kib(&rollup, "Pss_Anon:") + kib(&rollup, "Pss_Shmem:"),
-            Err(_) => kib(&status, "RssAnon:") + kib(&status, "RssShmem:"),
-        };
+        memory += of_process(&pid, &status);
+        memory_files(&pid, &mut files);
     }
-    Ok((memory, threads))
+    Ok((memory + files.values().sum::<u64>(), threads))
+}
+
+/// The anonymous and shared memory of a process.
+///
+/// A main thread that called `pthread_exit` has no memory any more, though the other threads go on with it: then any of
+/// them answers for all.
+fn of_process(pid: &str, status: &str) -> u64 {
+    if let Some(memory) = of_thread(&format!("/proc/{pid}"), status) {
+        return memory;
+    }
+    threads_of(pid)
+        .find_map(|thread| {
+            let status = std::fs::read_to_string(format!("{thread}/status")).ok()?;
+            of_thread(&thread, &status)
+        })
+        .unwrap_or(0)
+}
+
+/// `None`: this thread has no memory. One that made itself unreadable is counted by its resident size, so that hiding
+/// does not pay.
+fn of_thread(thread: &str, status: &str) -> Option<u64> {
+    let resident = field(status, "RssAnon:")?;
+    let rollup = std::fs::read_to_string(format!("{thread}/smaps_rollup")).unwrap_or_default();
+    Some(match field(&rollup, "Pss_Anon:") {
+        Some(anonymous) => anonymous * 1024 + kib(&rollup, "Pss_Shmem:"),
+        None => resident * 1024 + kib(status, "RssShmem:"),
+    })
+}
+
+fn threads_of(pid: &str) -> impl Iterator<Item = String> + use<> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let paths = entries.into_iter().flatten().flatten().map(|entry| entry.path());
+    paths.filter_map(|path| path.into_os_string().into_string().ok())
+}
+
+/// The memory files (memfd_create(2)) that the threads of a process have open: device and inode with the bytes they hold.
+fn memory_files(pid: &str, files: &mut BTreeMap<(u64, u64), u64>) {
+    // Threads may have descriptors of their own (no CLONE_FILES).
+    for thread in threads_of(pid) {
+        let Ok(entries) = std::fs::read_dir(format!("{thread}/fd")) else {
+            continue;
+        };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            let is_one = std::fs::read_link(&path)
+                .is_ok_and(|target| target.as_os_str().as_encoded_bytes().starts_with(b"/memfd:"));
+            if let (true, Ok(meta)) = (is_one, std::fs::metadata(&path)) {
+                files.insert((meta.dev(), meta.ino()), meta.blocks() * 512);
+            }
+        }
+    }
 }
 
 fn field(table: &str, key: &str) -> Option<u64> {
@@ -272,6 +323,22 @@ mod tests {
         );
         assert_eq!(host(16 * GIB).safe_for(limit), AT_LEAST);
         assert_eq!(host(GIB / 4).safe_for(limit), AT_MOST);
+    }
+
+    #[test]
+    fn a_memory_file_that_nobody_maps_is_counted() {
+        let before = measure(Some(u64::MAX)).unwrap().0;
+        let mut file =
+            std::fs::File::from(rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
+        std::io::Write::write_all(&mut file, &vec![1; 64 << 20]).unwrap();
+        let mut files = BTreeMap::new();
+        memory_files(&std::process::id().to_string(), &mut files);
+        assert!(files.values().any(|bytes| *bytes >= 64 << 20), "{files:?}");
+        let after = measure(Some(u64::MAX)).unwrap().0;
+        assert!(
+            after >= before.saturating_sub(32 << 20) + (64 << 20),
+            "{before} {after}"
+        );
     }
 
     #[test]
