@@ -55,6 +55,35 @@ fn a_huge_sparse_file_cannot_be_made_without_any_limit_being_set() {
 }
 
 #[test]
+fn preallocation_in_one_call_does_not_go_below_the_disk_reserve() {
+    for_each_identity(|lab| {
+        let space = rustix::fs::statvfs(lab.workspace()).expect("own directory");
+        let free = space.f_bavail * space.f_frsize;
+        // Below the default size of one file, and so much that what others write meanwhile decides nothing.
+        let asked = (free / 4 * 3).min(30 << 30);
+        let rules = policy(
+            lab,
+            &serde_json::json!({ "diskReserve": (free - asked / 2).to_string() }),
+        );
+        let script = format!("fallocate -l 16M small && echo small; fallocate -l {asked} big; echo $?; ls");
+        for mode in ["in-place", "copy"] {
+            let flags = ["--policy", &rules, "--workspace", mode];
+            let output = lab.fence().flags(flags).sh(&script);
+            let said = output.said();
+            assert!(said.starts_with("small\n1\n"), "{mode}: {output:?}");
+            assert!(
+                output.ended.stderr.contains("No space left on device"),
+                "{mode}: {output:?}"
+            );
+        }
+        let rules = policy(lab, &serde_json::json!({ "diskReserve": "1MiB" }));
+        let flags = ["--policy", &rules, "--workspace", "copy"];
+        let output = lab.fence().flags(flags).sh("fallocate -l 64M f && stat -c %s f");
+        assert_eq!(output.said(), "67108864", "control: with room: {output:?}");
+    });
+}
+
+#[test]
 fn a_fork_bomb_is_held_without_any_limit_being_set() {
     for_each_identity(|lab| {
         let (seen, output) = lab.fence().attack(&[&["fork-bomb", "5000"]]);

@@ -80,6 +80,18 @@ pub struct LimitRule {
     pub mechanism: LimitMechanism,
 }
 
+impl LimitRule {
+    /// What a disk reserve keeps free of a file system of this size. `None`: this is none, or it is not held.
+    #[must_use]
+    pub fn kept_free(&self, size: u64) -> Option<u64> {
+        match (self.limit, self.mechanism) {
+            (LimitKind::DiskReserve, LimitMechanism::FreeSpace) => Some(self.value),
+            (LimitKind::DiskReserve, LimitMechanism::FreeSpaceShare) => Some(self.value.min(size / 20)),
+            _ => None,
+        }
+    }
+}
+
 impl LimitMechanism {
     /// Whether the write guard must see every writing call for it.
     #[must_use]

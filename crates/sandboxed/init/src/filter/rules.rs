@@ -66,16 +66,11 @@ const MOVING: &[c_long] = &[
     SYS_io_submit,
 ];
 
-/// Requests that allocate or share blocks without writing: refused while bytes are counted. In order: the three of
-/// preallocation, then clone, clone range and deduplicate.
-const ALLOCATING: [u32; 6] = [
-    0x4030_5828,
-    0x4030_582a,
-    0x4030_5839,
-    0x4004_9409,
-    0x4020_940d,
-    0xc018_9436,
-];
+/// Requests that preallocate blocks as `fallocate` does (include/linux/falloc.h): refused, so that there is one call to judge.
+const PREALLOCATING: [u32; 3] = [0x4030_5828, 0x4030_582a, 0x4030_5839];
+
+/// Requests that share blocks without writing: refused while bytes are counted. In order: clone, clone range, deduplicate.
+const SHARING: [u32; 3] = [0x4004_9409, 0x4020_940d, 0xc018_9436];
 
 /// Requests that create, snapshot or remove a subvolume: a directory comes into being, or a copy of the workspace with all its
 /// hidden names, without a call that names it. btrfs (include/uapi/linux/btrfs.h), in order: snapshot, create, destroy,
@@ -194,15 +189,21 @@ pub(super) fn for_agent(spec: FilterSpec) -> Rules {
     set(EXECUTING, &hand_over);
     set(REMOVING, if spec.live { &hand_over } else { &counted });
     set(WRITING, &counted);
+    // It takes gigabytes in one call: the disk reserve would be gone before anybody looks again.
+    set(&[(SYS_fallocate, "fallocate")], &hand_over);
     if spec.live {
         set(&[(SYS_truncate, "truncate")], &hand_over);
     }
+    let mut requests = PREALLOCATING.to_vec();
     if spec.counting {
-        let refused = ALLOCATING.map(|request| when(1, request, Action::Fail(EOPNOTSUPP)));
-        rules
-            .entry(SYS_ioctl)
-            .and_modify(|rule| rule.cases.extend(refused));
+        requests.extend(SHARING);
     }
+    let refused = requests
+        .into_iter()
+        .map(|request| when(1, request, Action::Fail(EOPNOTSUPP)));
+    rules
+        .entry(SYS_ioctl)
+        .and_modify(|rule| rule.cases.extend(refused));
     for number in MOVING {
         rules.insert(
             *number,

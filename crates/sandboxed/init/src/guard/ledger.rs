@@ -1,7 +1,7 @@
 //! What the run has used of its limits. Pure counting: asked before an act, told after it.
 //!
 //! init serves one call at a time, so nothing happens between asking and telling.
-use bastle_contract::{LaunchPlan, LimitKind, LimitMechanism};
+use bastle_contract::{LaunchPlan, LimitKind, LimitMechanism, LimitRule};
 use std::collections::{HashMap, HashSet};
 
 /// Files kept apart when no limit on them says how many there can be: a few MiB. Later ones count each time.
@@ -44,6 +44,7 @@ pub(super) struct Ledger {
     files: u64,
     seen: HashSet<FileId>,
     credit: HashMap<FileId, u64>,
+    reserve: Option<LimitRule>,
 }
 
 impl Extent {
@@ -95,6 +96,15 @@ impl Ledger {
             files: 0,
             seen: HashSet::new(),
             credit: HashMap::new(),
+            reserve: plan.limit(LimitKind::DiskReserve).copied(),
+        }
+    }
+
+    /// Whether so many bytes fit above the disk reserve of a file system with this size and so much left.
+    pub(super) fn leaves_reserve(&self, size: u64, free: u64, bytes: u64) -> bool {
+        match self.reserve.and_then(|rule| rule.kept_free(size)) {
+            Some(kept) => free.saturating_sub(bytes) >= kept,
+            None => true,
         }
     }
 

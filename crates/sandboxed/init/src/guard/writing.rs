@@ -13,6 +13,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 /// Bytes copied at a time.
 const CHUNK: usize = 256 << 10;
+/// `TMPFS_MAGIC` (include/uapi/linux/magic.h).
+const TMPFS: rustix::fs::FsWord = 0x0102_1994;
 /// `O_DIRECT` wants buffers aligned to a block.
 const ALIGNMENT: usize = 4096;
 /// Bytes written in one call before it ends short: other callers wait meanwhile, some 20 ms.
@@ -203,6 +205,9 @@ impl Guard {
                 .map_err(|over| file.over(over))?;
             self.ledger.may_grow(grown).map_err(|over| file.over(over))?;
         }
+        if grown > 0 && !self.leaves_reserve(&file, grown)? {
+            return Err(Errno::NOSPC.into());
+        }
         call.confirm()?;
         rustix::fs::fallocate(&file.fd, mode, offset, length)?;
         if file.counted {
@@ -210,6 +215,18 @@ impl Guard {
             self.ledger.grew(file.id, grown, 0);
         }
         Ok(Done::Answer(Answer::Return(0)))
+    }
+
+    /// Whether the disk reserve is left when the file grows. A tmpfs has a size of its own and is no storage.
+    fn leaves_reserve(&self, file: &File, grown: u64) -> Result<bool, Errno> {
+        if rustix::fs::fstatfs(&file.fd)?.f_type == TMPFS {
+            return Ok(true);
+        }
+        let space = rustix::fs::fstatvfs(&file.fd)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);
+        Ok(self
+            .ledger
+            .leaves_reserve(bytes(space.f_blocks), bytes(space.f_bavail), grown))
     }
 
     /// A shared mapping of a file that is open for writing: it can be made writable later, so it counts at once.

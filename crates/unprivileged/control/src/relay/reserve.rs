@@ -4,7 +4,7 @@
 //! reserve could be used up at a rate that no disk reaches; close to the reserve that is every few milliseconds.
 use super::Relay;
 use bastle_contract::{Access, runs::RunState};
-use bastle_contract::{Code, Fault, LaunchPlan, LimitHit, LimitKind, LimitMechanism, MountKind};
+use bastle_contract::{Code, Fault, LaunchPlan, LimitHit, LimitKind, LimitRule, MountKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -20,8 +20,7 @@ const INODES: u64 = 10_000;
 
 /// What is watched, and when next.
 pub(super) struct Reserve {
-    bytes: u64,
-    share: Share,
+    rule: LimitRule,
     places: Vec<PathBuf>,
     next: Instant,
     state: State,
@@ -36,15 +35,6 @@ pub(super) enum Watched {
     Yes,
     /// In the foreground without a terminal: whoever started it only waits.
     No,
-}
-
-/// How much of a small file system is kept free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Share {
-    /// As much as was stated.
-    Stated,
-    /// At most a twentieth.
-    AtMostATwentieth,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,14 +82,6 @@ impl Space {
         })
     }
 
-    /// What must stay free here.
-    fn reserve(self, bytes: u64, share: Share) -> u64 {
-        match share {
-            Share::Stated => bytes,
-            Share::AtMostATwentieth => bytes.min(self.size / 20),
-        }
-    }
-
     fn lacks_inodes(self) -> bool {
         self.inodes > 0 && self.free_inodes < INODES.min(self.inodes / 100)
     }
@@ -114,26 +96,10 @@ impl Space {
 impl Reserve {
     /// `None`: the plan has none.
     pub(super) fn of(plan: &LaunchPlan, state: &Path) -> Option<Self> {
-        let rule = plan.limit(LimitKind::DiskReserve)?;
-        let share = match rule.mechanism {
-            LimitMechanism::FreeSpace => Share::Stated,
-            LimitMechanism::FreeSpaceShare => Share::AtMostATwentieth,
-            LimitMechanism::CgroupV2
-            | LimitMechanism::CgroupV1
-            | LimitMechanism::Rlimit
-            | LimitMechanism::RlimitAndWatchdog
-            | LimitMechanism::Affinity
-            | LimitMechanism::Tmpfs
-            | LimitMechanism::WriteGuard
-            | LimitMechanism::TmpfsAndWriteGuard
-            | LimitMechanism::Relay
-            | LimitMechanism::Timer
-            | LimitMechanism::Watchdog
-            | LimitMechanism::Waived => return None,
-        };
+        let rule = *plan.limit(LimitKind::DiskReserve)?;
+        rule.kept_free(0)?;
         Some(Self {
-            bytes: rule.value,
-            share,
+            rule,
             places: places(plan, state),
             next: Instant::now(),
             state: State::Watching,
@@ -165,7 +131,7 @@ impl Reserve {
         for place in &self.places {
             // One that is gone, or that nobody answers for, cannot be written either.
             let Some(space) = Space::of(place) else { continue };
-            let reserve = space.reserve(self.bytes, self.share);
+            let reserve = self.rule.kept_free(space.size).unwrap_or(0);
             let short = |what| Shortage {
                 place: place.clone(),
                 free: space.free,
@@ -330,23 +296,36 @@ pub(super) fn state(why: &str) -> (RunState, Option<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bastle_contract::LimitMechanism;
 
     const MIB: u64 = 1 << 20;
 
+    fn rule(value: u64, mechanism: LimitMechanism) -> LimitRule {
+        LimitRule {
+            limit: LimitKind::DiskReserve,
+            value,
+            mechanism,
+        }
+    }
+
     #[test]
     fn a_preset_keeps_at_most_a_twentieth_of_a_small_file_system() {
+        let (size, free) = (100 * MIB, 50 * MIB);
+        let preset = rule(1024 * MIB, LimitMechanism::FreeSpaceShare);
+        assert_eq!(preset.kept_free(size), Some(5 * MIB));
+        let stated = rule(60 * MIB, LimitMechanism::FreeSpace);
+        assert_eq!(
+            stated.kept_free(size),
+            Some(60 * MIB),
+            "control: what a person states holds"
+        );
+        assert_eq!(rule(60 * MIB, LimitMechanism::Waived).kept_free(size), None);
         let space = Space {
-            size: 100 * MIB,
-            free: 50 * MIB,
+            size,
+            free,
             inodes: 0,
             free_inodes: 0,
         };
-        assert_eq!(space.reserve(1024 * MIB, Share::AtMostATwentieth), 5 * MIB);
-        assert_eq!(
-            space.reserve(60 * MIB, Share::Stated),
-            60 * MIB,
-            "control: what a person states holds"
-        );
         assert!(!space.lacks_inodes(), "a file system that counts none lacks none");
     }
 
@@ -355,8 +334,7 @@ mod tests {
         let now = Instant::now();
         let short = |watched| {
             let mut reserve = Reserve {
-                bytes: u64::MAX,
-                share: Share::Stated,
+                rule: rule(u64::MAX, LimitMechanism::FreeSpace),
                 places: vec![std::env::temp_dir()],
                 next: now,
                 state: State::Watching,
