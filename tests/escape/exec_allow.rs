@@ -1,5 +1,6 @@
 //! `exec.allow` inside: no program outside the list executes, whoever starts it and by whatever way.
 use crate::support::{Lab, Output, for_each_identity, text};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 fn policy(lab: &Lab, allow: &[&str]) -> String {
@@ -114,7 +115,6 @@ fn no_other_way_to_start_a_program_leads_past_the_list() {
         lab.project("script", "#!/usr/bin/echo\n");
         lab.project("listed-script", "#!/bin/sh\nexit 0\n");
         for name in ["script", "listed-script"] {
-            use std::os::unix::fs::PermissionsExt;
             let mode = std::fs::Permissions::from_mode(0o755);
             std::fs::set_permissions(lab.workspace().join(name), mode).expect("own file");
         }
@@ -165,7 +165,6 @@ fn no_other_way_to_start_a_program_leads_past_the_list() {
 fn a_listed_program_of_the_workspace_cannot_be_changed_into_another() {
     for_each_identity(|lab| {
         let tool = lab.project("tool", "#!/bin/sh\necho the listed one\n");
-        use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(&tool, std::fs::Permissions::from_mode(0o755)).expect("own file");
         lab.project(
             "agent.sh",
@@ -176,6 +175,71 @@ fn a_listed_program_of_the_workspace_cannot_be_changed_into_another() {
         assert_eq!(output.said(), "the listed one\nnew", "{output:?}");
         let control = lab.fence().run(["sh", "agent.sh"]);
         assert_ne!(control.said(), "the listed one\nnew", "control: {control:?}");
+    });
+}
+
+#[test]
+fn a_program_that_may_execute_is_not_written_under_any_of_its_names_nor_is_its_interpreter() {
+    for_each_identity(|lab| {
+        let executable = |name: &str, text: &str| {
+            let path = lab.project(name, text);
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("own file");
+            path
+        };
+        let tool = executable("tool", "#!/bin/sh\necho the listed one\n");
+        std::fs::hard_link(&tool, lab.workspace().join("alias")).expect("same file system");
+        let interpreter = executable("interpreter", "");
+        std::fs::copy("/bin/sh", &interpreter).expect("own file");
+        executable(
+            "script",
+            &format!("#!{}\necho the listed script\n", interpreter.display()),
+        );
+        lab.project(
+            "agent.sh",
+            "cp /usr/bin/id alias; ./tool; cp /usr/bin/id interpreter; truncate -s 1 interpreter; ./script; echo x > new && ls new",
+        );
+        let rules = policy(
+            lab,
+            &["sh agent.sh", "./tool", "./script", "ls *", "cp *", "truncate *"],
+        );
+        let output = lab.fence().flags(["--policy", &rules]).run(["sh", "agent.sh"]);
+        assert_eq!(
+            output.said(),
+            "the listed one\nthe listed script\nnew",
+            "{output:?}"
+        );
+        let told = output.events("denied");
+        let told = told.iter().filter(|event| event["kind"] == "protected").count();
+        assert!(told >= 2, "{output:?}");
+        let control = lab.fence().run(["sh", "agent.sh"]);
+        assert!(control.said().contains("uid="), "control: {control:?}");
+    });
+}
+
+#[test]
+fn a_project_does_not_choose_what_a_bare_name_of_the_list_means() {
+    for_each_identity(|lab| {
+        let own = lab.project("bin/listed-name", "");
+        std::fs::copy("/usr/bin/id", &own).expect("own file");
+        std::fs::set_permissions(&own, PermissionsExt::from_mode(0o755)).expect("own file");
+        lab.project(
+            "agent-permissions.json",
+            r#"{ "version": 1, "fs": { "read": ["."], "write": ["./bin", "."] } }"#,
+        );
+        lab.project("agent.sh", "./bin/listed-name; echo end");
+        let home = lab.workspace().parent().expect("below the lab").to_owned();
+        let run = |allow: &[&str]| {
+            let rules = policy(lab, allow);
+            let fence = lab.fence().env("HOME", text(&home));
+            fence.flags(["--policy", &rules]).run(["sh", "agent.sh"])
+        };
+        let output = run(&["sh agent.sh", "listed-name *"]);
+        assert_eq!(output.said(), "end", "{output:?}");
+        let named = run(&["sh agent.sh", "./bin/listed-name"]);
+        assert!(
+            named.said().contains("uid="),
+            "control: named by its path: {named:?}"
+        );
     });
 }
 

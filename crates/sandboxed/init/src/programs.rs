@@ -69,6 +69,13 @@ impl Programs {
         Some(programs)
     }
 
+    /// Every file that may execute, whatever its names are: who could change one could put any program in its place.
+    pub(crate) fn files(&self) -> impl Iterator<Item = FileId> {
+        let launch = self.launch.iter().map(|(id, _)| *id);
+        let helpers = self.helpers.iter().filter_map(identify);
+        self.listed.keys().copied().chain(launch).chain(helpers)
+    }
+
     /// Files that Landlock lets execute.
     pub(crate) fn executable(&self) -> impl Iterator<Item = &AbsPath> {
         let launch = self.launch.iter().map(|(_, path)| path);

@@ -9,6 +9,7 @@ use crate::git::is_git_name;
 use crate::manifest::{Content, Kind, Manifest};
 use crate::path::TreePath;
 use bastle_contract::{Code, Fault};
+use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 
 const BLOCK: usize = 512;
@@ -23,7 +24,7 @@ const MAX_OCTAL: u64 = 0o777_7777_7777;
 pub struct Exported {
     /// Number of entries.
     pub entries: usize,
-    /// What was left out: git directories, links that lead out, special files.
+    /// What was left out: git directories, what makes a directory a repository, links that lead out, special files.
     pub left_out: Vec<TreePath>,
 }
 
@@ -32,7 +33,8 @@ pub struct Exported {
 /// # Errors
 /// When a content cannot be read or is damaged, or writing fails.
 pub fn export(manifest: &Manifest, blobs: &dyn Blobs, out: &mut dyn Write) -> Result<Exported, Fault> {
-    within_limits(manifest)?;
+    within_limits(manifest, MOST_ENTRIES, MOST_BYTES)?;
+    let repositories = repositories(manifest);
     let mut done = Exported {
         entries: 0,
         left_out: Vec::new(),
@@ -47,6 +49,7 @@ pub fn export(manifest: &Manifest, blobs: &dyn Blobs, out: &mut dyn Write) -> Re
         };
         let header = match &entry.kind {
             _ if entry.path.components().any(is_git_name) => None,
+            _ if is_of_repository(&entry.path, &repositories) => None,
             Kind::File {
                 digest,
                 size,
@@ -99,9 +102,36 @@ pub fn export(manifest: &Manifest, blobs: &dyn Blobs, out: &mut dyn Write) -> Re
     Ok(done)
 }
 
+/// Directories that git takes for bare repositories (gitrepository-layout(5)): `git status` in one executes what its
+/// configuration names.
+fn repositories(manifest: &Manifest) -> BTreeSet<Option<TreePath>> {
+    let parents = |names: &[&[u8]]| -> BTreeSet<Option<TreePath>> {
+        let entries = manifest.entries().iter();
+        let named = entries.filter(|entry| names.contains(&entry.path.name()));
+        named.map(|entry| entry.path.parent()).collect()
+    };
+    let heads = parents(&[b"HEAD"]);
+    let others = parents(&[b"objects", b"refs", b"commondir", b"gitdir"]);
+    heads.intersection(&others).cloned().collect()
+}
+
+/// Whether a path is, or is below, a name without which git does not obey the directory.
+fn is_of_repository(path: &TreePath, repositories: &BTreeSet<Option<TreePath>>) -> bool {
+    const OBEYED: [&[u8]; 6] = [
+        b"HEAD",
+        b"commondir",
+        b"config",
+        b"config.worktree",
+        b"gitdir",
+        b"hooks",
+    ];
+    std::iter::successors(Some(path.clone()), TreePath::parent)
+        .any(|at| OBEYED.contains(&at.name()) && repositories.contains(&at.parent()))
+}
+
 /// Refuses before the first byte: an archive has every byte of a file, also those of its holes, so a few names could fill
 /// the disk of whoever asks for it.
-fn within_limits(manifest: &Manifest) -> Result<(), Fault> {
+fn within_limits(manifest: &Manifest, most_entries: usize, most_bytes: u64) -> Result<(), Fault> {
     let (mut names, mut bytes) = (0_usize, 0_u64);
     for entry in manifest.entries() {
         names += 1;
@@ -109,10 +139,10 @@ fn within_limits(manifest: &Manifest) -> Result<(), Fault> {
             bytes = bytes.saturating_add(*size);
         }
     }
-    let why = if names > MOST_ENTRIES {
-        format!("it would have {names} entries, and {MOST_ENTRIES} are the most")
-    } else if bytes > MOST_BYTES {
-        format!("it would have {bytes} bytes, holes written out, and {MOST_BYTES} are the most")
+    let why = if names > most_entries {
+        format!("it would have {names} entries, and {most_entries} are the most")
+    } else if bytes > most_bytes {
+        format!("it would have {bytes} bytes, holes written out, and {most_bytes} are the most")
     } else {
         return Ok(());
     };
@@ -316,6 +346,58 @@ mod tests {
         );
         std::fs::remove_dir(out.join("sub")).unwrap();
         assert_eq!(manifest(&out, &blobs), expected);
+    }
+
+    #[test]
+    fn what_makes_a_directory_a_repository_stays_out_and_a_directory_of_such_names_alone_does_not() {
+        let stage = tempfile::tempdir().unwrap();
+        let (tree, blobs) = (stage.path().join("tree"), Folder(stage.path().join("blobs")));
+        for directory in [&tree, &blobs.0] {
+            std::fs::create_dir(directory).unwrap();
+        }
+        for name in [
+            "HEAD",
+            "config",
+            "hooks/post-checkout",
+            "refs/heads/main",
+            "objects/x",
+            "readme",
+        ] {
+            write(&tree, &format!("bare/{name}"), b"x");
+            write(&tree, name, b"x");
+        }
+        for name in ["config", "hooks/useHook.ts", "refs/r", "objects/o"] {
+            write(&tree, &format!("source/{name}"), b"x");
+        }
+        let done = export(&manifest(&tree, &blobs), &blobs, &mut Vec::new()).unwrap();
+        let names = ["HEAD", "config", "hooks", "hooks/post-checkout"];
+        let mut expected: Vec<_> = names
+            .iter()
+            .flat_map(|name| [path(name), path(&format!("bare/{name}"))])
+            .collect();
+        expected.sort();
+        let mut left_out = done.left_out;
+        left_out.sort();
+        assert_eq!(left_out, expected);
+    }
+
+    #[test]
+    fn an_archive_beyond_its_limits_is_refused_before_its_first_byte() {
+        let entry = |name: &str, size| crate::manifest::Entry {
+            path: path(name),
+            kind: Kind::File {
+                digest: Content::of(b""),
+                size,
+                mode: crate::manifest::Mode::from_bits(0o644),
+                attributes: None,
+            },
+        };
+        let tree = Manifest::new(vec![entry("a", 600), entry("b", 400)]).unwrap();
+        assert!(within_limits(&tree, 2, 1000).is_ok(), "control");
+        let names = within_limits(&tree, 1, 1000).unwrap_err();
+        assert!(names.why.contains("2 entries"), "{names:?}");
+        let bytes = within_limits(&tree, 2, 999).unwrap_err();
+        assert!(bytes.why.contains("1000 bytes"), "{bytes:?}");
     }
 
     #[test]

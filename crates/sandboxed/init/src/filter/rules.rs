@@ -191,7 +191,9 @@ pub(super) fn for_agent(spec: FilterSpec) -> Rules {
     set(WRITING, &counted);
     // It takes gigabytes in one call: the disk reserve would be gone before anybody looks again.
     set(&[(SYS_fallocate, "fallocate")], &hand_over);
-    if spec.live {
+    // Writing is judged by name or, where programs are listed, by file.
+    let judged = spec.live || spec.listed;
+    if judged {
         set(&[(SYS_truncate, "truncate")], &hand_over);
     }
     let mut requests = PREALLOCATING.to_vec();
@@ -214,8 +216,8 @@ pub(super) fn for_agent(spec: FilterSpec) -> Rules {
             }),
         );
     }
-    // Without counting, and where nobody outside can take a mount off a name, only opens that can create matter.
-    let flags = if spec.counting || spec.live {
+    // Otherwise only opens that can create matter.
+    let flags = if spec.counting || judged {
         O_CREAT | TMPFILE | O_TRUNC | O_WRONLY | O_RDWR
     } else {
         O_CREAT | TMPFILE

@@ -20,6 +20,8 @@ use std::os::fd::{AsFd, OwnedFd};
 pub(super) struct Judge {
     listed: BTreeSet<FileId>,
     launch: Option<FileId>,
+    /// Every file that may execute, with what the kernel opens along with it.
+    fixed: BTreeSet<FileId>,
     /// Processes that are to execute once what was judged before they were started.
     expected: Vec<(u32, Expected)>,
 }
@@ -38,6 +40,7 @@ impl Judge {
         Self {
             listed: programs.listed.keys().copied().collect(),
             launch: programs.launch.as_ref().map(|(id, _)| *id),
+            fixed: programs.files().collect(),
             expected: Vec::new(),
         }
     }
@@ -62,6 +65,24 @@ impl Guard {
         if let Some(judge) = &mut self.judge {
             judge.expected.retain(|(own, _)| *own != pid);
         }
+    }
+
+    /// Refuses to open a program of the list for writing. By the file and not by its name: another hard link, or an
+    /// interpreter that only a `#!` line names, is no mount of its own.
+    pub(super) fn refuse_program(&self, file: &OwnedFd, path: &[u8]) -> Result<(), Stop> {
+        let Some(judge) = &self.judge else {
+            return Ok(());
+        };
+        if !judge.fixed.contains(&FileId::of(&rustix::fs::fstat(file)?)) {
+            return Ok(());
+        }
+        Err(Stop::Denied(Denial {
+            kind: DenialKind::Protected,
+            rule: "exec.allow lets this program execute".to_owned(),
+            target: path.to_vec(),
+            errno: Errno::ACCESS,
+            over: None,
+        }))
     }
 
     pub(super) fn execute(&mut self, call: &Call<'_>, tell: &mut dyn FnMut(Event)) -> Result<Done, Stop> {

@@ -267,6 +267,16 @@ impl Guard {
             }
             _ => {}
         }
+        let file = match kind {
+            FileType::RegularFile if want.changes() && self.judge.is_some() => {
+                let path = file.path().to_vec();
+                // Pinned: the file that is opened is the one that was judged.
+                let pinned = file.pin()?;
+                self.refuse_program(&pinned, &path)?;
+                Existing::Pinned(pinned, path)
+            }
+            _ => file,
+        };
         let id = (stat.st_dev, stat.st_ino);
         let counted = kind == FileType::RegularFile && want.changes() && self.trees.hold(file.path());
         if counted {

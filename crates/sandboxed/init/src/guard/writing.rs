@@ -319,6 +319,7 @@ impl Guard {
             let target = walk::canonical(pinned.as_fd())?;
             walk::refuse_own(&target)?;
             self.refuse(self.trees.guard(&target, Reach::Itself), &target)?;
+            self.refuse_program(&pinned, &target)?;
             let opened = rustix::fs::openat(CWD, walk::own_link(pinned.as_fd()), flags, Mode::empty());
             return opened.map_err(|errno| self.kernel(errno, &target));
         }

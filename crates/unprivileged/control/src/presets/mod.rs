@@ -145,8 +145,9 @@ pub(crate) fn look(
     {
         document.insert("fs".to_owned(), json!({ "read": program.grants }));
     }
-    let withheld =
-        bastle_policy::agent::pick(agent, argv).and_then(|pick| program::refused(place, &pick, argv));
+    let picked =
+        bastle_policy::agent::pick(agent, argv).or_else(|| bastle_policy::agent::behind(agent, argv));
+    let withheld = picked.and_then(|pick| program::refused(place, &pick, argv));
     let secrets = match &withheld {
         None => credentials(place, agent, later, &mut found),
         Some(why) => {

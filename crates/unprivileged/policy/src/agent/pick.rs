@@ -149,7 +149,8 @@ pub fn pick(agent: &Agent, argv: &[String]) -> Option<Pick> {
             Some(_) => mentioned(agent, argv, "the options of env may choose another program"),
             None => None,
         },
-        "node" | "bun" if rest.first().is_some_and(|script| is_script(agent, script)) => Some(Pick {
+        // Not bun: it obeys the project's bunfig.toml.
+        "node" if rest.first().is_some_and(|script| is_script(agent, script)) => Some(Pick {
             program: rest[0].clone(),
             way: Way::Own,
             at: 1,
@@ -168,6 +169,14 @@ pub fn pick(agent: &Agent, argv: &[String]) -> Option<Pick> {
         }
         _ => None,
     }
+}
+
+/// The agent behind a first word that is none of the known runners and wrappers: for a preset that a person names, whose
+/// key must not go to what that word starts.
+#[must_use]
+pub fn behind(agent: &Agent, argv: &[String]) -> Option<Pick> {
+    let first = base(argv.first()?);
+    mentioned(agent, argv, &format!("{first} decides what is executed"))
 }
 
 fn is_script(agent: &Agent, script: &str) -> bool {
@@ -191,6 +200,7 @@ fn mentioned(agent: &Agent, argv: &[String], why: &str) -> Option<Pick> {
                 .programs
                 .iter()
                 .any(|name| name == bare || name == base(part))
+            || is_script(agent, part)
     };
     argv.iter().enumerate().skip(1).find_map(|(at, word)| {
         let mut parts = word.split(|letter: char| letter.is_whitespace() || ";&|()'\"`$=".contains(letter));
@@ -266,12 +276,16 @@ fn unversioned(word: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn found(line: &str) -> Option<String> {
-        let agent = Agent {
+    fn agent() -> Agent {
+        Agent {
             programs: vec!["claude".to_owned()],
             packages: vec!["@anthropic-ai/claude-code".to_owned()],
             ..Agent::default()
-        };
+        }
+    }
+
+    fn found(line: &str) -> Option<String> {
+        let agent = agent();
         let argv: Vec<String> = line.split(' ').map(str::to_owned).collect();
         pick(&agent, &argv)
             .filter(|pick| pick.way == Way::Own)
@@ -279,11 +293,7 @@ mod tests {
     }
 
     fn uncertain(line: &str) -> bool {
-        let agent = Agent {
-            programs: vec!["claude".to_owned()],
-            packages: vec!["@anthropic-ai/claude-code".to_owned()],
-            ..Agent::default()
-        };
+        let agent = agent();
         let argv: Vec<String> = line.split(' ').map(str::to_owned).collect();
         pick(&agent, &argv).is_some_and(|pick| pick.way != Way::Own)
     }
@@ -305,6 +315,26 @@ mod tests {
     }
 
     #[test]
+    fn behind_any_other_first_word_the_agent_is_not_the_one_that_is_executed() {
+        let agent = agent();
+        for line in [
+            "pnpm claude",
+            "yarn claude",
+            "npm --prefix . exec claude",
+            "yarn --cwd . run claude",
+            "poetry run claude",
+            "xvfb-run claude",
+            "/lib64/ld-linux-x86-64.so.2 bin/claude",
+        ] {
+            let argv: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            let found = pick(&agent, &argv).or_else(|| behind(&agent, &argv));
+            assert!(found.is_some_and(|pick| pick.way != Way::Own), "{line}");
+        }
+        let argv = ["./own-wrapper".to_owned()];
+        assert_eq!(behind(&agent, &argv), None, "control: it names no agent");
+    }
+
+    #[test]
     fn whatever_may_take_a_file_of_the_project_is_never_the_agent_itself() {
         for line in [
             "npx claude",
@@ -320,6 +350,7 @@ mod tests {
             "pnpm exec claude",
             "yarn dlx @anthropic-ai/claude-code",
             "yarn run claude",
+            "bun /x/node_modules/@anthropic-ai/claude-code/cli.js",
             "bun x claude",
             "uv tool run claude",
             "pipx run claude",

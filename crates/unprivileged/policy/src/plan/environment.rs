@@ -4,7 +4,7 @@ use super::{PlanLine, mounts::shell};
 use crate::effective::Effective;
 use crate::fsmap::Grade;
 use crate::request::LaunchRequest;
-use bastle_contract::{EnvName, Guarantee, Mechanism};
+use bastle_contract::{AbsPath, EnvName, Guarantee, Mechanism};
 use std::collections::BTreeMap;
 
 pub(super) const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -98,22 +98,27 @@ fn is_proxy(name: &str) -> bool {
     PROXIES.iter().any(|proxy| proxy.eq_ignore_ascii_case(name))
 }
 
-/// Granted `bin` directories of toolchains first, then the system's.
-fn path(effective: &Effective, fs: &FsFacts) -> String {
-    let home = &effective.surroundings.home;
+/// Directories of toolchains in the home directory that are granted. None of the workspace: a project with a directory `bin`
+/// would choose what every bare name means.
+pub(super) fn granted_bins(effective: &Effective) -> impl Iterator<Item = &AbsPath> {
+    let surroundings = &effective.surroundings;
     let granted = effective.fs.iter().filter(|(path, reach)| {
         reach.grade > Grade::None
             && path.name() == "bin"
-            && path.is_within(home)
-            // A project called `bin` would choose what every bare name means.
-            && !path.is_within(&effective.surroundings.workspace)
+            && path.is_within(&surroundings.home)
+            && !path.is_within(&surroundings.workspace)
             && !path.as_str().contains(':')
     });
-    let there = granted.filter(|(path, _)| {
-        fs.paths.get(path).is_some_and(|fact| fact.kind == PathKind::Dir)
+    granted.map(|(path, _)| path)
+}
+
+/// Granted `bin` directories of toolchains first, then the system's.
+fn path(effective: &Effective, fs: &FsFacts) -> String {
+    let there = granted_bins(effective).filter(|path| {
+        fs.paths.get(*path).is_some_and(|fact| fact.kind == PathKind::Dir)
             && effective.hidden_by(path).is_none()
     });
-    let mut parts: Vec<&str> = there.map(|(path, _)| path.as_str()).collect();
+    let mut parts: Vec<&str> = there.map(AbsPath::as_str).collect();
     parts.push(SYSTEM_PATH);
     parts.join(":")
 }

@@ -4,12 +4,11 @@
 //! another way to start it is another file or the same one. Arguments of a rule are judged for the launch line and for
 //! tools that ask; inside only the file is held.
 use super::PlanLine;
-use super::environment::SYSTEM_PATH;
+use super::environment::{SYSTEM_PATH, granted_bins};
 use super::facts::{FsFacts, PathKind};
 use crate::command::CommandRule;
 use crate::commands::CommandTier;
 use crate::effective::Effective;
-use crate::fsmap::Grade;
 use crate::request::LaunchRequest;
 use bastle_contract::{AbsPath, ExecList, Guarantee, Mechanism};
 use std::collections::BTreeSet;
@@ -136,12 +135,6 @@ fn tiers(effective: &Effective) -> impl Iterator<Item = (&CommandTier, Vec<(usiz
 
 /// Where a bare name is looked for: the directories of every `PATH` that the run can start with.
 fn directories(effective: &Effective, request: &LaunchRequest) -> Vec<AbsPath> {
-    let home = &effective.surroundings.home;
-    let granted = effective
-        .fs
-        .iter()
-        .filter(|(path, reach)| reach.grade > Grade::None && path.name() == "bin" && path.is_within(home))
-        .map(|(path, _)| path.clone());
     let set = effective.env_set.iter().map(|entry| &entry.value);
     let stated = set
         .chain(&request.env)
@@ -151,7 +144,7 @@ fn directories(effective: &Effective, request: &LaunchRequest) -> Vec<AbsPath> {
         .chain([SYSTEM_PATH])
         .flat_map(|value| value.split(':'))
         .filter_map(|directory| AbsPath::new(directory).ok());
-    granted.chain(listed).collect()
+    granted_bins(effective).cloned().chain(listed).collect()
 }
 
 /// The paths that a program's name can mean.
