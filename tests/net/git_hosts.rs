@@ -68,11 +68,11 @@ fn a_push_to_a_repository_in_disguise_is_refused() {
 #[test]
 fn a_write_to_a_git_host_that_is_no_push_is_denied_unless_a_rule_names_it() {
     for_each_identity(|lab| {
-        let (forge, named, other) = (host("forge"), host("named"), host("other"));
+        let (forge, named, other, cloned) = (host("forge"), host("named"), host("other"), host("git"));
         let net = json!({ "allow": [
-            format!("{forge}:{{tls}}"), format!("{other}:{{plain}}"),
+            format!("{forge}:{{tls}}"), format!("{other}:{{plain}}"), format!("{cloned}:{{tls}}"),
             format!("POST {named}:{{tls}}/api/v4/projects/7/merge_requests") ] });
-        let rest = json!({ "git": { "push": "allow", "hosts": [forge, named] } });
+        let rest = json!({ "git": { "push": "allow", "hosts": [forge, named, cloned] } });
         let policy = world().policy(lab, &world().document(&net, &rest));
         let output = world().under(lab, &policy).within(SLOW).shell(&format!(
             "go() {{ curl -s -o /dev/null -w '%{{http_code}}\\n' \"$@\"; }}\n\
@@ -85,22 +85,35 @@ fn a_write_to_a_git_host_that_is_no_push_is_denied_unless_a_rule_names_it() {
              json '{{\"query\":\"mutation {{ createCommitOnBranch }}\"}}' api/graphql\n\
              json '{{\"query\":\"{{ viewer }}\",\"id\":\"stored\"}}' graphql\n\
              go -X POST https://{forge}:{{tls}}/a//b\n\
+             go -X PUT -d '{{}}' https://{forge}:{{tls}}/repos/acme/app/contents/info/refs\n\
+             go -X PATCH -H 'content-type: application/json' -d '{{\"sha\":\"1\",\"force\":true}}' https://{forge}:{{tls}}/repos/acme/app/git/refs/heads/info/refs\n\
+             go -X DELETE https://{forge}:{{tls}}/acme/app.git/info/refs\n\
+             json '{{}}' api/v1/repos/a/b/contents/git-upload-pack\n\
+             go -H 'content-type: application/x-git-upload-pack-request' -d 0000 https://{forge}:{{tls}}/api/v1/repos/a/b/contents/git-upload-pack\n\
+             json '{{\"operation\":\"download\",\"content\":\"\"}}' api/v1/repos/a/b/contents/info/lfs/objects/batch\n\
+             json '{{\"query\":\"{{ viewer }}\",\"content\":\"\"}}' api/v1/repos/a/b/contents/graphql\n\
+             go -H 'content-type: application/x-git-receive-pack-request' -d 0000 https://{forge}:{{tls}}/api/v4/projects/1/merge_requests\n\
              echo controls\n\
              go https://{forge}:{{tls}}/api/v4/projects/group%2Fname\n\
              json '{{\"query\":\"{{ viewer {{ login }} }}\"}}' graphql\n\
              json '{{\"operation\":\"download\",\"objects\":[]}}' a/b.git/info/lfs/objects/batch\n\
              json '{{\"operation\":\"upload\",\"objects\":[]}}' a/b.git/info/lfs/objects/batch\n\
              go -d '{{}}' https://{named}:{{tls}}/api/v4/projects/7/merge_requests\n\
-             go -X PUT http://{other}:{{plain}}/x"
+             go -X PUT http://{other}:{{plain}}/x\n\
+             git clone -q https://{cloned}:{{tls}}/git/project.git made >&2 && git -C made fetch -q --refetch >&2 && echo cloned"
         ));
         let (denied, controls) = output.said().split_once("controls").expect("both parts");
         let denied: Vec<&str> = denied.lines().collect();
-        assert_eq!(denied.len(), 14, "{output:?}");
+        assert_eq!(denied.len(), 22, "{output:?}");
         assert!(
             denied.iter().all(|line| ["403", "400"].contains(line)),
             "{output:?}"
         );
-        assert_eq!(controls.trim(), ["200"; 6].join("\n"), "{output:?}");
+        assert_eq!(
+            controls.trim(),
+            format!("{}\ncloned", ["200"; 6].join("\n")),
+            "{output:?}"
+        );
         assert_eq!(
             (world().seen(&forge).len(), world().seen(&named).len()),
             (4, 1),
@@ -125,14 +138,16 @@ fn an_upload_of_large_files_follows_the_rule_about_pushing() {
              lfs=application/vnd.git-lfs+json\n\
              json '{{\"operation\":\"upload\"}}' objects/batch $lfs\n\
              json '{{\"operation\":\"download\",\"operation\":\"upload\"}}' objects/batch $lfs\n\
+             json '{{\"operation\":\"download\",\"Operation\":\"upload\"}}' objects/batch $lfs\n\
+             curl -s -o /dev/null -w '%{{http_code}}\\n' -X PUT -d x https://{forge}:{{tls}}/a/b.git/info/lfs/objects/info/refs\n\
              json '{{\"operation\":\"download\"}}' objects/batch text/plain\n\
              json '{{}}' objects/verify $lfs\n\
              json '{{}}' locks $lfs\n\
              json '{{\"operation\":\"download\"}}' objects/batch $lfs"
         ));
         let lines: Vec<&str> = output.said().lines().collect();
-        assert_eq!(lines[..5], ["403"; 5], "{output:?}");
-        assert_eq!(lines[5..], ["200"], "control: {output:?}");
+        assert_eq!(lines[..7], ["403"; 7], "{output:?}");
+        assert_eq!(lines[7..], ["200"], "control: {output:?}");
         assert_eq!(world().seen(&forge).len(), 1, "{output:?}");
     });
 }

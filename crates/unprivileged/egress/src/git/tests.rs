@@ -19,42 +19,100 @@ fn packets(lines: &[&str]) -> Vec<u8> {
 
 #[test]
 fn a_push_is_recognised_however_its_path_is_spelled() {
+    let repository = || "acme/x".to_owned();
+    let plain = Some(Call::Push {
+        repository: repository(),
+    });
+    let odd = Some(Call::OddPush {
+        repository: repository(),
+    });
+    for path in ["/acme/x.git/git-receive-pack", "/acme/x/git-receive-pack"] {
+        assert_eq!(call("POST", path, None, Some(PUSH_TYPE)), plain, "{path}");
+        for kind in [
+            None,
+            Some("application/json"),
+            Some("text/plain, application/x-git-receive-pack-request"),
+        ] {
+            assert_eq!(call("POST", path, None, kind), odd, "{path} {kind:?}");
+        }
+        assert_eq!(call("PUT", path, None, Some(PUSH_TYPE)), odd, "{path}");
+    }
     for path in [
-        "/acme/x.git/git-receive-pack",
-        "/acme/x/git-receive-pack",
         "/acme/x.git/git%2Dreceive%2dpack",
         "/acme/x.git/%67it-receive-pack",
         "/acme/x.git/git-receive-pack/",
     ] {
-        let expected = Some(Call::Push {
-            repository: "acme/x".to_owned(),
-        });
-        assert_eq!(call("POST", path, None, None), expected, "{path}");
+        assert_eq!(call("POST", path, None, Some(PUSH_TYPE)), odd, "{path}");
     }
-    assert!(matches!(
-        call(
-            "POST",
-            "/odd",
-            None,
-            Some("application/x-git-receive-pack-request")
-        ),
-        Some(Call::Push { .. })
-    ));
+    for path in [
+        "/odd",
+        "/api/v1/repos/a/b/contents/git-receive-pack",
+        "/acme/x/git-upload-pack",
+    ] {
+        let judged = call("POST", path, None, Some(PUSH_TYPE));
+        assert!(matches!(judged, Some(Call::OddPush { .. })), "{path}: {judged:?}");
+    }
     for query in ["service=git-receive-pack", "a=b&service=git%2dreceive-pack"] {
         assert!(matches!(
             call("GET", "/acme/x.git/info/refs", Some(query), None),
             Some(Call::PushRefs { .. })
         ));
     }
-    assert_eq!(
-        call("GET", "/a/info/refs", Some("service=git-upload-pack"), None),
-        Some(Call::Fetch)
-    );
-    assert_eq!(
-        call("POST", "/a.git/git-upload-pack", None, None),
-        Some(Call::Fetch)
-    );
     assert_eq!(call("GET", "/a/b", None, None), None);
+}
+
+#[test]
+fn a_fetch_is_only_what_git_itself_sends_for_one() {
+    let refs = |method: &str| call(method, "/a/info/refs", Some("service=git-upload-pack"), None);
+    assert_eq!(
+        (refs("GET"), refs("HEAD")),
+        (Some(Call::Fetch), Some(Call::Fetch))
+    );
+    for method in ["POST", "PUT", "PATCH", "DELETE", "MKCOL", "OPTIONS"] {
+        assert_eq!(refs(method), None, "{method}");
+    }
+    for path in [
+        "/a.git/git-upload-pack",
+        "/group/a/b.git/git-upload-pack",
+        "/repos/a.git/git-upload-pack",
+        "/org/My%20Project/_git/a/git-upload-pack",
+    ] {
+        assert_eq!(
+            call("POST", path, None, Some(FETCH_TYPE)),
+            Some(Call::Fetch),
+            "{path}"
+        );
+        let kinds = [
+            None,
+            Some("application/json"),
+            Some("application/x-git-upload-pack-request; charset=utf-8"),
+            Some("application/x-git-upload-pack-request,application/json"),
+            Some("application/x-git-upload-pack-requests"),
+        ];
+        for kind in kinds {
+            assert_eq!(call("POST", path, None, kind), None, "{path} {kind:?}");
+        }
+        assert_eq!(call("PUT", path, None, Some(FETCH_TYPE)), None, "{path}");
+    }
+    for path in [
+        "/api/v1/repos/a/b/contents/git-upload-pack",
+        "/%61pi/v1/repos/a/b/contents/git-upload-pack",
+        "//API/v4/projects/1/repository/files/git-upload-pack",
+        "/gitea/api/v1/repos/a/b/contents/git-upload-pack",
+        "/repos/a/b/contents/git-upload-pack",
+        "/2.0/repositories/a/b/src/git-upload-pack",
+        "/rest/api/1.0/projects/a/repos/b/browse/git-upload-pack",
+        "/org/project/_apis/git/repositories/b/git-upload-pack",
+        "/a/b/-/new/main/git-upload-pack",
+        "/a.git/git%2Dupload-pack",
+        "/a.git/git-upload-pack/",
+    ] {
+        assert_eq!(call("POST", path, None, Some(FETCH_TYPE)), None, "{path}");
+    }
+    assert_eq!(
+        super::lfs_repository("/api/v1/repos/a/b/contents/x/info/lfs/objects/batch"),
+        None
+    );
 }
 
 #[test]
@@ -332,7 +390,7 @@ fn sections_of_packets_are_followed_in_linear_time_however_they_are_cut() {
 
 #[test]
 fn a_twin_with_a_doubled_suffix_is_another_repository() {
-    let repository = |path: &str| match call("POST", path, None, None) {
+    let repository = |path: &str| match call("POST", path, None, Some(PUSH_TYPE)) {
         Some(Call::Push { repository }) => repository,
         other => panic!("{other:?}"),
     };

@@ -5,10 +5,13 @@ use super::Site;
 use super::body::BodyError;
 use super::canonical::{CanonicalRequest, Media};
 use super::operation::{Begun, is_plain};
-use crate::git::{Call, lfs_repository};
+use crate::git::{Call, is_forge_api, lfs_repository};
 use crate::rpc::MAX_BODY;
 use bastle_policy::{Decision, ForgeWrite, NetPolicy, Operation, WriteKind};
 use serde::Deserialize;
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use std::collections::BTreeSet;
+use std::fmt;
 
 /// What a request to a git host does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,9 +22,14 @@ pub(super) enum Effect {
     Writes(WriteKind, Option<String>),
 }
 
-/// Whether a POST to this path of a git host may be a GraphQL query, which reads.
+/// Whether a POST to this path of a git host may be a GraphQL query, which reads. Below another interface `graphql` may be
+/// the name of a file to create.
 pub(super) fn is_graphql(request: &CanonicalRequest) -> bool {
-    request.method == http::Method::POST && request.path.trim_end_matches('/').ends_with("graphql")
+    let Some(prefix) = request.path.trim_end_matches('/').strip_suffix("/graphql") else {
+        return false;
+    };
+    let prefix = prefix.strip_suffix("/api").unwrap_or(prefix);
+    request.method == http::Method::POST && !is_forge_api(prefix)
 }
 
 /// What the request does; reads a body of LFS to tell.
@@ -34,17 +42,19 @@ pub(super) async fn effect(
     if request.reads() {
         return Ok(Effect::Reads);
     }
-    match call {
-        // A push is judged by its references; asking for references or a pack by POST changes nothing.
-        Some(Call::Push { .. } | Call::PushRefs { .. } | Call::Fetch) => return Ok(Effect::Reads),
-        None => {}
-    }
+    // Before git's calls: a path of LFS can end as theirs do.
     if let Some((repository, rest)) = lfs_repository(&request.path) {
         let batch = request.method == http::Method::POST && rest == "objects/batch";
         if batch && downloads(request, body).await? {
             return Ok(Effect::Reads);
         }
         return Ok(Effect::Writes(WriteKind::Lfs, Some(repository)));
+    }
+    match call {
+        // A push is judged by its references; asking for a pack changes nothing.
+        Some(Call::Push { .. } | Call::Fetch) => return Ok(Effect::Reads),
+        // References are asked for by GET, which was answered above.
+        Some(Call::OddPush { .. } | Call::PushRefs { .. }) | None => {}
     }
     if is_graphql(request)
         && let Some(Operation::GraphQl(names)) = operation
@@ -57,19 +67,58 @@ pub(super) async fn effect(
 
 /// Whether a batch request of LFS asks for downloads, and says so in one way only.
 async fn downloads(request: &CanonicalRequest, body: &mut Begun) -> Result<bool, BodyError> {
-    #[derive(Deserialize)]
-    struct Batch {
-        operation: String,
-    }
-    if request.media != Media::Json || !is_plain(&request.headers) {
+    // A server may take parameters of the address for members of the body.
+    let asks = |query: &str| query.contains('%') || query.to_ascii_lowercase().contains("operation");
+    if request.media != Media::Json
+        || !is_plain(&request.headers)
+        || request.query.as_deref().is_some_and(asks)
+    {
         return Ok(false);
     }
     body.read_to(MAX_BODY).await?;
-    // A key that stands twice is an error of the reader.
     let batch = body
         .whole()
         .and_then(|text| serde_json::from_slice::<Batch>(&text).ok());
-    Ok(batch.is_some_and(|batch| batch.operation == "download"))
+    Ok(batch.is_some_and(|batch| batch.operation.as_deref() == Some("download")))
+}
+
+/// The body of an LFS batch request in which no server can find another operation than this one.
+struct Batch {
+    operation: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for Batch {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(BatchVisitor)
+    }
+}
+
+struct BatchVisitor;
+
+impl<'de> Visitor<'de> for BatchVisitor {
+    type Value = Batch;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a batch request")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Batch, A::Error> {
+        let mut operation = None;
+        let mut seen = BTreeSet::new();
+        while let Some(key) = map.next_key::<String>()? {
+            // Go compares names without case and by Unicode's folding, and takes the last one.
+            let folded = key.to_ascii_lowercase();
+            if !key.is_ascii() || (folded == "operation" && key != folded) || !seen.insert(folded) {
+                return Err(A::Error::custom("a name that servers read differently"));
+            }
+            if key == "operation" {
+                operation = Some(map.next_value()?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(Batch { operation })
+    }
 }
 
 /// The repository that a path of a forge's interface is about: `/repos/OWNER/NAME/…` (GitHub, Gitea, Bitbucket), with or
@@ -108,3 +157,6 @@ pub(super) fn judge(
         kind,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -86,7 +86,8 @@ pub(super) async fn judge(
     let mut decision = policy.request(&request);
     permit(session, &asked, &decision).await?;
     let headers = own_fields(policy, site, inbound, &request, &mut decision);
-    let call = git::call(method, &inbound.path, query, content_type(inbound));
+    let kind = content_type(inbound);
+    let call = git::call(method, &inbound.path, query, kind.as_deref());
     if forge {
         judge_write(
             session,
@@ -99,7 +100,7 @@ pub(super) async fn judge(
         .await?;
     }
     let references = match call {
-        Some(git::Call::Push { repository }) => {
+        Some(git::Call::Push { repository } | git::Call::OddPush { repository }) => {
             push::judge(session, site, &generation, inbound, &repository, body).await?
         }
         Some(git::Call::Fetch | git::Call::PushRefs { .. }) | None => Vec::new(),
@@ -215,6 +216,11 @@ async fn permit(session: &Session, asked: &Asked, decision: &Decision) -> Result
     }))
 }
 
-fn content_type(inbound: &CanonicalRequest) -> Option<&str> {
-    inbound.headers.get(http::header::CONTENT_TYPE)?.to_str().ok()
+/// Every value of the field, so that none of several decides alone.
+fn content_type(inbound: &CanonicalRequest) -> Option<String> {
+    let values = inbound.headers.get_all(http::header::CONTENT_TYPE).iter();
+    let values: Vec<_> = values
+        .map(|value| String::from_utf8_lossy(value.as_bytes()))
+        .collect();
+    (!values.is_empty()).then(|| values.join(","))
 }
