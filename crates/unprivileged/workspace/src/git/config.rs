@@ -7,6 +7,8 @@ use std::path::Path;
 
 /// A configuration larger than this is not one a person wrote; git's own largest tests stay below 100 KiB.
 const MAX_CONFIG: u64 = 1 << 20;
+/// What git skips between words; other blanks of Unicode are text to it.
+const BLANKS: [char; 3] = [' ', '\t', '\r'];
 /// Keys kept: far above any real file, and small beside [`MAX_CONFIG`].
 const MAX_KEYS: usize = 20_000;
 
@@ -29,17 +31,22 @@ impl Config {
     /// Parses text; a line that is not understood ends the parse with `None`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
+        // Git ends a value at a NUL, which this reader does not.
+        if text.contains('\0') {
+            return None;
+        }
         let mut config = Self::default();
         let mut section = String::new();
         let mut lines = text.lines();
         while let Some(line) = lines.next() {
             let mut rest = line.trim_start_matches(['\u{feff}', ' ', '\t', '\r']);
-            if let Some(header) = rest.strip_prefix('[') {
+            // One line may hold several.
+            while let Some(header) = rest.strip_prefix('[') {
                 let (name, after) = parse_header(header)?;
                 section = name;
-                rest = after.trim_start();
+                rest = after.trim_start_matches(BLANKS);
             }
-            if rest.trim_end().is_empty() || rest.starts_with(['#', ';']) {
+            if rest.trim_end_matches(BLANKS).is_empty() || rest.starts_with(['#', ';']) {
                 continue;
             }
             let (key, value) = rest.split_once('=').unwrap_or((rest, "true"));
@@ -47,7 +54,7 @@ impl Config {
                 .split(['#', ';'])
                 .next()
                 .unwrap_or_default()
-                .trim()
+                .trim_matches(BLANKS)
                 .to_ascii_lowercase();
             let well_formed = key.starts_with(|c: char| c.is_ascii_alphabetic())
                 && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
@@ -75,6 +82,13 @@ impl Config {
             .rev()
             .find(|(name, _)| name == key)
             .map(|(_, value)| value.as_str())
+    }
+
+    /// Every key with its value, in file order.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.keys
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
     /// Names and addresses of the remotes; where one has several addresses, the first, which git fetches from.
@@ -135,7 +149,7 @@ fn parse_header(text: &str) -> Option<(String, &str)> {
         return None;
     }
     let name = name.to_ascii_lowercase();
-    let rest = text[end..].trim_start();
+    let rest = text[end..].trim_start_matches(BLANKS);
     if let Some(after) = rest.strip_prefix(']') {
         return Some((name, after));
     }
@@ -156,7 +170,7 @@ fn parse_value<'a>(first: &'a str, lines: &mut impl Iterator<Item = &'a str>) ->
     let mut value = String::new();
     let mut kept = 0;
     let mut quoted = false;
-    let mut line = first.trim_start();
+    let mut line = first;
     loop {
         let mut continued = false;
         let mut characters = line.trim_end_matches('\r').chars();
@@ -172,10 +186,12 @@ fn parse_value<'a>(first: &'a str, lines: &mut impl Iterator<Item = &'a str>) ->
                     Some(same @ ('"' | '\\')) => value.push(same),
                     Some(_) => return None,
                 },
+                // Also at the beginning of a continued line.
+                blank if !quoted && value.is_empty() && BLANKS.contains(&blank) => {}
                 plain => value.push(plain),
             }
             // Trailing blanks count only inside quotes.
-            if quoted || !matches!(character, ' ' | '\t') {
+            if quoted || !BLANKS.contains(&character) {
                 kept = value.len();
             }
         }
@@ -192,6 +208,15 @@ fn parse_value<'a>(first: &'a str, lines: &mut impl Iterator<Item = &'a str>) ->
 pub(crate) fn fuzz_config(bytes: &[u8]) {
     if let Some(config) = Config::parse(&String::from_utf8_lossy(bytes)) {
         assert!(config.keys.len() <= MAX_KEYS);
+        for (key, value) in config.entries() {
+            let name = key
+                .rsplit_once('.')
+                .map(|(section, name)| (section.is_empty(), name));
+            let named =
+                |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+            assert!(name.is_some_and(|(empty, name)| !empty && named(name)), "{key:?}");
+            assert!(!key.contains('\0') && !value.contains('\0'));
+        }
     }
 }
 
@@ -217,6 +242,7 @@ mod tests {
             "[a]\nb = \"c",
             "[a]\nb = \\q",
             "[a]\n1 = 2",
+            "[a]\nb = c\0d",
         ] {
             assert_eq!(Config::parse(bad), None, "{bad:?}");
         }
@@ -225,6 +251,92 @@ mod tests {
     #[test]
     fn an_identity_cannot_smuggle_a_second_line_or_another_address() {
         assert_eq!(clean("Eve <root@x>\nauthor"), "Eve root@xauthor");
+    }
+
+    /// What git itself reads; `None` where it refuses the file.
+    fn by_git(directory: &Path, text: &str) -> Option<Vec<(String, String)>> {
+        let file = directory.join("config");
+        std::fs::write(&file, text).unwrap();
+        let output = std::process::Command::new("git")
+            .args(["config", "--list", "-z", "--file"])
+            .arg(&file)
+            .output()
+            .unwrap();
+        let listed = String::from_utf8_lossy(&output.stdout).into_owned();
+        let pair = |entry: &str| {
+            let (key, value) = entry.split_once('\n').unwrap_or((entry, "true"));
+            (key.to_owned(), value.to_owned())
+        };
+        output
+            .status
+            .success()
+            .then(|| listed.split_terminator('\0').map(pair).collect())
+    }
+
+    fn ours(text: &str) -> Option<Vec<(String, String)>> {
+        let own = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+        Config::parse(text).map(|config| config.entries().map(own).collect())
+    }
+
+    #[test]
+    fn git_reads_the_same_out_of_every_form_of_a_value() {
+        let directory = tempfile::tempdir().unwrap();
+        for text in [
+            "[remote \"a\"]\nurl = \"https://\"host/x\n",
+            "[remote \"a\"]\nurl = ht\\\ntps://host/x\n",
+            "[remote \"a\"]\nurl = \\\n  https://host/x\n",
+            "[remote \"a\"]\r\nurl = ht\\\r\ntps://host/x\r\n",
+            "[remote \"a\"]url=https://host/x;c\n",
+            "[a][remote \"b\\\"\\\\\"] url = \"a#b\" # c \\\n[c]\nd\n",
+            "\u{feff}[REMOTE.Origin]\n\tURL = x\\ty\\\"z\\\\ \t\n",
+        ] {
+            let git = by_git(directory.path(), text);
+            assert!(git.is_some(), "{text:?}");
+            assert_eq!(ours(text), git, "{text:?}");
+        }
+    }
+
+    fn fragment() -> impl Strategy<Value = &'static str> {
+        prop::sample::select(vec![
+            "[a]",
+            "[remote \"x\"]",
+            "[A.B]",
+            "[",
+            "]",
+            "\n",
+            "\n",
+            "\r\n",
+            " ",
+            "\t",
+            "\\",
+            "\\\n",
+            "\"",
+            "\\\"",
+            "\\n",
+            "=",
+            " = ",
+            "url",
+            "path",
+            "#",
+            ";",
+            "https://h/x",
+            "\u{a0}",
+            "-",
+            "9",
+            ".",
+        ])
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+        #[test]
+        fn what_both_git_and_this_reader_accept_they_read_alike(parts in prop::collection::vec(fragment(), 0..14)) {
+            let text = format!("[s]\nk = {}", parts.concat());
+            let directory = tempfile::tempdir().unwrap();
+            if let (Some(ours), Some(git)) = (ours(&text), by_git(directory.path(), &text)) {
+                prop_assert_eq!(ours, git, "{:?}", text);
+            }
+        }
     }
 
     proptest! {
