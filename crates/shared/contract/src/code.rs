@@ -206,8 +206,8 @@ codes! {
         "Mode overlay shows the project itself below a layer for the agent's changes. The kernel shows one file system per layer and brings up only files of the project's own user and group."
         "bastle run --workspace copy";
     WorkspaceGit "BST-WS-010" "git repository cannot be used safely"
-        "The project's .git points elsewhere, is stored in a way bastle does not read, or a hardened git call failed. Nothing was changed."
-        "The message names the cause; bastle run --workspace in-place -- CMD works without a copy.";
+        "The project's .git points elsewhere, is stored in a way bastle does not read, a hardened git call failed, or a git configuration that names hosts to push to cannot be read. Nothing was changed."
+        "The message names the cause. A copy needs a repository that bastle reads: bastle run --workspace in-place -- CMD works without one.";
     WorkspaceConflict "BST-WS-011" "the project changed since the copy was made"
         "A file was changed both by the agent and on the host in ways that do not merge. Nothing was written."
         "Look at the conflicts, then bastle apply --theirs (the agent's version) or --ours (yours), or --branch NAME.";

@@ -1,4 +1,5 @@
 //! Control's side of egress: the process, what it is told, and what the sandbox needs to trust it.
+mod git_config;
 mod groups;
 mod process;
 mod remotes;

@@ -65,7 +65,7 @@ impl Rules {
         groups::resolve(&mut effective, &mut self.groups, &self.place).map_err(|fault| vec![fault])?;
         let mut table = effective.net;
         bastle_policy::countable(&table).map_err(|fault| vec![fault])?;
-        self.known.fill(&mut table);
+        self.known.fill(&mut table).map_err(|fault| vec![fault])?;
         table.selftest().map_err(|why| {
             vec![Fault::new(
                 Code::PolicyTest,
@@ -257,5 +257,50 @@ mod tests {
         )
         .unwrap();
         assert!(rules.reread().unwrap().remotes.is_empty());
+    }
+
+    #[test]
+    fn a_git_configuration_that_cannot_be_read_stops_the_run_where_pushes_are_judged() {
+        let dir = tempfile::tempdir().unwrap();
+        let git = dir.path().join("home/w/.git");
+        std::fs::create_dir_all(&git).unwrap();
+        std::fs::write(
+            git.join("config"),
+            "[remote \"o\"]\nurl = \"https://git.example/x\n",
+        )
+        .unwrap();
+        let faults = rules(dir.path(), r#"{"version":1}"#).table().unwrap_err();
+        assert_eq!(faults[0].code, Code::WorkspaceGit, "{faults:?}");
+        let open = r#"{"version":1,"git":{"push":"allow","forcePush":"allow"}}"#;
+        assert!(
+            rules(dir.path(), open).table().is_ok(),
+            "control: nothing to judge"
+        );
+        std::fs::write(
+            git.join("config"),
+            "[remote \"o\"]\nurl = https://git.example/x\n",
+        )
+        .unwrap();
+        let table = rules(dir.path(), r#"{"version":1}"#).table().unwrap();
+        assert!(table.judges_pushes(&Host::new("git.example").unwrap()), "control");
+    }
+
+    #[test]
+    fn the_persons_own_git_configuration_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        for (file, host) in [
+            ("home/.gitconfig", "one.example"),
+            ("home/.config/git/config", "two.example"),
+            ("git/config", "three.example"),
+        ] {
+            let file = dir.path().join(file);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, format!("[url \"https://{host}/\"]\ninsteadOf = gh:\n")).unwrap();
+        }
+        let table = rules(dir.path(), r#"{"version":1}"#).table().unwrap();
+        for host in ["one.example", "two.example", "three.example", "api.two.example"] {
+            assert!(table.judges_pushes(&Host::new(host).unwrap()), "{host}");
+        }
+        assert!(!table.judges_pushes(&Host::new("four.example").unwrap()));
     }
 }

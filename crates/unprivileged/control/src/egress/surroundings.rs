@@ -2,12 +2,14 @@
 //!
 //! **Trust:** `/etc` is the host's own. The workspace's git configuration is the agent's to write: what stands there
 //! names repositories that rules speak of, and never widens a rule.
-use super::remotes;
+use super::git_config;
+use super::remotes::Found;
 use crate::place::Place;
+use bastle_contract::Fault;
 use bastle_policy::{Host, HostPattern, NetPolicy, Remote};
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Largest file that is read: resolver and hosts files of people are far smaller.
 const MOST: u64 = 256 * 1024;
@@ -23,22 +25,52 @@ pub(super) struct Known {
     hosts: Vec<(Host, IpAddr)>,
     remotes: Vec<Remote>,
     git_hosts: Vec<HostPattern>,
+    /// Why the git configuration could not be read.
+    unread: Option<Fault>,
+}
+
+/// The files of git that do not belong to a project.
+fn own_git_files(place: &Place) -> Vec<PathBuf> {
+    let home = place.home.as_path();
+    let mut files = vec![
+        PathBuf::from("/etc/gitconfig"),
+        home.join(".gitconfig"),
+        // The variable that moves it may not be passed on to the agent, so both places count.
+        home.join(".config/git/config"),
+    ];
+    files.extend(place.config.parent().map(|config| config.join("git/config")));
+    files
 }
 
 /// Looks around.
 pub(super) fn look(place: &Place) -> Known {
-    let git = remotes::find(place.workspace.as_path(), text);
+    let git = git_config::read(&git_config::Sources {
+        workspace: place.workspace.as_path(),
+        home: place.home.as_path(),
+        own: own_git_files(place),
+    });
+    let (git, unread) = match git {
+        Ok(git) => (git, None),
+        Err(fault) => (Found::default(), Some(fault)),
+    };
     Known {
         resolvers: name_servers(&text(Path::new("/etc/resolv.conf"))),
         hosts: fixed_names(&text(Path::new("/etc/hosts"))),
         remotes: git.remotes,
         git_hosts: git.hosts,
+        unread,
     }
 }
 
 impl Known {
     /// Fills in what no layer names.
-    pub(super) fn fill(&self, table: &mut NetPolicy) {
+    ///
+    /// # Errors
+    /// Where pushes are judged and the hosts to judge them on are not known.
+    pub(super) fn fill(&self, table: &mut NetPolicy) -> Result<(), Fault> {
+        if let (Some(fault), true) = (&self.unread, table.judges_git()) {
+            return Err(fault.clone());
+        }
         if table.resolvers.is_empty() {
             table.resolvers.clone_from(&self.resolvers);
         }
@@ -55,6 +87,7 @@ impl Known {
                 table.remotes.push(remote.clone());
             }
         }
+        Ok(())
     }
 }
 

@@ -223,7 +223,9 @@ impl NetPolicy {
         self.judges_git() && self.git_hosts.iter().any(|pattern| pattern.matches(host))
     }
 
-    fn judges_git(&self) -> bool {
+    /// Whether pushes are judged anywhere: some rule of `git` does not simply allow them.
+    #[must_use]
+    pub fn judges_git(&self) -> bool {
         let open =
             |rule: &Option<Sourced<Decided>>| rule.as_ref().is_some_and(|rule| rule.value == Decided::Allow);
         !open(&self.git.push)
