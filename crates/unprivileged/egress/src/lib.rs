@@ -20,6 +20,7 @@ mod dial;
 mod dns;
 pub mod fuzzing;
 mod git;
+mod header_name;
 mod hello;
 mod http1;
 mod inspect;

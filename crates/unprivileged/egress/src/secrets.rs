@@ -3,6 +3,7 @@
 //! **Trust:** values come from control in sealed memory and are overwritten when dropped. Nothing here is `Debug`
 //! with a value, and no error carries one. A phantom is no secret; where it turns up towards a host that the secret
 //! is not for, somebody tries to take the secret elsewhere, so the request is refused and seen.
+use crate::header_name;
 use crate::scrub::{Needles, base64_padded, unbase64};
 use bastle_contract::egress::SecretValue;
 use bastle_policy::{CREDENTIAL_HEADERS, SecretHeader, SecretUse};
@@ -186,10 +187,10 @@ impl Table {
             .or_else(|| fits.first())
             .copied();
         for name in CREDENTIAL_HEADERS {
-            headers.remove(name);
+            header_name::remove(headers, name);
         }
         for one in uses {
-            headers.remove(one.header.name());
+            header_name::remove(headers, one.header.name());
         }
         let Some(one) = chosen else {
             return Dressed::Plain;

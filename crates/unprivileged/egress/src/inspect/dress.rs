@@ -6,6 +6,7 @@ use super::Session;
 use super::canonical::CanonicalRequest;
 use super::forward::Failed;
 use super::operation::Begun;
+use crate::header_name;
 use crate::scrub::Scrubber;
 use crate::secrets::{Dressed, RENEWAL, Table, basic_of};
 use bastle_contract::Code;
@@ -67,17 +68,18 @@ pub(super) async fn no_stray_phantom(
     Ok(body.rest.is_some().then(|| Scrubber::new(table.strange(&own))))
 }
 
-/// Takes out the credential headers that the agent added itself and no rule lets pass; gives their names. A host with a
+/// Takes out the credential headers that the agent added itself and no rule lets pass, in every spelling; gives their names. A host with a
 /// secret is the matter of [`dressed`].
 pub(super) fn undress(
     policy: &NetPolicy,
     request: &NetRequest<'_>,
     headers: &mut HeaderMap,
 ) -> Vec<&'static str> {
-    let strange = |name: &&'static str| headers.contains_key(*name) && !policy.passes_header(request, name);
+    let strange =
+        |name: &&'static str| header_name::contains(headers, name) && !policy.passes_header(request, name);
     let taken: Vec<&'static str> = CREDENTIAL_HEADERS.into_iter().filter(strange).collect();
     for name in &taken {
-        headers.remove(*name);
+        header_name::remove(headers, name);
     }
     taken
 }

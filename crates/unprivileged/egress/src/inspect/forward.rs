@@ -18,6 +18,7 @@ use super::{Scheme, Session, Site};
 use crate::canary::{Seen, Watch};
 use crate::denial::Asked;
 use crate::dial::Refused;
+use crate::header_name;
 use crate::scrub::{Needles, Scrubber};
 use crate::state::{Generation, Terms};
 use crate::tls::Protocols;
@@ -196,22 +197,23 @@ async fn prepare(
     let scan = no_stray_phantom(&secrets.now(), &uses, inbound, body).await?;
     let watch = decoy::not_in_body(&session.state.canary, inbound, body).await?;
     let mut headers = passed.headers.clone();
-    headers.remove(CONTENT_LENGTH);
-    headers.remove(HOST);
+    header_name::remove(&mut headers, CONTENT_LENGTH.as_str());
+    header_name::remove(&mut headers, HOST.as_str());
     let secret = dressed(session, &mut headers, &uses, inbound).await?;
     let needles = Arc::new(secrets.now().needles(uses.iter().copied()));
     // Compressed, neither a value nor a usage field could be found.
     if !needles.is_empty() || passed.turn.reads_answer() {
+        header_name::remove(&mut headers, ACCEPT_ENCODING.as_str());
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     }
     // A part of an answer may begin in the middle of a value.
     if !needles.is_empty() {
-        headers.remove(RANGE);
-        headers.remove(IF_RANGE);
+        header_name::remove(&mut headers, RANGE.as_str());
+        header_name::remove(&mut headers, IF_RANGE.as_str());
     }
     // Compressed frames could not be looked through, and their length would say nothing about tokens.
     if !needles.is_empty() || (passed.websocket && passed.turn.reads_answer()) {
-        headers.remove(SEC_WEBSOCKET_EXTENSIONS);
+        header_name::remove(&mut headers, SEC_WEBSOCKET_EXTENSIONS.as_str());
     }
     if passed.websocket {
         put_upgrade(&mut headers);

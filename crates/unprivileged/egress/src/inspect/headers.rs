@@ -2,6 +2,7 @@
 //!
 //! **Trust:** reads fields of both sides.
 use super::Site;
+use crate::header_name;
 use bastle_policy::Host;
 use http::header::{CONNECTION, HOST, HeaderMap, HeaderName, UPGRADE};
 use http::{HeaderValue, Method};
@@ -39,13 +40,17 @@ pub(super) fn strip_hop(headers: &mut HeaderMap) {
         .filter_map(|value| value.to_str().ok())
         .flat_map(|text| text.split(','))
         .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
-        .filter(|name| !END_TO_END.contains(&name.as_str()))
+        .filter(|name| {
+            !END_TO_END
+                .iter()
+                .any(|known| header_name::same(name.as_str(), known))
+        })
         .collect();
     for name in named {
         headers.remove(name);
     }
     for name in HOP {
-        headers.remove(name);
+        header_name::remove(headers, name);
     }
 }
 
@@ -93,7 +98,8 @@ pub(super) fn names_fit(site: &Site, authority: Option<&str>, headers: &HeaderMa
     any
 }
 
-fn is_site(site: &Site, text: &str) -> bool {
+/// Whether this host, with its port where it is not the usual one, is that of the connection.
+pub(super) fn is_site(site: &Site, text: &str) -> bool {
     let (name, port) = match text.rsplit_once(':') {
         Some((name, port)) => (name, port.parse::<u16>().ok()),
         None => (text, Some(site.usual_port())),

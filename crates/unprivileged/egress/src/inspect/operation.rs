@@ -4,16 +4,18 @@
 pub(super) use super::begun::Begun;
 use super::body::BodyError;
 use super::canonical::{CanonicalRequest, Media};
-use super::headers::single;
+use crate::header_name;
 use crate::rpc::{self, Asks};
 use bastle_policy::{BodyNeed, Operation};
 use http::HeaderMap;
 
 /// Whether a body is sent as it is.
 pub(super) fn is_plain(headers: &HeaderMap) -> bool {
-    match single(headers, "content-encoding") {
-        None => !headers.contains_key("content-encoding"),
-        Some(coding) => coding.eq_ignore_ascii_case("identity"),
+    let mut codings = header_name::fields(headers, "content-encoding").map(|(_, value)| value.as_bytes());
+    match (codings.next(), codings.next()) {
+        (None, _) => true,
+        (Some(coding), None) => coding.eq_ignore_ascii_case(b"identity"),
+        (Some(_), Some(_)) => false,
     }
 }
 
