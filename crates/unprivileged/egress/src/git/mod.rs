@@ -76,7 +76,8 @@ pub(crate) fn call(
             false => Call::OddPush { repository },
         });
     }
-    if kind.split(',').any(|one| one.trim_start().starts_with(PUSH_TYPE)) {
+    // A push by its content that is not one by its path: whatever the server makes of it, it is judged as a push.
+    if kind.contains(PUSH_TYPE) {
         return Some(Call::OddPush {
             repository: name(path),
         });

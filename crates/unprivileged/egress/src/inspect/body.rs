@@ -3,7 +3,7 @@
 //! **Trust:** carries the bytes of both sides. Holds one piece at a time, and what was read to judge the request.
 use super::decode::Decoder;
 use super::ledger::Ledger;
-use super::overrides::FormScan;
+use super::overrides::BodyScan;
 use super::pool::Return;
 use crate::budget::Flow;
 use crate::canary::Watch;
@@ -127,7 +127,7 @@ pub(super) struct Tally {
 pub(super) enum Stopped {
     TooLarge,
     Phantom,
-    /// A form that names another method.
+    /// A form or JSON that names another method.
     Override,
     /// The decoy credential.
     Canary,
@@ -143,7 +143,7 @@ pub(super) struct Sent {
     pub(super) length: Option<u64>,
     pub(super) most: Option<u64>,
     pub(super) scan: Option<Scrubber>,
-    pub(super) form: Option<FormScan>,
+    pub(super) form: Option<BodyScan>,
     pub(super) watch: Option<Watch>,
     pub(super) tally: Arc<Tally>,
     pub(super) state: Arc<State>,
@@ -173,7 +173,7 @@ impl Sent {
             }
         }
         if self.form.as_mut().is_some_and(|form| form.feed(&bytes)) {
-            return stop(Stopped::Override, "the form names another method");
+            return stop(Stopped::Override, "the body names another method");
         }
         if self.watch.as_mut().is_some_and(|watch| watch.feed(&bytes)) {
             return stop(Stopped::Canary, "the body holds the decoy credential");

@@ -3,6 +3,7 @@
 //! **Trust:** reads the agent's request. What two servers could read differently is refused here, or marked in
 //! [`CanonicalPath::form`] for hosts whose rules look at paths.
 use super::headers::{Upgrade, is_read, names_fit, upgrade};
+pub(super) use super::media::Media;
 use super::{Scheme, Site};
 use bastle_contract::Code;
 use bastle_policy::{CanonicalPath, PathDemand};
@@ -44,23 +45,6 @@ pub(super) struct CanonicalRequest {
     /// Length of the body, where it is known.
     pub(super) length: Option<u64>,
     canonical: CanonicalPath,
-}
-
-/// What a body says it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Media {
-    /// Nothing.
-    Absent,
-    /// JSON in UTF-8.
-    Json,
-    /// `application/x-www-form-urlencoded`.
-    Form,
-    /// `multipart/…`.
-    Multipart,
-    /// Anything else, JSON in another character set included.
-    Other,
-    /// Several types, or one that is no type.
-    Ambiguous,
 }
 
 /// What no rule can allow.
@@ -155,47 +139,6 @@ fn method_fits(parsed: &Parsed) -> Result<(), Malformed> {
         Upgrade::WebSocket if parsed.can_upgrade && method == "GET" => Ok(()),
         Upgrade::WebSocket => malformed(400, "a WebSocket begins with GET over HTTP/1.1"),
         Upgrade::Other => malformed(400, "the only upgrade that is passed on is a WebSocket"),
-    }
-}
-
-impl Media {
-    /// Reads `Content-Type`.
-    fn of(headers: &HeaderMap) -> Self {
-        let mut values = headers.get_all(http::header::CONTENT_TYPE).iter();
-        let value = match (values.next(), values.next()) {
-            (None, _) => return Self::Absent,
-            (Some(value), None) => value.to_str().unwrap_or_default(),
-            (Some(_), Some(_)) => return Self::Ambiguous,
-        };
-        let mut parts = value.split(';').map(str::trim);
-        let essence = parts.next().unwrap_or_default().to_ascii_lowercase();
-        // A comma joins two values of the field; which one counts is each server's own choice.
-        if !essence.contains('/') || value.contains(',') {
-            return Self::Ambiguous;
-        }
-        let mut charset = None;
-        for part in parts.filter(|part| !part.is_empty()) {
-            let Some((name, value)) = part.split_once('=') else {
-                return Self::Ambiguous;
-            };
-            if name.trim().eq_ignore_ascii_case("charset")
-                && charset.replace(value.trim().trim_matches('"')).is_some()
-            {
-                return Self::Ambiguous;
-            }
-        }
-        let utf8 = charset
-            .is_none_or(|name| name.eq_ignore_ascii_case("utf-8") || name.eq_ignore_ascii_case("utf8"));
-        let json = matches!(
-            essence.as_str(),
-            "application/json" | "application/json-rpc" | "application/jsonrequest"
-        ) || (essence.starts_with("application/") && essence.ends_with("+json"));
-        match essence.as_str() {
-            _ if json && utf8 => Self::Json,
-            "application/x-www-form-urlencoded" => Self::Form,
-            _ if essence.starts_with("multipart/") => Self::Multipart,
-            _ => Self::Other,
-        }
     }
 }
 

@@ -4,17 +4,19 @@
 use super::begun::code_of;
 use super::canonical::CanonicalRequest;
 use super::decoy;
+use super::destination;
 use super::dress::undress;
 use super::forge::{self, Effect};
 use super::headers::{Upgrade, strip_hop, upgrade};
 use super::operation::{self, Begun};
-use super::overrides::{self, FormScan, Overridden};
+use super::overrides::{self, BodyScan, Overridden};
 use super::push;
 use super::reply::{Reply, denied, denied_as};
 use super::turn::{self, Turn};
 use super::{Session, Site};
 use crate::denial::{Asked, Grounds};
 use crate::git;
+use crate::header_name;
 use crate::state::Generation;
 use bastle_contract::Code;
 use bastle_policy::{BodyNeed, Decision, NetPolicy, NetRequest, Operation, Outcome};
@@ -32,8 +34,8 @@ pub(super) struct Passed {
     /// For a push, each reference and what allows it.
     pub(super) references: Vec<(Asked, Decision)>,
     pub(super) websocket: bool,
-    /// Looks a form through for another method while it passes.
-    pub(super) form: Option<FormScan>,
+    /// Looks a form or JSON through for another method while it passes.
+    pub(super) form: Option<BodyScan>,
     /// What it is to the budgets of models.
     pub(super) turn: Turn,
 }
@@ -85,6 +87,7 @@ pub(super) async fn judge(
     };
     let mut decision = policy.request(&request);
     permit(session, &asked, &decision).await?;
+    judge_destination(session, site, policy, inbound, &request).await?;
     let headers = own_fields(policy, site, inbound, &request, &mut decision);
     let kind = content_type(inbound);
     let call = git::call(method, &inbound.path, query, kind.as_deref());
@@ -140,6 +143,33 @@ fn own_fields(
     headers
 }
 
+/// Judges the second path of a request by the rules of its first.
+async fn judge_destination(
+    session: &Session,
+    site: &Site,
+    policy: &NetPolicy,
+    inbound: &CanonicalRequest,
+    request: &NetRequest<'_>,
+) -> Result<(), Box<Reply>> {
+    let state = &session.state;
+    match destination::read(policy, site, inbound) {
+        Ok(None) => Ok(()),
+        Ok(Some(path)) => {
+            let asked = Asked::request(&site.via, request.method, &path);
+            let decision = policy.request(&NetRequest {
+                path: &path,
+                ..*request
+            });
+            permit(session, &asked, &decision).await
+        }
+        Err(why) => {
+            let asked = Asked::request(&site.via, request.method, &inbound.path);
+            let denial = state.refuse(&asked, Code::NetProtocol, why).await;
+            Err(Box::new(denied(&denial)))
+        }
+    }
+}
+
 /// Judges a write to a git host that is no push.
 async fn judge_write(
     session: &Session,
@@ -174,7 +204,7 @@ async fn one_reading(
     inbound: &CanonicalRequest,
     asked: &Asked,
     body: &mut Begun,
-) -> Result<Option<FormScan>, Box<Reply>> {
+) -> Result<Option<BodyScan>, Box<Reply>> {
     let policy = &generation.policy;
     let (host, port) = (&site.via.host, site.via.port);
     let refuse = async |reason: String| {
@@ -190,9 +220,10 @@ async fn one_reading(
     if overrides::in_head(inbound) {
         return Err(refuse(overrides::REASON.to_owned()).await);
     }
-    match overrides::in_form(inbound, body).await {
+    match overrides::in_body(inbound, body).await {
         Ok(form) => Ok(form),
         Err(Overridden::Yes) => Err(refuse(overrides::REASON.to_owned()).await),
+        Err(Overridden::Hidden(why)) => Err(refuse(why.to_owned()).await),
         Err(Overridden::Body(error)) => Err(refuse(error.to_string()).await),
     }
 }
@@ -216,11 +247,10 @@ async fn permit(session: &Session, asked: &Asked, decision: &Decision) -> Result
     }))
 }
 
-/// Every value of the field, so that none of several decides alone.
+/// Every value of `Content-Type`, in every spelling of its name: one of them may declare a push.
 fn content_type(inbound: &CanonicalRequest) -> Option<String> {
-    let values = inbound.headers.get_all(http::header::CONTENT_TYPE).iter();
-    let values: Vec<_> = values
-        .map(|value| String::from_utf8_lossy(value.as_bytes()))
+    let values: Vec<_> = header_name::fields(&inbound.headers, "content-type")
+        .map(|(_, value)| String::from_utf8_lossy(value.as_bytes()))
         .collect();
     (!values.is_empty()).then(|| values.join(","))
 }

@@ -2,6 +2,7 @@
 mod attacks;
 mod bodies;
 mod credentials;
+mod disguises;
 mod git;
 mod passing;
 mod readings;
