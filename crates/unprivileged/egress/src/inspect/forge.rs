@@ -6,12 +6,8 @@ use super::body::BodyError;
 use super::canonical::{CanonicalRequest, Media};
 use super::operation::{Begun, is_plain};
 use crate::git::{Call, is_forge_api, lfs_repository};
-use crate::rpc::MAX_BODY;
+use crate::rpc::{MAX_BODY, only_text};
 use bastle_policy::{Decision, ForgeWrite, NetPolicy, Operation, WriteKind};
-use serde::Deserialize;
-use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
-use std::collections::BTreeSet;
-use std::fmt;
 
 /// What a request to a git host does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,49 +72,8 @@ async fn downloads(request: &CanonicalRequest, body: &mut Begun) -> Result<bool,
         return Ok(false);
     }
     body.read_to(MAX_BODY).await?;
-    let batch = body
-        .whole()
-        .and_then(|text| serde_json::from_slice::<Batch>(&text).ok());
-    Ok(batch.is_some_and(|batch| batch.operation.as_deref() == Some("download")))
-}
-
-/// The body of an LFS batch request in which no server can find another operation than this one.
-struct Batch {
-    operation: Option<String>,
-}
-
-impl<'de> Deserialize<'de> for Batch {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(BatchVisitor)
-    }
-}
-
-struct BatchVisitor;
-
-impl<'de> Visitor<'de> for BatchVisitor {
-    type Value = Batch;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a batch request")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Batch, A::Error> {
-        let mut operation = None;
-        let mut seen = BTreeSet::new();
-        while let Some(key) = map.next_key::<String>()? {
-            // Go compares names without case and by Unicode's folding, and takes the last one.
-            let folded = key.to_ascii_lowercase();
-            if !key.is_ascii() || (folded == "operation" && key != folded) || !seen.insert(folded) {
-                return Err(A::Error::custom("a name that servers read differently"));
-            }
-            if key == "operation" {
-                operation = Some(map.next_value()?);
-            } else {
-                map.next_value::<IgnoredAny>()?;
-            }
-        }
-        Ok(Batch { operation })
-    }
+    let operation = body.whole().and_then(|text| only_text(&text, "operation"));
+    Ok(operation.is_some_and(|operation| operation == "download"))
 }
 
 /// The repository that a path of a forge's interface is about: `/repos/OWNER/NAME/…` (GitHub, Gitea, Bitbucket), with or

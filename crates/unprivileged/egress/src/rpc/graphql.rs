@@ -3,6 +3,7 @@
 //! The name of an operation is a label that the client chooses: `mutation Harmless { deleteRepository }` must not pass
 //! for harmless, nor escape a deny rule. What counts is the type and each root field, which is what the server
 //! executes, written `mutation:deleteRepository`. Fragments at the root are looked through.
+use super::key::{folded, is_word, poses_as};
 use super::lexer::{Token, tokens};
 use super::{Asks, MAX_BODY, MAX_OPERATIONS, is_plain};
 use serde::Deserialize;
@@ -65,7 +66,7 @@ pub(crate) fn from_query_string(query: &str) -> Asks {
             "operationName" => &mut operation,
             "variables" => continue,
             // Another case, a stored query, or an extension that names one.
-            other if is_graphql_parameter(&other.to_ascii_lowercase()) => return Asks::Unreadable,
+            other if !is_word(other) || is_graphql_parameter(&folded(other)) => return Asks::Unreadable,
             _ => continue,
         };
         // Twice is ambiguous.
@@ -344,7 +345,7 @@ fn names_stored(extensions: &serde_json::Value) -> bool {
     extensions.as_object().is_some_and(|members| {
         members
             .keys()
-            .any(|key| STORED.contains(&key.to_ascii_lowercase().as_str()))
+            .any(|key| !is_word(key) || STORED.contains(&folded(key).as_str()))
     })
 }
 
@@ -376,15 +377,13 @@ impl<'de> Visitor<'de> for PostVisitor {
                 "query" => &mut post.query,
                 "operationName" => &mut post.operation,
                 // Readers that ignore case would take these for the real ones.
-                other
-                    if other.eq_ignore_ascii_case("query") || other.eq_ignore_ascii_case("operationname") =>
-                {
+                other if !is_word(other) || poses_as(other, "query") || poses_as(other, "operationName") => {
                     return Err(A::Error::custom("ambiguous key"));
                 }
-                other if STORED.contains(&other.to_ascii_lowercase().as_str()) => {
+                other if STORED.contains(&folded(other).as_str()) => {
                     return Err(A::Error::custom("a stored query"));
                 }
-                other if other.eq_ignore_ascii_case("extensions") => {
+                other if folded(other) == "extensions" => {
                     let value: serde_json::Value = map.next_value()?;
                     if names_stored(&value) {
                         return Err(A::Error::custom("a stored query"));

@@ -1,4 +1,5 @@
 //! JSON-RPC, single and batch. For MCP's `tools/call` the tool's name is part of what is asked.
+use super::key::{is_word, poses_as};
 use super::{Asks, MAX_BODY, MAX_OPERATIONS, is_plain};
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
@@ -98,7 +99,7 @@ impl<'de> Visitor<'de> for CallVisitor {
                     map.next_value::<IgnoredAny>()?;
                 }
                 // Readers that ignore case would take these for the real ones.
-                other if ["method", "params"].iter().any(|k| other.eq_ignore_ascii_case(k)) => {
+                other if !is_word(other) || ["method", "params"].iter().any(|k| poses_as(other, k)) => {
                     return Err(A::Error::custom("ambiguous key"));
                 }
                 _ => {
@@ -133,7 +134,7 @@ impl<'de> Deserialize<'de> for Params {
                             &mut params.name,
                             value.as_str().map(str::to_owned).unwrap_or_default(),
                         )?;
-                    } else if key.eq_ignore_ascii_case("name") {
+                    } else if poses_as(&key, "name") {
                         return Err(A::Error::custom("ambiguous key"));
                     } else {
                         map.next_value::<IgnoredAny>()?;

@@ -4,12 +4,14 @@
 //! within its limits, is [`Asks::Unreadable`]: an allow rule about operations never matches it.
 mod graphql;
 mod json_rpc;
+mod key;
 mod lexer;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use graphql::{from_query_string, is_graphql_parameter, read as graphql};
 pub(crate) use json_rpc::read as json_rpc;
+pub(crate) use key::only_text;
 
 /// Largest body that is read for operations; what a person or a tool writes is a hundredth of it. Larger ones are
 /// unreadable.

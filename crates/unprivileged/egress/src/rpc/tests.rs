@@ -43,6 +43,9 @@ fn a_call_that_two_readers_could_read_differently_is_unreadable() {
         r#"{"method":"tools/call","params":{"name":"a","name":"b"}}"#,
         r#"{"method":"tools/call","params":{"name":"a"},"params":{"name":"b"}}"#,
         r#"{"method":"tools/call","params":{"name":["a"]}}"#,
+        "{\"method\":\"tools/call\",\"params\":{\"name\":\"read\"},\"param\u{17f}\":{\"name\":\"delete\"}}",
+        r#"{"method":"tools/call","params":{"name":"read"},"param\u017f":{"name":"delete"}}"#,
+        "{\"method\":\"a\",\"gr\u{f6}\u{df}e\":1}",
         r#"{"method":"tools/call:get_issue"}"#,
         r#"{"method":7}"#,
         r#"{"method":"a\u0000b"}"#,
@@ -54,6 +57,14 @@ fn a_call_that_two_readers_could_read_differently_is_unreadable() {
     ] {
         assert_eq!(json_rpc(body.as_bytes()), Asks::Unreadable, "{body}");
     }
+}
+
+#[test]
+fn keys_inside_free_arguments_may_be_in_any_script() {
+    let call = "{\"method\":\"tools/call\",\"params\":{\"name\":\"a\",\"arguments\":{\"gr\u{f6}\u{df}e\":1,\"name\u{17f}\":2},\"\u{17f}\":3}}";
+    assert_eq!(json_rpc(call.as_bytes()), names(&["tools/call:a"]));
+    let post = "{\"query\":\"{ a }\",\"variables\":{\"\u{17f}\":1},\"extensions\":{\"a\":{\"\u{e9}\":1}}}";
+    assert_eq!(graphql(post.as_bytes()), names(&["query:a"]));
 }
 
 #[test]
@@ -131,6 +142,10 @@ fn what_cannot_be_known_is_unreadable() {
         r#"{"query":"{a}","Query":"mutation{b}"}"#,
         r#"{"query":"query A {a}","operationName":"B"}"#,
         r#"[{"query":"{a}"},{"id":"persisted"}]"#,
+        "{\"query\":\"{a}\",\"exten\u{17f}ions\":{\"persistedQuery\":{}}}",
+        "{\"query\":\"{a}\",\"extensions\":{\"per\u{17f}i\u{17f}tedQuery\":{}}}",
+        "{\"query\":\"{a}\",\"query_ha\u{17f}h\":\"x\"}",
+        "{\"query\":\"{a}\",\"\u{131}d\":\"x\"}",
         "[]",
     ] {
         assert_eq!(graphql(body.as_bytes()), Asks::Unreadable, "{body}");
@@ -150,6 +165,7 @@ fn a_query_string_is_read_once_and_exactly() {
         "query=%7Ba%7D&query=mutation%7Bb%7D",
         "id=1",
         "query=%ff",
+        "query=%7Ba%7D&exten%C5%BFions=%7B%7D",
     ] {
         assert_eq!(from_query_string(odd), Asks::Unreadable, "{odd}");
     }
