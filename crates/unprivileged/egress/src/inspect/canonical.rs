@@ -144,6 +144,7 @@ fn method_fits(parsed: &Parsed) -> Result<(), Malformed> {
 
 /// Entry for fuzzing: the form of what is sent is what was judged.
 pub(crate) fn fuzz_canonical(bytes: &[u8]) {
+    super::overrides::fuzz_scans(bytes);
     let Ok(head) = crate::http1::parse_head(bytes) else {
         return;
     };
@@ -157,6 +158,7 @@ pub(crate) fn fuzz_canonical(bytes: &[u8]) {
         let dots = once.text.split('/').any(|part| matches!(part, "." | ".."));
         assert!(!dots && !once.text.contains("//") && !once.text.contains('\\'));
     }
+    super::overrides::fuzz_names(&head.headers);
     // Any fields give an answer; which one is the tests' business.
     match Media::of(&head.headers) {
         Media::Absent | Media::Json | Media::Form | Media::Multipart | Media::Other | Media::Ambiguous => {}

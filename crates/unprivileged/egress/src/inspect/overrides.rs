@@ -157,5 +157,41 @@ fn is_uncompressed(headers: &HeaderMap) -> bool {
     })
 }
 
+/// Entry for fuzzing: how a body is cut into pieces decides nothing, and JSON is read as a parser reads it.
+pub(super) fn fuzz_scans(bytes: &[u8]) {
+    let piecewise = |mut scan: FormScan, step: usize| {
+        let found = bytes.chunks(step).any(|piece| scan.feed(piece));
+        found || scan.finish()
+    };
+    for scan in [FormScan::encoded(), FormScan::multipart()] {
+        assert_eq!(piecewise(scan.clone(), 1), piecewise(scan, bytes.len().max(1)));
+    }
+    let json = |malformed, step: usize| {
+        let mut scan = JsonScan::new(malformed);
+        bytes.chunks(step).any(|piece| scan.feed(piece))
+    };
+    let whole = json(Malformed::Refused, bytes.len().max(1));
+    assert_eq!(json(Malformed::Refused, 1), whole);
+    if let Ok(value) = serde_json::from_slice::<serde_json::Value>(bytes) {
+        let named =
+            |object: &serde_json::Map<_, _>| object.keys().any(|key: &String| names_method(key.as_bytes()));
+        assert_eq!(whole, value.as_object().is_some_and(named));
+        assert_eq!(json(Malformed::Passes, 3), whole);
+    }
+}
+
+/// Entry for fuzzing: taken out, a field is there in no spelling.
+pub(super) fn fuzz_names(headers: &HeaderMap) {
+    for name in headers.keys() {
+        let mut left = headers.clone();
+        header_name::remove(&mut left, name.as_str());
+        assert!(!header_name::contains(&left, &header_name::folded(name.as_str())));
+        assert_eq!(
+            is_field(name.as_str()),
+            is_field(&header_name::folded(name.as_str()))
+        );
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -142,8 +142,11 @@ impl JsonScan {
             (Escape::None, b'\\') => (None, Escape::Begun),
             (Escape::None, _) => (Some(byte), Escape::None),
             (Escape::Begun, b'u') => (None, Escape::Hex(0, 0)),
-            // Control characters: in no name, and no blank before one.
-            (Escape::Begun, b'b' | b'f' | b'n' | b'r' | b't') => (Some(1), Escape::None),
+            (Escape::Begun, b'b') => (Some(0x08), Escape::None),
+            (Escape::Begun, b'f') => (Some(0x0c), Escape::None),
+            (Escape::Begun, b'n') => (Some(b'\n'), Escape::None),
+            (Escape::Begun, b'r') => (Some(b'\r'), Escape::None),
+            (Escape::Begun, b't') => (Some(b'\t'), Escape::None),
             (Escape::Begun, _) => (Some(byte), Escape::None),
             (Escape::Hex(seen, value), _) => {
                 let Some(digit) = char::from(byte).to_digit(16) else {

@@ -214,3 +214,17 @@ fn ordinary_headers_name_no_method_or_path() {
         assert!(!is_field(name), "{name}");
     }
 }
+
+proptest! {
+    #[test]
+    fn no_cut_changes_what_is_found(
+        text in "([{}\\[\\],:\"\\\\/ \r\n&;=+%*'?.-]|%[0-9a-f]{2}|%u00[0-9a-f]{2}|\\\\u00[0-9a-f]{2}|\\\\[nrtbf]|name|_method|\\PC){0,40}",
+    ) {
+        fuzz_scans(text.as_bytes());
+    }
+
+    #[test]
+    fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..512)) {
+        fuzz_scans(&bytes);
+    }
+}
