@@ -68,6 +68,35 @@ fn a_method_override_is_refused_where_methods_or_paths_decide_and_nowhere_else()
 }
 
 #[test]
+fn a_body_or_header_in_disguise_names_no_other_method_or_path() {
+    for_each_identity(|lab| {
+        let name = host("spelled");
+        let rule = format!("GET,POST,MOVE {name}:{{tls}}/public/**");
+        let output = world().fence(lab, &[&rule]).within(SLOW).shell(&format!(
+            "go() {{ curl -s -o /dev/null -w '%{{http_code}}\\n' \"$@\" https://{name}:{{tls}}/public/x; }}\n\
+             go -d 'a=b&_method=DELETE' -H 'Content-Type:'\n\
+             go -d 'a=b&_method=DELETE' -H 'Content-Type: application/x-www-form-urlencoded, a/b'\n\
+             go -d abc -H 'Content-Encoding: gzip'\n\
+             go -d abc -H 'Content-Type: application/x-www-form-urlencoded; charset=ibm037'\n\
+             go -d '{{\"_method\":\"DELETE\"}}' -H 'Content-Type: application/json'\n\
+             go --http1.1 -H 'X_Original_URL: /admin'\n\
+             go --http2 -H 'x_http_method: DELETE'\n\
+             go -X MOVE -H 'Destination: /public/%2e%2e/private'\n\
+             go -X MOVE -H 'Destination: /private/x'\n\
+             go -X MOVE -H 'Destination: /public/y'\n\
+             go -d '{{\"method\":\"DELETE\"}}' -H 'Content-Type: application/json'\n\
+             go -H 'X_Request_Id: 1'"
+        ));
+        let lines: Vec<&str> = output.said().lines().collect();
+        assert_eq!(lines.len(), 12, "{output:?}");
+        assert_eq!(lines[..8], ["400"; 8], "{output:?}");
+        assert_eq!(lines[8], "403", "{output:?}");
+        assert_eq!(lines[9..], ["200"; 3], "controls: {output:?}");
+        assert_eq!(world().seen(&name).len(), 3, "{output:?}");
+    });
+}
+
+#[test]
 fn a_call_in_a_body_of_another_type_is_refused_where_rules_name_operations() {
     for_each_identity(|lab| {
         let (rpc, graph) = (host("mcp"), host("graphql"));
@@ -89,7 +118,11 @@ fn a_call_in_a_body_of_another_type_is_refused_where_rules_name_operations() {
         ));
         let lines: Vec<&str> = output.said().lines().collect();
         assert_eq!(lines.len(), 11, "{output:?}");
-        assert_eq!(lines[..9], ["403"; 9], "{output:?}");
+        assert_eq!(
+            lines[0], "400",
+            "nobody can tell which method it names: {output:?}"
+        );
+        assert_eq!(lines[1..9], ["403"; 8], "{output:?}");
         assert_eq!(lines[9..], ["200"; 2], "controls: {output:?}");
         assert_eq!((world().seen(&rpc).len(), world().seen(&graph).len()), (1, 1));
     });
