@@ -19,6 +19,7 @@ mod housekeeping;
 mod ingest;
 mod inner;
 mod keepers;
+mod naming;
 mod planning;
 mod principals;
 mod profiles;

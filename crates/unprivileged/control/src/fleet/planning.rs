@@ -1,6 +1,7 @@
 //! From a request to a complete launch: checked, with the policy merged and the preamble made. Nothing is written here.
 use super::authority::{self, Authority};
 use super::documents::{policy, tags};
+use super::naming;
 use super::profiles;
 use super::words::now_ms;
 use super::{Caller, Inner, RunRequest, SpawnRequest, adopt, children, entry, rows};
@@ -9,7 +10,7 @@ use crate::place::Place;
 use crate::presets;
 use crate::writers::settle;
 use bastle_contract::runs::{Attended, DRIVERS, LaunchSpec, NO_DRIVER, RawSpec};
-use bastle_contract::{AbsPath, Argv, Bounds, Code, EnvName, Fault, RunId, TRACE_VARIABLE, TraceParent};
+use bastle_contract::{AbsPath, Argv, Bounds, Code, EnvName, Fault, TRACE_VARIABLE, TraceParent};
 use bastle_policy::profile::How;
 use bastle_policy::{At, AuthorityCeiling, Grade, LayerKind, NetMode, PreambleFacts, Profile};
 use serde_json::{Value, json};
@@ -111,7 +112,7 @@ impl<'p> Planner<'p> {
         parent: Option<&LaunchSpec>,
     ) -> Result<Planned, Vec<Fault>> {
         let one = |fault| vec![fault];
-        let name = self.name(spot, run).map_err(one)?;
+        let name = naming::name(self.inner, self.caller, spot, run).map_err(one)?;
         let known = self.profile(run.profile.as_deref().unwrap_or("default"))?;
         let profile = &known.profile;
         let authority = Authority::of(self.inner, self.caller, profile, parent).map_err(one)?;
@@ -218,27 +219,6 @@ impl<'p> Planner<'p> {
         let net = net(raw.net.as_deref()).map_err(one)?;
         let asked_for = (raw.preset.as_deref(), raw.argv.as_slice());
         self.merge(&place, asked_for, policy, net, (bounds, raw.scopes.as_slice()))
-    }
-
-    fn name(&self, spot: &Spot<'_>, run: &RunRequest) -> Result<RunId, Fault> {
-        let text = run.name.clone().unwrap_or_else(|| {
-            let prefix = spot.request.prefix.as_deref().unwrap_or("run");
-            format!("{prefix}-{}-{}", spot.batch, spot.index)
-        });
-        let name = RunId::try_from(text).map_err(|error| bad("unusable name", error.to_string()))?;
-        let own = self.caller.prefix.as_deref();
-        if own.is_some_and(|own| !name.as_str().starts_with(own)) {
-            return Err(Fault::new(
-                Code::TokenRefused,
-                format!("{} may not start {name}", self.caller.id),
-                format!("its runs begin with {}", own.unwrap_or_default()),
-            ));
-        }
-        let taken = self.inner.options.state.join("runs").join(name.as_str());
-        if run.name.is_some() && taken.exists() {
-            return Err(bad(format!("the name {name} is taken"), "").help("bastle ps -a"));
-        }
-        Ok(name)
     }
 
     fn merge(

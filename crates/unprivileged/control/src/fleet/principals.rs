@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension};
 /// Before the name of a program that has no token of its own.
 const AGENT: &str = "agent:";
 /// Before the id of a token.
-const TOKEN: &str = "token:";
+pub(super) const TOKEN: &str = "token:";
 /// Most tokens that were made by means of each other, and most ancestors of a run, that are followed. Runs nest far less
 /// deep; a chain that is longer is refused as a whole.
 const MOST_LINKS: usize = 64;

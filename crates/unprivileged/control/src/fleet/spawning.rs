@@ -5,7 +5,7 @@ use super::scopes::{self, Held};
 use super::words::{allow, json, now_ms, steady_ms, text};
 use super::{
     BatchReport, Caller, Inner, MAX_BATCH, OnConflict, PrincipalKind, Role, SpawnRequest, Spawned, TokenWish,
-    Verb, children, tokens,
+    Verb, children, naming, tokens,
 };
 use crate::store::{Stop, int, uint};
 use crate::writers::overlap;
@@ -238,7 +238,7 @@ fn write(
     )?
     .execute(params![
         batch,
-        request.prefix.as_deref().unwrap_or("run"),
+        naming::beginning(caller, request),
         caller.id,
         int(now),
         int(checked.len() as u64),
@@ -381,6 +381,8 @@ fn one(
     let wish = TokenWish {
         kind: PrincipalKind::Program,
         run: Some(raw.name.clone()),
+        // Its children are named as whoever starts it may name runs.
+        prefix: caller.prefix.clone(),
         ceiling,
         ..TokenWish::new(Role::Run, format!("of the run {}", raw.name))
     };

@@ -3,6 +3,7 @@
 mod conversations;
 mod crash;
 mod holding;
+mod inherited;
 mod judging;
 
 use super::*;

@@ -1,6 +1,7 @@
 //! Tokens: `bst_<id>_<secret>`. Only a digest of the whole is kept; it is compared in constant time.
 //!
 //! **Trust:** the text of a token comes from anybody who can connect. It is bounded before it is looked at.
+use super::principals::{TOKEN, ancestors};
 use super::words::{allow, now_ms, role, run_id, verbs};
 use super::{Caller, Inner, PrincipalKind, Role, Token, TokenWish, Verb, rows};
 use crate::place::settled;
@@ -104,6 +105,11 @@ pub(super) fn create(inner: &Inner, caller: &Caller, wish: &TokenWish) -> Result
         return bad("an admin has no ceiling, and a run has that of whoever started it");
     }
     within_maker(caller, wish)?;
+    if let (Some(prefix), Some(run)) = (&wish.prefix, &wish.run)
+        && !run.as_str().starts_with(prefix)
+    {
+        return bad("the prefix of a run's own token begins the name of the run");
+    }
     let ceiling = match &wish.run {
         Some(run) => ceiling_for(inner, caller, run)?,
         None => wish
@@ -112,8 +118,13 @@ pub(super) fn create(inner: &Inner, caller: &Caller, wish: &TokenWish) -> Result
             .settle_roots(real_root)?
             .meet(&caller.ceiling),
     };
+    let prefix = match &wish.run {
+        Some(run) => prefix_for(inner, caller, wish, run)?,
+        None => wish.prefix.clone(),
+    };
     let wish = &TokenWish {
         ceiling,
+        prefix,
         ..wish.clone()
     };
     let made = inner.store.write(|db| {
@@ -150,6 +161,24 @@ fn ceiling_for(inner: &Inner, caller: &Caller, run: &RunId) -> Result<AuthorityC
     }
 }
 
+/// The prefix of a run's own token: as the wish says, but never beyond its maker's nor beyond that of whoever started the
+/// run. All of them begin the name of this run or hold it to nothing, so the longest is within the others.
+fn prefix_for(
+    inner: &Inner,
+    caller: &Caller,
+    wish: &TokenWish,
+    run: &RunId,
+) -> Result<Option<String>, Fault> {
+    let starter = inner.store.read(|db| {
+        let lineage = ancestors(db, run)?;
+        let starter = lineage.first().and_then(|own| own.caller.strip_prefix(TOKEN));
+        let found = starter.map(|id| find(db, id)).transpose()?.flatten();
+        Ok(found.and_then(|(token, _)| token.prefix))
+    })?;
+    let all = [wish.prefix.clone(), caller.prefix.clone(), starter];
+    Ok(all.into_iter().flatten().max_by_key(String::len))
+}
+
 /// A token is never given more than its maker has.
 fn within_maker(maker: &Caller, wish: &TokenWish) -> Result<(), Fault> {
     let verbs = match (&maker.verbs, &wish.verbs) {
@@ -157,9 +186,11 @@ fn within_maker(maker: &Caller, wish: &TokenWish) -> Result<(), Fault> {
         (Some(own), Some(asked)) => asked.is_subset(own),
         (Some(_), None) => false,
     };
+    // Each of the two, where both are named: a prefix within the maker's must not carry a run that is not.
     let runs = maker.prefix.as_deref().is_none_or(|own| {
-        let asked = wish.prefix.as_deref().or(wish.run.as_ref().map(RunId::as_str));
-        asked.is_some_and(|asked| asked.starts_with(own))
+        let asked = [wish.prefix.as_deref(), wish.run.as_ref().map(RunId::as_str)];
+        let mut asked = asked.into_iter().flatten().peekable();
+        asked.peek().is_some() && asked.all(|asked| asked.starts_with(own))
     });
     if verbs && runs && wish.role <= maker.role {
         return Ok(());
@@ -284,7 +315,8 @@ pub(super) fn authenticate(inner: &Inner, secret: &str) -> Option<Caller> {
             Some(run) => rows::phase(db, run)?.is_none_or(|phase| phase == "ended"),
             None => false,
         };
-        Ok(Some((token, hash, ended)))
+        let good = !ended && !is_over(&token);
+        Ok(Some((token, hash, good)))
     });
     let found = found.ok().flatten();
     let given = blake3::hash(secret.as_bytes());
@@ -293,13 +325,12 @@ pub(super) fn authenticate(inner: &Inner, secret: &str) -> Option<Caller> {
         .and_then(|(_, hash, _)| <[u8; 32]>::try_from(hash.as_slice()).ok());
     // The comparison of two digests takes the same time wherever they differ.
     let same = given == blake3::Hash::from(stored.unwrap_or([0; 32]));
-    let (token, _, ended) = found?;
-    let over = is_over(&token) || ended;
-    if !same || stored.is_none() || over {
+    let (token, _, good) = found?;
+    if !same || stored.is_none() || !good {
         return None;
     }
     Some(Caller {
-        id: format!("token:{}", token.id),
+        id: format!("{TOKEN}{}", token.id),
         kind: token.kind,
         role: token.role,
         run: token.run,
