@@ -14,7 +14,7 @@ const AGENT: &str = "agent:";
 pub(super) const TOKEN: &str = "token:";
 /// Most tokens that were made by means of each other, and most ancestors of a run, that are followed. Runs nest far less
 /// deep; a chain that is longer is refused as a whole.
-const MOST_LINKS: usize = 64;
+pub(super) const MOST_LINKS: usize = 64;
 
 /// What a client declares about itself when it connects. It can only narrow.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Tokens: `bst_<id>_<secret>`. Only a digest of the whole is kept; it is compared in constant time.
 //!
 //! **Trust:** the text of a token comes from anybody who can connect. It is bounded before it is looked at.
-use super::principals::{TOKEN, ancestors};
+use super::principals::{MOST_LINKS, TOKEN, ancestors};
 use super::words::{allow, now_ms, role, run_id, verbs};
 use super::{Caller, Inner, PrincipalKind, Role, Token, TokenWish, Verb, rows};
 use crate::place::settled;
@@ -297,11 +297,31 @@ fn is_over(token: &Token) -> bool {
             .is_some_and(|expires| expires <= super::words::steady_ms())
 }
 
+/// Whether a token is good. The own token of a run is only as long as the one that made it is: nobody keeps by a run what was
+/// taken from them. A token that an admin made for somebody holds by itself.
+fn is_good(db: &Connection, token: &Token) -> Result<bool, Stop> {
+    if is_over(token) {
+        return Ok(false);
+    }
+    let (mut role, mut maker) = (token.role, token.maker.clone());
+    for _ in 0..MOST_LINKS {
+        let Some(id) = maker.strip_prefix(TOKEN).filter(|_| role == Role::Run) else {
+            return Ok(true);
+        };
+        match find(db, id)? {
+            Some((above, _)) if !is_over(&above) => (role, maker) = (above.role, above.maker),
+            Some(_) | None => return Ok(false),
+        }
+    }
+    Ok(false)
+}
+
 /// Whether the token of this id is good; one that nobody knows is not.
 pub(super) fn holds(inner: &Inner, id: &str) -> Result<bool, Fault> {
-    inner
-        .store
-        .read(|db| Ok(find(db, id)?.is_some_and(|(token, _)| !is_over(&token))))
+    inner.store.read(|db| match find(db, id)? {
+        Some((token, _)) => is_good(db, &token),
+        None => Ok(false),
+    })
 }
 
 /// Who has this secret. The same work is done whether the id is known or not.
@@ -315,7 +335,7 @@ pub(super) fn authenticate(inner: &Inner, secret: &str) -> Option<Caller> {
             Some(run) => rows::phase(db, run)?.is_none_or(|phase| phase == "ended"),
             None => false,
         };
-        let good = !ended && !is_over(&token);
+        let good = !ended && is_good(db, &token)?;
         Ok(Some((token, hash, good)))
     });
     let found = found.ok().flatten();

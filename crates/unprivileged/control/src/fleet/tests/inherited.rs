@@ -102,3 +102,40 @@ fn the_own_token_of_a_run_names_children_only_as_its_starter_may() {
     until(&fleet, "all end", idle);
     fleet.close();
 }
+
+#[test]
+fn the_own_token_of_a_run_ends_with_the_token_that_started_it() {
+    let mut stage = Stage::new();
+    stage.shut();
+    let fleet = stage.fleet();
+    let made = |lasts: Option<Duration>| {
+        let wish = TokenWish {
+            lasts,
+            ..wish(Role::Operator)
+        };
+        let (token, secret) = fleet.token_create(&owner(), wish).unwrap();
+        (token.id, fleet.authenticate(&secret).unwrap())
+    };
+    let (id, starter) = made(None);
+    let (_, other) = made(None);
+    let (_, own) = with_token(&stage, &fleet, &starter, (None, 20));
+    let (_, below) = with_token(&stage, &fleet, &fleet.authenticate(&own).unwrap(), (None, 5));
+    let (_, beside) = with_token(&stage, &fleet, &other, (None, 20));
+    let (_, owners) = with_token(&stage, &fleet, &owner(), (None, 20));
+    let holds = |secret: &str| fleet.authenticate(secret).is_some();
+    assert!(holds(&own) && holds(&below) && holds(&beside) && holds(&owners));
+    fleet.token_revoke(&owner(), &id).unwrap();
+    assert!(!holds(&own), "the token of its run");
+    assert!(!holds(&below), "and that of the run below it");
+    assert!(holds(&beside) && holds(&owners), "nobody else's");
+    let all = fleet.tokens().unwrap();
+    let its = all.iter().find(|token| token.maker == starter.id).unwrap();
+    assert!(!fleet.token_holds(&its.id).unwrap(), "{its:?}");
+    // Time ends it as well.
+    let (_, short) = made(Some(Duration::from_secs(2)));
+    let (_, own) = with_token(&stage, &fleet, &short, (None, 20));
+    until(&fleet, "its maker expires", |_| !holds(&own));
+    stage.gate = None;
+    until(&fleet, "all end", idle);
+    fleet.close();
+}
