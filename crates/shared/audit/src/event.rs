@@ -100,6 +100,9 @@ pub enum AuditEvent {
         table: Digest,
         /// Connections that were cut because it does not allow them.
         cut: u32,
+        /// Who asked for it: the kind of principal and its id; empty in records of before.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        by: String,
     },
     /// The egress process ended while the run lived.
     NetLost {
@@ -164,6 +167,9 @@ pub enum AuditEvent {
         way: GrantWay,
         /// After how long it ends by itself.
         seconds: Option<u64>,
+        /// Who asked for it: the kind of principal and its id; empty in records of before.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        by: String,
     },
     /// A grant is over, or could not be carried out.
     GrantEnded {
@@ -173,6 +179,9 @@ pub enum AuditEvent {
         way: GrantWay,
         /// `revoked`, `expired`, or why it could not be carried out.
         why: String,
+        /// Who took it back: the kind of principal and its id; empty where nobody did.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        by: String,
     },
     /// The agent asks the file broker for something; what was allowed has not happened yet.
     BrokerAccess {
@@ -201,6 +210,9 @@ pub enum AuditEvent {
         more: u64,
         /// Hashes of held changes that were approved, as they were given.
         approvals: Vec<String>,
+        /// Who does it: the kind of principal and its id; empty in records of before.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        principal: String,
     },
     /// A further command was asked for, beside the agent and in the same fence; it has not started yet.
     ExecRequested {

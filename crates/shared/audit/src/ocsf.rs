@@ -285,8 +285,11 @@ fn fill_event(event: &AuditEvent, run: &RunId, body: &mut Map<String, Value>) {
             let by = rule.as_deref().unwrap_or(by);
             fill_answer("tool.answer", &format!("{id} {used}"), (*allow, by), body)
         }
-        AuditEvent::NetChanged { change, cut, .. } => {
-            let text = format!("network rules replaced: {change}; {cut} connections cut");
+        AuditEvent::NetChanged { change, cut, by, .. } => {
+            let text = format!(
+                "network rules replaced: {change}{}; {cut} connections cut",
+                asked_by(by)
+            );
             net::fill_api("net.change", text, body)
         }
         AuditEvent::NetLost { restart, why } => format!("egress process lost ({restart}): {why}"),
@@ -311,12 +314,14 @@ fn fill_event(event: &AuditEvent, run: &RunId, body: &mut Map<String, Value>) {
             bytes,
             ..
         } => format!("workspace {mode} of {source}: {files} files, {bytes} bytes copied"),
-        AuditEvent::Granted { path, .. } => {
-            net::fill_api("grant", format!("{path} granted to the living run"), body)
-        }
-        AuditEvent::GrantEnded { path, why, .. } => net::fill_api(
+        AuditEvent::Granted { path, by, .. } => net::fill_api(
+            "grant",
+            format!("{path} granted to the living run{}", asked_by(by)),
+            body,
+        ),
+        AuditEvent::GrantEnded { path, why, by, .. } => net::fill_api(
             "grant.end",
-            format!("{path} is not granted any more: {why}"),
+            format!("{path} is not granted any more: {why}{}", asked_by(by)),
             body,
         ),
         AuditEvent::BrokerAccess {
@@ -326,7 +331,13 @@ fn fill_event(event: &AuditEvent, run: &RunId, body: &mut Map<String, Value>) {
             refused,
             ..
         } => net::fill_api("broker", broker(*op, name, *bytes, refused.as_deref()), body),
-        AuditEvent::HostChanged { run, by, at, .. } => fill_changed(run, by, at, body),
+        AuditEvent::HostChanged {
+            run,
+            by,
+            at,
+            principal,
+            ..
+        } => fill_changed(run, by, &format!("{at}{}", asked_by(principal)), body),
         AuditEvent::ExecRequested { id, by, argv, .. } => fill_wish(*id, by, argv.program(), body),
         AuditEvent::ExecEnded { id, exit, reason } => fill_over(*id, *exit, reason.as_deref(), body),
         AuditEvent::Note { topic, text } => format!("{topic}: {text}"),
@@ -337,6 +348,14 @@ fn fill_event(event: &AuditEvent, run: &RunId, body: &mut Map<String, Value>) {
 fn fill_answer(api: &str, what: &str, (allow, by): (bool, &str), body: &mut Map<String, Value>) -> String {
     let word = if allow { "allowed" } else { "denied" };
     net::fill_api(api, format!("{word} {what} (by {by})"), body)
+}
+
+fn asked_by(principal: &str) -> String {
+    if principal.is_empty() {
+        String::new()
+    } else {
+        format!(" (by {principal})")
+    }
 }
 
 fn fill_changed(run: &RunId, by: &str, at: &impl std::fmt::Display, body: &mut Map<String, Value>) -> String {

@@ -1,5 +1,6 @@
 //! The record of what a person does with a run's work after its log was closed. No record, no effect: it is on disk
 //! before the host changes.
+use crate::fleet::PrincipalKind;
 use crate::naming::new_run_id;
 use crate::record::Record;
 use bastle_audit::AuditEvent;
@@ -19,8 +20,10 @@ pub(crate) struct Change<'a> {
     /// What it is done to.
     pub(crate) at: String,
     pub(crate) names: Vec<String>,
-    /// Hashes that a person approved, as they were given.
+    /// Hashes of held changes that were approved, as they were given.
     pub(crate) approvals: Vec<String>,
+    /// Who does it: the kind of principal and its id.
+    pub(crate) principal: &'a str,
 }
 
 impl Change<'_> {
@@ -32,6 +35,7 @@ impl Change<'_> {
             at,
             mut names,
             approvals,
+            principal,
         } = self;
         let more = names.len().saturating_sub(MOST_NAMES) as u64;
         names.truncate(MOST_NAMES);
@@ -43,6 +47,7 @@ impl Change<'_> {
             names,
             more,
             approvals,
+            principal: principal.to_owned(),
         })?;
         let made = effect();
         let told = match &made {
@@ -59,6 +64,13 @@ impl Change<'_> {
         })?;
         Ok(made)
     }
+}
+
+/// The person who runs this program, as records name them.
+#[must_use]
+pub fn local_person() -> String {
+    let uid = rustix::process::getuid().as_raw();
+    format!("{} uid:{uid}", PrincipalKind::LocalPerson.word())
 }
 
 fn name() -> Result<RunId, Fault> {

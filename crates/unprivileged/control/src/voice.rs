@@ -24,7 +24,7 @@ pub trait Voice {
     /// A share of a budget was reached.
     fn budget(&mut self, _reached: &BudgetReached) {}
     /// The rules of the living run were replaced.
-    fn changed(&mut self, _change: &str, _cut: u32) {}
+    fn changed(&mut self, _change: &str, _cut: u32, _by: &str) {}
     /// A change of the rules was refused; the old ones stay.
     fn unchanged(&mut self, _fault: &bastle_contract::Fault) {}
     /// The agent asked for a rule.

@@ -312,6 +312,7 @@ fn reload(state: &State, audit: &AuditHandle, policy: NetPolicy, table: Digest) 
                 change: "reload".to_owned(),
                 table,
                 cut,
+                by: String::new(),
             }
         }
         Err(fault) => {

@@ -203,6 +203,7 @@ fn beside(events: &mut Vec<AuditEvent>) {
         names: vec!["Makefile".into()],
         more: 1,
         approvals: vec!["6eb434469d01f949".into()],
+        principal: "local-person uid:1000".into(),
     });
 }
 
@@ -290,6 +291,7 @@ fn network(events: &mut Vec<AuditEvent>, table: Digest) {
         change: "reload".into(),
         table,
         cut: 3,
+        by: "program agent:mcp".into(),
     });
     for step in [BudgetStep::Warn, BudgetStep::Pause, BudgetStep::Stop] {
         events.push(AuditEvent::Budget(BudgetReached {

@@ -148,6 +148,7 @@ fn wish(args: &ApplyArgs, space: &Workspace) -> Result<Wish, Fault> {
             .map(|text| approval(space, text))
             .collect::<Result<_, _>>()?,
         act: if args.dry_run { Act::DryRun } else { Act::Do },
+        principal: control::local_person(),
     })
 }
 
@@ -167,7 +168,7 @@ fn approval(space: &Workspace, text: &str) -> Result<Approval, Fault> {
 }
 
 fn undo(at: &control::Whereabouts, space: &Workspace, args: &ApplyArgs, cx: &Context) -> Ended {
-    let (paths, notes) = control::undo(&at.place(), &at.state, space)?;
+    let (paths, notes) = control::undo(&at.place(), &at.state, space, &control::local_person())?;
     review::tell(&notes, cx);
     if args.json {
         cx.print_json(&json!({

@@ -120,7 +120,12 @@ pub(crate) fn revoke(args: &DenyArgs, cx: &Context) -> Ended {
         return show(&run, &result, args.format(), cx);
     }
     let target = target(&args.target)?;
-    say(&args.run, &Command::Revoke { target }, args.format(), cx)
+    say(
+        &args.run,
+        &Command::Revoke { target, by: None },
+        args.format(),
+        cx,
+    )
 }
 
 /// Reads a run's policy again.

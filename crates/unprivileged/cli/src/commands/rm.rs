@@ -45,7 +45,15 @@ pub(crate) fn run(args: &RmArgs, cx: &Context) -> Ended {
         Ok(opened) => {
             review::tell(&opened.notes, cx);
             let run = opened.space.run().clone();
-            (run, control::remove(&at.state, opened.space, discard.as_ref())?)
+            (
+                run,
+                control::remove(
+                    &at.state,
+                    opened.space,
+                    discard.as_ref(),
+                    &control::local_person(),
+                )?,
+            )
         }
         // A run that worked in the project itself has no copy: only its own files go.
         Err(fault) => match &kept {

@@ -176,7 +176,7 @@ impl Voice for RunVoice<'_> {
         }
     }
 
-    fn changed(&mut self, change: &str, cut: u32) {
+    fn changed(&mut self, change: &str, cut: u32, _by: &str) {
         if !self.quiet {
             self.tell_changed(change, cut);
         }

@@ -281,12 +281,16 @@ impl Sandbox for NativeSandbox {
             access: request.access,
             way: request.way,
             seconds: request.lasts.map(|lasts| lasts.as_secs()),
+            by: None,
         })?;
         self.read(answer["granted"].take())
     }
 
     fn revoke(&self, path: &AbsPath) -> Result<Revoked, Vec<Fault>> {
-        let answer = self.ask(&Command::Withdraw { path: path.clone() })?;
+        let answer = self.ask(&Command::Withdraw {
+            path: path.clone(),
+            by: None,
+        })?;
         let count = |name: &str| answer[name].as_u64().unwrap_or(0);
         Ok(Revoked {
             holders: count("holders"),
@@ -322,7 +326,7 @@ impl Sandbox for NativeSandbox {
         self.ask_to_end(Duration::ZERO)?;
         self.gone(Instant::now() + AFTERWARDS).map_err(one)?;
         let mut gone = match self.space(Operation::Restore) {
-            Ok(space) => review::remove(&self.state, space, discard).map_err(one)?,
+            Ok(space) => review::remove(&self.state, space, discard, &review::local_person()).map_err(one)?,
             // It worked in the project itself: only its own files go.
             Err(fault) if fault.code == Code::BackendUnsupported => Vec::new(),
             Err(fault) => return Err(one(fault)),

@@ -6,7 +6,7 @@ use super::check::{Checking, Outcome, Stated, looks_secret, shared, stated};
 use super::git_shapes::GitShapes;
 use super::place::{CURRENT, Hold, Name, Place, has, make_dir, walk};
 use super::unusable;
-use crate::afterwards::Change;
+use crate::afterwards::{Change, local_person};
 use bastle_contract::{Code, Fault, RunId};
 use bastle_policy::caches;
 use bastle_workspace::beneath::Dir;
@@ -152,6 +152,7 @@ pub fn merge(state: &Path, run: &RunId, wish: MergeWish) -> Result<Vec<Told>, Fa
                 at: place.cache.name.clone(),
                 names: Vec::new(),
                 approvals: Vec::new(),
+                principal: &local_person(),
             };
             told.push(match wish {
                 MergeWish::Nothing => merge_one(&place, run, wish)?,

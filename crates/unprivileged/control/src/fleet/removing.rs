@@ -40,7 +40,7 @@ pub(super) fn remove(
         .transpose()
         .map_err(|error| Fault::new(Code::UsageArgument, "unusable digest", error.to_string()))?;
     // The copy first: its removal is the one that can be refused, and it finishes by itself after a crash.
-    remove_copy(inner, name, discard.as_ref())?;
+    remove_copy(inner, name, (discard.as_ref(), &caller.described()))?;
     // Done here and by nobody else: two who remove the same files are in each other's way.
     let _in_hand = inner.take_in_hand(name, REMOVE);
     inner.store.write(|db| {
@@ -57,13 +57,17 @@ pub(super) fn remove(
     })
 }
 
-fn remove_copy(inner: &Inner, name: &RunId, discard: Option<&Digest>) -> Result<(), Fault> {
+fn remove_copy(
+    inner: &Inner,
+    name: &RunId,
+    (discard, principal): (Option<&Digest>, &str),
+) -> Result<(), Fault> {
     let at = Whereabouts {
         state: inner.options.state.clone(),
         project: None,
     };
     match Workspace::open(&at.place(), name) {
-        Ok(space) => review::remove(&at.state, space, discard).map(|_| ()),
+        Ok(space) => review::remove(&at.state, space, discard, principal).map(|_| ()),
         Err(fault) if fault.code == Code::WorkspaceMissing => Ok(()),
         Err(fault) => Err(fault),
     }

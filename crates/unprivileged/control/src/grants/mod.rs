@@ -72,8 +72,8 @@ pub(crate) struct Order {
 pub(crate) enum OrderKind {
     /// Bring it in.
     Bring(Judged),
-    /// Take it out, for this reason.
-    Take(&'static str),
+    /// Take it out, for this reason; who asked for it.
+    Take(&'static str, String),
 }
 
 impl Grants {

@@ -105,8 +105,8 @@ impl Voice for KeptVoice<'_> {
         self.tell("budget", json!(reached));
     }
 
-    fn changed(&mut self, change: &str, cut: u32) {
-        self.tell("rules", json!({ "change": change, "cut": cut }));
+    fn changed(&mut self, change: &str, cut: u32, by: &str) {
+        self.tell("rules", json!({ "change": change, "cut": cut, "by": by }));
     }
 
     fn unchanged(&mut self, fault: &Fault) {

@@ -64,6 +64,9 @@ pub enum Command {
     Revoke {
         /// The rule.
         target: String,
+        /// As for `allow`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
     },
     /// A value was removed from bastle's own store: secrets that come from it are used no more.
     RevokeSecret {
@@ -81,11 +84,17 @@ pub enum Command {
         /// After how long it ends by itself.
         #[serde(default)]
         seconds: Option<u64>,
+        /// As for `allow`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
     },
     /// Take a granted path back.
     Withdraw {
         /// The path.
         path: AbsPath,
+        /// As for `allow`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
     },
     /// What the run does.
     Status {},
@@ -159,6 +168,7 @@ pub(crate) struct GrantWish {
     pub(crate) access: Access,
     pub(crate) way: GrantWay,
     pub(crate) lasts: Option<Duration>,
+    pub(crate) by: String,
 }
 
 impl Command {
@@ -168,7 +178,7 @@ impl Command {
         match &command {
             Self::Allow { target, .. }
             | Self::Deny { target, .. }
-            | Self::Revoke { target }
+            | Self::Revoke { target, .. }
             | Self::RevokeSecret { stored: target }
                 if target.len() > MOST_TARGET || target.chars().any(char::is_control) =>
             {
@@ -181,7 +191,7 @@ impl Command {
             {
                 Err(format!("a grant lasts between one second and {MOST_SECONDS}"))
             }
-            Self::Grant { path, .. } | Self::Withdraw { path }
+            Self::Grant { path, .. } | Self::Withdraw { path, .. }
                 if path.as_str().len() > MOST_TARGET || path.as_str().chars().any(char::is_control) =>
             {
                 Err(format!(
@@ -195,7 +205,11 @@ impl Command {
             {
                 Err("a hash has at most 64 hexadecimal digits".to_owned())
             }
-            Self::Allow { by: Some(by), .. } | Self::Deny { by: Some(by), .. }
+            Self::Allow { by: Some(by), .. }
+            | Self::Deny { by: Some(by), .. }
+            | Self::Revoke { by: Some(by), .. }
+            | Self::Grant { by: Some(by), .. }
+            | Self::Withdraw { by: Some(by), .. }
                 if by.is_empty() || by.len() > MOST_BY || by.chars().any(char::is_control) =>
             {
                 Err(format!(

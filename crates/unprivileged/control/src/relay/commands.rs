@@ -1,6 +1,6 @@
 //! Commands from another terminal: rules and answers for a living run.
 use super::Relay;
-use super::net::{Change, Once};
+use super::net::{Asker, Change, Once};
 use super::questions::PERSON;
 use super::reserve::Force;
 use crate::egress::{Rules, table_digest};
@@ -65,6 +65,7 @@ impl Relay<'_> {
                 access,
                 way,
                 seconds,
+                by,
             } => self.grant(
                 peer,
                 GrantWish {
@@ -72,10 +73,11 @@ impl Relay<'_> {
                     access,
                     way,
                     lasts: seconds.map(Duration::from_secs),
+                    by: by.unwrap_or_else(|| PERSON.to_owned()),
                 },
             ),
-            Command::Withdraw { path } => self.withdraw(Some(peer), &path, "revoked"),
-            Command::Reload {} => self.change(Some(peer), "reload".to_owned(), Rules::reread),
+            Command::Withdraw { path, by } => self.withdraw(Asker::at(peer, by), &path, "revoked"),
+            Command::Reload {} => self.change(Asker::at(peer, None), "reload".to_owned(), Rules::reread),
             Command::Attach { since, input } => {
                 let hands = if input { Hands::Type } else { Hands::Rest };
                 Ok(self.attach(peer, since, hands))
@@ -121,7 +123,7 @@ impl Relay<'_> {
                 if answered.is_some() {
                     return Ok(answered);
                 }
-                self.allow_rule(peer, &target, scope)
+                self.allow_rule(Asker::at(peer, by), &target, scope)
             }
             Command::Deny { target, hash, by } => {
                 let answered =
@@ -129,11 +131,13 @@ impl Relay<'_> {
                 if answered.is_some() {
                     return Ok(answered);
                 }
-                self.deny_rule(peer, &target)
+                self.deny_rule(Asker::at(peer, by), &target)
             }
-            Command::Revoke { target } => self.change(Some(peer), format!("revoke {target}"), |rules| {
-                rules.withdraw(&target)
-            }),
+            Command::Revoke { target, by } => {
+                self.change(Asker::at(peer, by), format!("revoke {target}"), |rules| {
+                    rules.withdraw(&target)
+                })
+            }
         }
     }
 
@@ -155,11 +159,11 @@ impl Relay<'_> {
         )
     }
 
-    fn deny_rule(&mut self, peer: u64, target: &str) -> Result<Option<Result<Value, Vec<Fault>>>, Fault> {
+    fn deny_rule(&mut self, asker: Asker, target: &str) -> Result<Option<Result<Value, Vec<Fault>>>, Fault> {
         match self.rule_for(target) {
             Ok(rule) => {
                 let text = rule.text;
-                self.change(Some(peer), format!("deny {text}"), |rules| rules.refuse(&text))
+                self.change(asker, format!("deny {text}"), |rules| rules.refuse(&text))
             }
             Err(fault) => Ok(Some(Err(vec![fault]))),
         }
@@ -167,7 +171,7 @@ impl Relay<'_> {
 
     fn allow_rule(
         &mut self,
-        peer: u64,
+        asker: Asker,
         target: &str,
         scope: Scope,
     ) -> Result<Option<Result<Value, Vec<Fault>>>, Fault> {
@@ -185,12 +189,12 @@ impl Relay<'_> {
             });
         }
         let text = rule.text;
-        self.change(Some(peer), format!("allow {text}"), |rules| rules.grant(&text))
+        self.change(asker, format!("allow {text}"), |rules| rules.grant(&text))
     }
 
     /// Reads the policy again on a signal.
     pub(super) fn reload(&mut self) -> Result<(), Fault> {
-        if let Some(Err(faults)) = self.change(None, "reload".to_owned(), Rules::reread)? {
+        if let Some(Err(faults)) = self.change(Asker::nobody(), "reload".to_owned(), Rules::reread)? {
             for fault in &faults {
                 self.voice.unchanged(fault);
             }
@@ -200,7 +204,7 @@ impl Relay<'_> {
 
     fn change(
         &mut self,
-        peer: Option<u64>,
+        asker: Asker,
         text: String,
         change: impl FnOnce(&mut Rules) -> Result<NetPolicy, Vec<Fault>>,
     ) -> Result<Option<Result<Value, Vec<Fault>>>, Fault> {
@@ -220,7 +224,7 @@ impl Relay<'_> {
                     text,
                     table,
                     before,
-                    peer,
+                    asker,
                 })?;
                 Ok(None)
             }
@@ -264,10 +268,11 @@ impl Relay<'_> {
             change: change.text.clone(),
             table: table_digest(&change.table)?,
             cut,
+            by: change.asker.by.clone(),
         })?;
         net.setup.table = change.table;
-        self.voice.changed(&change.text, cut);
-        if let Some(peer) = change.peer {
+        self.voice.changed(&change.text, cut, &change.asker.by);
+        if let Some(peer) = change.asker.peer {
             self.reply(peer, &Ok(json!({ "changed": change.text, "cut": cut })));
         }
         Ok(())
@@ -287,7 +292,7 @@ impl Relay<'_> {
             text: fault.to_string(),
         })?;
         self.voice.unchanged(&fault);
-        if let Some(peer) = change.peer {
+        if let Some(peer) = change.asker.peer {
             self.reply(peer, &Err(vec![fault]));
         }
         Ok(())
@@ -302,7 +307,8 @@ impl Relay<'_> {
         let once = net.once.swap_remove(at);
         let text = format!("revoke {}", once.rule);
         // It was a rule a moment ago: taking it back cannot fail for the rule's sake, and is told if it does.
-        if let Ok(Some(Err(faults))) = self.change(None, text, |rules| rules.withdraw(&once.rule)) {
+        if let Ok(Some(Err(faults))) = self.change(Asker::nobody(), text, |rules| rules.withdraw(&once.rule))
+        {
             for fault in &faults {
                 self.voice.unchanged(fault);
             }

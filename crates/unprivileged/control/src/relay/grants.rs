@@ -2,6 +2,7 @@
 //!
 //! **Trust:** of what the broker says only the shape is trusted; names and contents come from the agent.
 use super::Relay;
+use super::net::Asker;
 use crate::grants::{Alias, Grants, Held, Order, OrderKind, Refusal, State, files};
 use crate::live::GrantWish;
 use bastle_audit::AuditEvent;
@@ -33,6 +34,7 @@ impl Relay<'_> {
             access,
             way,
             lasts,
+            by,
         } = wish;
         if self.ended || !self.init_open {
             return Ok(Some(Err(vec![no_room()])));
@@ -56,10 +58,13 @@ impl Relay<'_> {
             access,
             way,
             seconds: lasts.map(|lasts| lasts.as_secs()),
+            by: by.clone(),
         })?;
         grants.hold(path.clone(), access, way, lasts);
-        self.voice
-            .happened("grant", json!({ "path": path, "access": access, "way": way }));
+        self.voice.happened(
+            "grant",
+            json!({ "path": path, "access": access, "way": way, "by": by }),
+        );
         match way {
             GrantWay::Broker => Ok(Some(Ok(json!({ "granted": self.shown(&path) })))),
             GrantWay::Mount => {
@@ -81,7 +86,7 @@ impl Relay<'_> {
     /// Takes a grant back.
     pub(super) fn withdraw(
         &mut self,
-        peer: Option<u64>,
+        asker: Asker,
         path: &AbsPath,
         why: &'static str,
     ) -> Result<Answer, Fault> {
@@ -96,15 +101,15 @@ impl Relay<'_> {
                     grants.forget(path);
                     grants.broker.tell(&ToBroker::Withdrawn { grant: number }, None);
                 }
-                self.over(path, GrantWay::Broker, why)?;
+                self.over(path, GrantWay::Broker, why, asker.by)?;
                 Ok(Some(Ok(json!({ "revoked": path, "holders": 0, "ended": 0 }))))
             }
             (GrantWay::Mount, State::There(_)) => {
                 held.state = State::Going;
                 self.order(Order {
                     path: path.clone(),
-                    kind: OrderKind::Take(why),
-                    peer,
+                    kind: OrderKind::Take(why, asker.by),
+                    peer: asker.peer,
                 });
                 Ok(None)
             }
@@ -115,13 +120,16 @@ impl Relay<'_> {
         }
     }
 
-    fn over(&mut self, path: &AbsPath, way: GrantWay, why: &str) -> Result<(), Fault> {
-        self.voice
-            .happened("grant", json!({ "path": path, "way": way, "over": why }));
+    fn over(&mut self, path: &AbsPath, way: GrantWay, why: &str, by: String) -> Result<(), Fault> {
+        self.voice.happened(
+            "grant",
+            json!({ "path": path, "way": way, "over": why, "by": by }),
+        );
         self.record.durable(&AuditEvent::GrantEnded {
             path: path.clone(),
             way,
             why: why.to_owned(),
+            by,
         })
     }
 
@@ -146,7 +154,7 @@ impl Relay<'_> {
                 };
                 self.spawner.send_with(&frame, &[judged.opened.as_fd()])
             }
-            OrderKind::Take(_) => self.spawner.send(&ToSpawner::Withdraw {
+            OrderKind::Take(..) => self.spawner.send(&ToSpawner::Withdraw {
                 path: order.path.clone(),
             }),
         };
@@ -179,9 +187,9 @@ impl Relay<'_> {
         if let Some(grants) = &mut self.grants {
             grants.forget(path);
         }
-        let why = match order.as_ref().map(|order| &order.kind) {
-            Some(OrderKind::Take(why)) => why,
-            Some(OrderKind::Bring(_)) | None => "revoked",
+        let (why, by) = match order.as_ref().map(|order| &order.kind) {
+            Some(OrderKind::Take(why, by)) => (*why, by.clone()),
+            Some(OrderKind::Bring(_)) | None => ("revoked", String::new()),
         };
         let mut text = why.to_owned();
         if ended > 0 {
@@ -194,7 +202,7 @@ impl Relay<'_> {
                 "; {holders} processes still have a file of it open for reading"
             ));
         }
-        self.over(path, GrantWay::Mount, &text)?;
+        self.over(path, GrantWay::Mount, &text, by)?;
         self.answer(
             order,
             Ok(json!({ "revoked": path, "holders": holders, "ended": ended })),
@@ -210,9 +218,9 @@ impl Relay<'_> {
             .map(|grants| std::mem::take(&mut grants.orders));
         for order in orders.into_iter().flatten() {
             let answer = match &order.kind {
-                OrderKind::Take(why) => {
+                OrderKind::Take(why, by) => {
                     let text = format!("{why}; the run ended");
-                    self.over(&order.path, GrantWay::Mount, &text)?;
+                    self.over(&order.path, GrantWay::Mount, &text, by.clone())?;
                     Ok(json!({ "revoked": order.path, "holders": 0, "ended": 0 }))
                 }
                 OrderKind::Bring(_) => Err(vec![
@@ -240,7 +248,7 @@ impl Relay<'_> {
             }
         }
         if came {
-            self.over(path, GrantWay::Mount, &fault.to_string())?;
+            self.over(path, GrantWay::Mount, &fault.to_string(), String::new())?;
         } else {
             self.record.durable(&AuditEvent::Note {
                 topic: "grant".to_owned(),
@@ -269,7 +277,7 @@ impl Relay<'_> {
             .map(|grants| grants.expired(Instant::now()))
             .unwrap_or_default();
         for path in over {
-            self.withdraw(None, &path, "expired")?;
+            self.withdraw(Asker::nobody(), &path, "expired")?;
         }
         Ok(())
     }

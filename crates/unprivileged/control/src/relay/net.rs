@@ -2,7 +2,7 @@
 //!
 //! **Trust:** of what egress says only the shape is trusted; hosts, methods and paths come from the agent.
 use super::Relay;
-use super::questions::Asked;
+use super::questions::{Asked, PERSON};
 use crate::egress::{Egress, NetTotals, Outlet, Rules, Setup};
 use crate::record::Keep;
 use crate::voice::AfterLoss;
@@ -55,8 +55,33 @@ pub(super) struct Change {
     pub(super) table: NetPolicy,
     /// What the rules were, should egress refuse.
     pub(super) before: Rules,
+    pub(super) asker: Asker,
+}
+
+/// Who asked for a change.
+pub(super) struct Asker {
     /// Who waits for the answer.
     pub(super) peer: Option<u64>,
+    /// The kind of principal and its id; empty where nobody asked.
+    pub(super) by: String,
+}
+
+impl Asker {
+    /// A change that follows from what was decided before.
+    pub(super) fn nobody() -> Self {
+        Self {
+            peer: None,
+            by: String::new(),
+        }
+    }
+
+    /// Somebody who waits at a connection; a person where no daemon says otherwise.
+    pub(super) fn at(peer: u64, by: Option<String>) -> Self {
+        Self {
+            peer: Some(peer),
+            by: by.unwrap_or_else(|| PERSON.to_owned()),
+        }
+    }
 }
 
 /// A rule that holds for the first thing it lets through.

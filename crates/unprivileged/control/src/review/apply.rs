@@ -63,6 +63,8 @@ pub struct Wish {
     pub approvals: Vec<Approval>,
     /// Whether to do it.
     pub act: Act,
+    /// Who wants it, for the record: the kind of principal and its id.
+    pub principal: String,
 }
 
 /// One approval as it was given.
@@ -186,7 +188,12 @@ fn is_everything(outcome: &Outcome) -> bool {
 ///
 /// # Errors
 /// When there is none, or when the tree changed since.
-pub fn undo(place: &Place, state: &Path, space: &Workspace) -> Result<(Vec<TreePath>, Vec<String>), Fault> {
+pub fn undo(
+    place: &Place,
+    state: &Path,
+    space: &Workspace,
+    principal: &str,
+) -> Result<(Vec<TreePath>, Vec<String>), Fault> {
     let _alone = alone(state)?;
     let notes = repair_project(place, space.source());
     let meta = space.meta()?;
@@ -205,6 +212,7 @@ pub fn undo(place: &Place, state: &Path, space: &Workspace) -> Result<(Vec<TreeP
         at: shown(space.source()),
         names: Vec::new(),
         approvals: Vec::new(),
+        principal,
     };
     let undone = change.make(state, || apply::undo(&target(space, &journals, &durable)));
     if let (Err(_), Some(applied)) = (&undone, meta.applied) {
@@ -261,6 +269,7 @@ fn into_tree(
         at: shown(source),
         names: plan.operations().iter().map(|one| one.path.to_string()).collect(),
         approvals: approved(wish),
+        principal: &wish.principal,
     };
     change.make(state, || {
         apply::apply(&target(space, &journals, &durable), &plan, space)
@@ -308,6 +317,7 @@ fn into_branch(
         at: format!("{} in {}", name.as_str(), shown(source)),
         names: files.iter().map(|(path, _)| path.to_string()).collect(),
         approvals: approved(wish),
+        principal: &wish.principal,
     };
     let git = HostGit::find()?;
     Ok(change.make(state, || commit_to_branch(&git, &request, space))?.id)

@@ -187,7 +187,12 @@ fn sync_parent(file: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// While the run lives, or its work is nowhere else and `discard` does not name it.
-pub fn remove(state: &Path, space: Workspace, discard: Option<&Digest>) -> Result<Vec<PathBuf>, Fault> {
+pub fn remove(
+    state: &Path,
+    space: Workspace,
+    discard: Option<&Digest>,
+    principal: &str,
+) -> Result<Vec<PathBuf>, Fault> {
     refuse_living(&space)?;
     let run = space.run().clone();
     let change = Change {
@@ -196,6 +201,7 @@ pub fn remove(state: &Path, space: Workspace, discard: Option<&Digest>) -> Resul
         at: shown(&space.tree()),
         names: Vec::new(),
         approvals: discard.iter().map(ToString::to_string).collect(),
+        principal,
     };
     change.make(state, || space.remove(discard))
 }

@@ -8,6 +8,7 @@ mod choose;
 mod keep;
 mod look;
 
+pub use crate::afterwards::local_person;
 pub use alive::{Alive, is_alive, settle_state, stay_alive};
 pub use apply::{Act, Approval, Destination, Outcome, Taken as AppliedAs, Wish, carry, undo};
 pub use bastle_workspace as library;

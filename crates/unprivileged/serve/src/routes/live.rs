@@ -117,7 +117,11 @@ pub(crate) async fn say(
 
 /// Whether a command gives the run more than its policy does, as a yes to a question would.
 fn widens(command: &Command) -> bool {
-    matches!(command, Command::Allow { .. } | Command::Grant { .. })
+    matches!(
+        command,
+        // What is taken back may be a refusal.
+        Command::Allow { .. } | Command::Grant { .. } | Command::Revoke { .. }
+    )
 }
 
 /// Whether a command acts inside the run. To take something from it, or to make it stop, is not that.
@@ -204,6 +208,7 @@ async fn grant(
         access,
         way,
         seconds: wish.seconds,
+        by: Some(caller.described()),
     };
     say(&app, &caller, Verb::Answer, &id, command).await
 }
@@ -216,6 +221,7 @@ async fn withdraw(
 ) -> Result<Json<Anything>, Refusal> {
     let command = Command::Withdraw {
         path: path(granted.path)?,
+        by: Some(caller.described()),
     };
     say(&app, &caller, Verb::Answer, &id, command).await
 }
@@ -250,7 +256,10 @@ async fn rule(
             hash: None,
             by: Some(caller.described()),
         },
-        "revoke" => Command::Revoke { target },
+        "revoke" => Command::Revoke {
+            target,
+            by: Some(caller.described()),
+        },
         _ => return Err(Refusal::bad("verb: allow, deny or revoke")),
     };
     say(&app, &caller, Verb::Answer, &id, command).await

@@ -146,15 +146,15 @@ async fn apply(
         let (caller, name) = (caller.clone(), name.clone());
         app.ask(move |fleet| fleet.may_approve(&caller, &name)).await?;
     }
-    let state = app.state.clone();
+    let (state, principal) = (app.state.clone(), caller.described());
     let value = app
         .ask(move |_| {
             let (at, space) = copy_of(&state, &name)?;
             if asked.undo {
-                let (paths, notes) = undo(&at.place(), &state, &space)?;
+                let (paths, notes) = undo(&at.place(), &state, &space, &principal)?;
                 return Ok(json!({ "run": name, "to": "undo", "paths": shown(&paths), "notes": notes }));
             }
-            let wish = wish(&asked)?;
+            let wish = wish(&asked, principal)?;
             let outcome = carry(&at.place(), &state, &space, &wish)?;
             if let AppliedAs::Tree(plan) = &outcome.taken
                 && let Some(fault) = plan.conflict_fault()
@@ -167,7 +167,7 @@ async fn apply(
     Ok(object(value))
 }
 
-fn wish(asked: &Applying) -> Result<Wish, Refusal> {
+fn wish(asked: &Applying, principal: String) -> Result<Wish, Refusal> {
     let destination = match (&asked.branch, asked.resolve.as_deref()) {
         (Some(_), Some(_)) => return Err(Refusal::bad("resolve: a branch has no conflicts")),
         (Some(name), None) => Destination::Branch {
@@ -195,6 +195,7 @@ fn wish(asked: &Applying) -> Result<Wish, Refusal> {
             })
             .collect(),
         act: if asked.dry_run { Act::DryRun } else { Act::Do },
+        principal,
     })
 }
 
