@@ -191,6 +191,10 @@ fn no_token_of_a_program_approves_for_runs_that_came_from_it() {
     let allow = json!({ "verb": "allow", "target": by_rest["question"] });
     let rules = daemon.with(&program, "POST", "/api/v1/runs/by-rest/rules", Some(&allow));
     assert_eq!(rules.status, 403, "{rules:?}");
+    // Taking a rule back may take back a person's refusal.
+    let revoke = json!({ "verb": "revoke", "target": "refused.example" });
+    let rules = daemon.with(&program, "POST", "/api/v1/runs/by-rest/rules", Some(&revoke));
+    assert_eq!(rules.status, 403, "{rules:?}");
     let grant = json!({ "path": daemon.root.join("home"), "access": "read-only" });
     let granted = daemon.with(&program, "POST", "/api/v1/runs/by-rest/grants", Some(&grant));
     assert_eq!(granted.status, 403, "{granted:?}");
@@ -211,4 +215,21 @@ fn no_token_of_a_program_approves_for_runs_that_came_from_it() {
         told.contains("\"program\"") || told.contains("program token:"),
         "{told}"
     );
+    // Rules and grants, too.
+    let deny = json!({ "verb": "deny", "target": "refused.example" });
+    let rules = daemon.with(&program, "POST", "/api/v1/runs/by-tool/rules", Some(&deny));
+    assert_eq!(rules.status, 200, "{rules:?}");
+    let shared = daemon.root.join("shared");
+    std::fs::create_dir(&shared).unwrap();
+    let grant = json!({ "path": shared, "access": "read-only" });
+    let granted = daemon.own("POST", "/api/v1/runs/by-tool/grants", Some(&grant));
+    assert_eq!(granted.status, 200, "{granted:?}");
+    let log = daemon.root.join("state/bastle/audit/by-tool/log.jsonl");
+    let log = std::fs::read_to_string(log).unwrap();
+    let by = |what: &str| {
+        let line = log.lines().find(|line| line.contains(what)).expect(what);
+        line.split("\"by\":\"").nth(1).expect(line).to_owned()
+    };
+    assert!(by("deny refused.example").starts_with("program token:"), "{log}");
+    assert!(by("\"granted\"").starts_with("local-person uid:"), "{log}");
 }
