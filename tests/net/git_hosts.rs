@@ -100,7 +100,7 @@ fn a_write_to_a_git_host_that_is_no_push_is_denied_unless_a_rule_names_it() {
              json '{{\"operation\":\"upload\",\"objects\":[]}}' a/b.git/info/lfs/objects/batch\n\
              go -d '{{}}' https://{named}:{{tls}}/api/v4/projects/7/merge_requests\n\
              go -X PUT http://{other}:{{plain}}/x\n\
-             git clone -q https://{cloned}:{{tls}}/git/project.git made >&2 && git -C made fetch -q --refetch >&2 && echo cloned"
+             git clone -q https://{cloned}:{{tls}}/git/project.git /tmp/made >&2 && git -C /tmp/made fetch -q --refetch >&2 && echo cloned"
         ));
         let (denied, controls) = output.said().split_once("controls").expect("both parts");
         let denied: Vec<&str> = denied.lines().collect();

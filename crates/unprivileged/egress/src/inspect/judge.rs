@@ -57,7 +57,7 @@ pub(super) async fn judge(
     }
     let generation = state.generation();
     let policy = &generation.policy;
-    let form = one_reading(session, site, &generation, inbound, &asked, body).await?;
+    one_reading(session, site, &generation, inbound, &asked).await?;
     let forge = policy.judges_pushes(&site.via.host);
     let need = match policy.body_need(method, &site.via.host, site.via.port, &inbound.path) {
         // A query reads, a mutation writes.
@@ -88,6 +88,7 @@ pub(super) async fn judge(
     let mut decision = policy.request(&request);
     permit(session, &asked, &decision).await?;
     judge_destination(session, site, policy, inbound, &request).await?;
+    let form = one_method(session, site, policy, inbound, &asked, body).await?;
     let headers = own_fields(policy, site, inbound, &request, &mut decision);
     let kind = content_type(inbound);
     let call = git::call(method, &inbound.path, query, kind.as_deref());
@@ -196,36 +197,49 @@ async fn judge_write(
     }
 }
 
-/// Refuses what servers could read as another request, where the rules for this host look at methods or paths.
+/// Refuses heads that servers could read as another request, where the rules for this host look at methods or paths.
 async fn one_reading(
     session: &Session,
     site: &Site,
     generation: &Generation,
     inbound: &CanonicalRequest,
     asked: &Asked,
-    body: &mut Begun,
-) -> Result<Option<BodyScan>, Box<Reply>> {
+) -> Result<(), Box<Reply>> {
     let policy = &generation.policy;
     let (host, port) = (&site.via.host, site.via.port);
-    let refuse = async |reason: String| {
-        let denial = session.state.refuse(asked, Code::NetProtocol, reason).await;
-        Box::new(denied(&denial))
+    let demand = policy.path_demand(inbound.method.as_str(), host, port);
+    let reason = if let Some(why) = inbound.refused_path(demand) {
+        format!("servers read this path differently: {why}")
+    } else if policy.refuses_overrides(host, port) && overrides::in_head(inbound) {
+        overrides::REASON.to_owned()
+    } else {
+        return Ok(());
     };
-    if let Some(why) = inbound.refused_path(policy.path_demand(inbound.method.as_str(), host, port)) {
-        return Err(refuse(format!("servers read this path differently: {why}")).await);
-    }
-    if !policy.refuses_overrides(host, port) {
+    let denial = session.state.refuse(asked, Code::NetProtocol, reason).await;
+    Err(Box::new(denied(&denial)))
+}
+
+/// Refuses a body that names another method, where the rules for this host look at methods or paths. After the rules: the
+/// body of a request that they refuse is not awaited.
+async fn one_method(
+    session: &Session,
+    site: &Site,
+    policy: &NetPolicy,
+    inbound: &CanonicalRequest,
+    asked: &Asked,
+    body: &mut Begun,
+) -> Result<Option<BodyScan>, Box<Reply>> {
+    if !policy.refuses_overrides(&site.via.host, site.via.port) {
         return Ok(None);
     }
-    if overrides::in_head(inbound) {
-        return Err(refuse(overrides::REASON.to_owned()).await);
-    }
-    match overrides::in_body(inbound, body).await {
-        Ok(form) => Ok(form),
-        Err(Overridden::Yes) => Err(refuse(overrides::REASON.to_owned()).await),
-        Err(Overridden::Hidden(why)) => Err(refuse(why.to_owned()).await),
-        Err(Overridden::Body(error)) => Err(refuse(error.to_string()).await),
-    }
+    let (code, reason) = match overrides::in_body(inbound, body).await {
+        Ok(scan) => return Ok(scan),
+        Err(Overridden::Yes) => (Code::NetProtocol, overrides::REASON.to_owned()),
+        Err(Overridden::Hidden(why)) => (Code::NetProtocol, why.to_owned()),
+        Err(Overridden::Body(error)) => (code_of(&error), error.to_string()),
+    };
+    let denial = session.state.refuse(asked, code, reason).await;
+    Err(Box::new(denied(&denial)))
 }
 
 /// Follows a decision: goes on, asks, or refuses.
