@@ -1,6 +1,7 @@
 //! Streams: events that survive a broken connection, a run's own streams, readers that do not read.
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Token};
 use crate::http::{Socket, Stream, Word, exchange, request, tcp};
+use crate::support::{Limit, eventually};
 use bastle_contract::stream::{StreamKind, StreamReader, frames};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -187,6 +188,90 @@ fn a_further_command_runs_in_the_same_fence_and_a_bad_one_is_refused_in_words() 
         }
     };
     assert_eq!((printed.as_slice(), &ended["code"]), (&b"mark\n"[..], &json!(3)));
+}
+
+/// The next output of a run over a WebSocket, or how it was closed.
+fn printed(socket: &mut Socket) -> Result<String, u16> {
+    match socket.next() {
+        Word::Binary(bytes) => {
+            let mut reader = StreamReader::default();
+            reader.push(&bytes);
+            let frame = reader.next_frame().unwrap().unwrap();
+            Ok(String::from_utf8_lossy(&frame.payload).into_owned())
+        }
+        Word::Closed(code) => Err(code),
+        Word::Text(text) => panic!("{text}"),
+    }
+}
+
+#[test]
+fn attach_and_exec_end_with_their_token_and_take_no_input_after_it() {
+    let daemon = Daemon::start(&[]);
+    let wish = json!({
+        "argv": ["sh", "-c", "cat"], "workspace": daemon.workspace(), "mode": "copy", "open_input": true,
+    });
+    let made = daemon.own("POST", "/api/v1/runs", Some(&wish));
+    assert_eq!(made.status, 201, "{made:?}");
+    let run = made.json()["runs"][0]["name"].as_str().unwrap().to_owned();
+    daemon.until(&run, &["running"]);
+    let token = |more: Value| {
+        let mut wish = json!({ "role": "operator" });
+        for (key, value) in more.as_object().unwrap() {
+            wish[key] = value.clone();
+        }
+        let made = daemon.own("POST", "/api/v1/tokens", Some(&wish)).json();
+        let id = made["id"]
+            .as_str()
+            .or(made["token"]["id"].as_str())
+            .unwrap()
+            .to_owned();
+        (Token(made["secret"].as_str().unwrap().to_owned()), id)
+    };
+    let open = |token: &Token, rest: &str| {
+        daemon
+            .websocket(token, &format!("/api/v1/runs/{run}/{rest}"))
+            .unwrap_or_else(|refusal| panic!("{refusal:?}"))
+    };
+    let say = |socket: &mut Socket, text: &str| socket.send(2, &frames(StreamKind::Input, text.as_bytes()));
+    let shell = |token: &Token| {
+        let mut socket = open(token, "exec");
+        socket.send(1, br#"{"argv":["sh"]}"#);
+        say(&mut socket, "echo ready\n");
+        assert_eq!(printed(&mut socket), Ok("ready\n".to_owned()));
+        socket
+    };
+    let (short, _) = token(json!({ "expires_s": 10 }));
+    let (mut over, mut unsaid) = (shell(&short), open(&short, "exec"));
+    let ((first, id), (second, _)) = (token(json!({})), token(json!({})));
+    let mut kept = shell(&second);
+    let (mut typed, mut quiet) = (shell(&first), shell(&first));
+    let (mut into, mut seen) = (open(&first, "attach?input=true"), open(&first, "attach"));
+    say(&mut into, "hello\n");
+    assert_eq!(printed(&mut into), Ok("hello\n".to_owned()));
+    assert_eq!(printed(&mut seen), Ok("hello\n".to_owned()));
+    let revoked = daemon.own("DELETE", &format!("/api/v1/tokens/{id}"), None);
+    assert_eq!(revoked.status, 200, "{revoked:?}");
+    // What is sent after it does nothing; who sends nothing is cut off all the same.
+    say(&mut typed, "touch typed; echo typed\n");
+    say(&mut into, "more\n");
+    for socket in [&mut typed, &mut into, &mut quiet, &mut seen] {
+        assert_eq!(printed(socket), Err(1008));
+    }
+    // Time ends them too, also before the command was said.
+    assert!(eventually(Limit::HANG, || {
+        daemon.with(&short, "GET", "/api/v1/whoami", None).status == 401
+    }));
+    say(&mut over, "touch typed; echo typed\n");
+    assert_eq!(printed(&mut over), Err(1008));
+    unsaid.send(1, br#"{"argv":["touch","typed"]}"#);
+    let Word::Text(refused) = unsaid.next() else {
+        panic!("words")
+    };
+    assert!(refused.contains("BST-API-002"), "{refused}");
+    assert_eq!(unsaid.next(), Word::Closed(1008));
+    // The control: the shell of another token goes on, and sees nothing of what was sent.
+    say(&mut kept, "ls\n");
+    assert_eq!(printed(&mut kept), Ok("hello.txt\n".to_owned()));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use super::card;
 use crate::app::App;
 use crate::errors::Refusal;
-use crate::guard::{Need, StreamSlot, Who};
+use crate::guard::{Need, Recheck, StreamSlot, Who};
 use crate::routes::{Params, PathOf, Route, files};
 use crate::transcript;
 use axum::body::Body;
@@ -17,7 +17,6 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::json;
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -68,9 +67,8 @@ struct Output {
     app: App,
     run: RunId,
     at: u64,
-    secret: Option<Arc<str>>,
+    token: Recheck,
     told: Instant,
-    looked: Instant,
     over: bool,
     _slot: StreamSlot,
 }
@@ -90,9 +88,8 @@ async fn stream(
         _slot: app.streams.open(&who.0.id)?,
         at: asked.since.or(resume).unwrap_or(0),
         run,
-        secret: who.1,
+        token: Recheck::new(app.clone(), who.1),
         told: Instant::now(),
-        looked: Instant::now(),
         over: false,
         app,
     };
@@ -117,7 +114,7 @@ impl Output {
     async fn next(&mut self) -> Option<Bytes> {
         let mut closing = self.app.closing.clone();
         loop {
-            if self.over || *closing.borrow() || !self.still_known().await {
+            if self.over || *closing.borrow() || !self.token.held_lately().await {
                 return None;
             }
             let (run, at) = (self.run.clone(), self.at);
@@ -137,19 +134,6 @@ impl Output {
                 _ = closing.changed() => {}
             }
         }
-    }
-
-    /// A token that was revoked ends its streams too.
-    async fn still_known(&mut self) -> bool {
-        let Some(secret) = self.secret.clone().filter(|_| self.looked.elapsed() >= PULSE) else {
-            return true;
-        };
-        self.looked = Instant::now();
-        let known = self
-            .app
-            .ask(move |fleet| Ok::<_, Refusal>(fleet.authenticate(&secret).is_some()))
-            .await;
-        known.unwrap_or(false)
     }
 }
 

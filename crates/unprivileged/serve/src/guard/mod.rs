@@ -5,11 +5,13 @@
 mod admission;
 mod declared;
 mod rate;
+mod recheck;
 mod streams;
 
 pub(crate) use admission::{Admission, Secure};
 pub(crate) use declared::{DECLARED, header_of};
 pub(crate) use rate::Rate;
+pub(crate) use recheck::Recheck;
 pub(crate) use streams::{StreamSlot, Streams};
 
 use crate::app::App;

@@ -8,7 +8,7 @@ use super::{Params, PathOf, Route};
 use crate::app::App;
 use crate::dto::Nothing;
 use crate::errors::{self, Refusal};
-use crate::guard::{Need, StreamSlot, Who};
+use crate::guard::{Need, Recheck, StreamSlot, Who};
 use crate::json;
 use crate::routes::runs::told;
 use axum::extract::State;
@@ -22,11 +22,14 @@ use bastle_contract::{AbsPath, Argv, Code, EnvName, Fault, RunId};
 use bastle_control::fleet::{Caller, Verb};
 use bastle_control::live::Command;
 use bytes::Bytes;
+use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use serde::Deserialize;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use utoipa::IntoParams;
 
@@ -39,6 +42,8 @@ const PULSE: Duration = Duration::from_secs(20);
 const SILENCE: Duration = Duration::from_secs(60);
 /// How long the client may take to close after us.
 const LINGER: Duration = Duration::from_secs(5);
+/// Why a client is cut off that was let in.
+const LOST: &str = "the token does not hold any more";
 
 pub(super) fn routes() -> Vec<Route> {
     vec![
@@ -95,7 +100,7 @@ struct Answer {
 
 async fn attach(
     State(app): State<App>,
-    Who(caller, _): Who,
+    Who(caller, secret): Who,
     PathOf(id): PathOf<String>,
     Params(how): Params<Attaching>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
@@ -110,12 +115,13 @@ async fn attach(
         input: how.input,
     };
     let (run, begun) = begin(&app, name, &command).await?;
-    Ok(upgrade.on_upgrade(move |socket| carry(app, socket, run, begun, slot)))
+    let token = Recheck::new(app.clone(), secret);
+    Ok(upgrade.on_upgrade(move |socket| carry(app, socket, (run, begun), (token, slot))))
 }
 
 async fn exec(
     State(app): State<App>,
-    Who(caller, _): Who,
+    Who(caller, secret): Who,
     PathOf(id): PathOf<String>,
     Params(_): Params<Nothing>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
@@ -123,9 +129,10 @@ async fn exec(
     let upgrade = upgraded(upgrade)?;
     let name = app.entered(&caller, Verb::Control, &id).await?;
     let slot = app.streams.open(&caller.id)?;
+    let token = Recheck::new(app.clone(), secret);
     Ok(upgrade.on_upgrade(move |mut socket| async move {
-        match executed(&app, name, &mut socket).await {
-            Ok((run, begun)) => carry(app, socket, run, begun, slot).await,
+        match executed(&app, name, &mut socket, &token).await {
+            Ok(run) => carry(app, socket, run, (token, slot)).await,
             Err(refusal) => refuse(socket, &caller, &refusal).await,
         }
     }))
@@ -135,6 +142,7 @@ async fn executed(
     app: &App,
     name: RunId,
     socket: &mut WebSocket,
+    token: &Recheck,
 ) -> Result<(UnixStream, StreamReader), Refusal> {
     let first = timeout(PATIENCE, socket.recv())
         .await
@@ -142,6 +150,10 @@ async fn executed(
     let Some(Ok(Message::Text(text))) = first else {
         return Err(Refusal::bad("the first message is the command, as JSON text"));
     };
+    // The command may come long after the handshake.
+    if !token.holds().await {
+        return Err(Refusal::new(Code::ApiUnauthorized, LOST, ""));
+    }
     let asked: Executing = json::parse(text.as_bytes()).map_err(|wrong| Refusal::bad(wrong.to_string()))?;
     let command = Command::Exec {
         argv: asked.argv,
@@ -206,71 +218,122 @@ async fn begin(app: &App, name: RunId, command: &Command) -> Result<(UnixStream,
     Ok((stream, reader))
 }
 
-/// Frames both ways until one side ends.
-async fn carry(app: App, socket: WebSocket, run: UnixStream, mut begun: StreamReader, slot: StreamSlot) {
+/// Frames both ways until one side ends, or the token of the client does.
+async fn carry(
+    app: App,
+    socket: WebSocket,
+    (run, begun): (UnixStream, StreamReader),
+    (token, slot): (Recheck, StreamSlot),
+) {
     let (mut to_client, mut from_client) = socket.split();
     let (mut from_run, mut to_run) = run.into_split();
-    let (heard_at, hears) = tokio::sync::watch::channel(Instant::now());
-    let down = async {
-        let mut buffer = vec![0; 32 * 1024];
-        let mut pulse = tokio::time::interval(PULSE);
-        loop {
-            loop {
-                match begun.next_frame() {
-                    Ok(Some(frame)) => {
-                        let bytes = frames(frame.kind, &frame.payload);
-                        if to_client.send(Message::Binary(Bytes::from(bytes))).await.is_err() {
-                            return;
-                        }
-                    }
-                    Ok(None) => break,
-                    Err(_) => return,
-                }
+    let (heard_at, hears) = watch::channel(Instant::now());
+    let mut closing = app.closing.clone();
+    let over = tokio::select! {
+        () = down(&mut to_client, &mut from_run, begun, hears) => Over::Ended,
+        over = up(&mut from_client, &mut to_run, &heard_at, &token) => over,
+        () = token.lost() => Over::TokenLost,
+        _ = closing.wait_for(|closing| *closing) => Over::Ended,
+    };
+    // Before the client is told: what it started ends with the connection.
+    drop((from_run, to_run));
+    if over == Over::TokenLost {
+        let frame = CloseFrame {
+            code: close_code::POLICY,
+            reason: LOST.into(),
+        };
+        let farewell = async {
+            if to_client.send(Message::Close(Some(frame))).await.is_ok() {
+                // What it still sends must not meet a closed socket: it would miss our last word.
+                while let Some(Ok(_)) = from_client.next().await {}
             }
-            tokio::select! {
-                read = from_run.read(&mut buffer) => match read {
-                    Ok(count @ 1..) => begun.push(&buffer[..count]),
-                    Ok(_) | Err(_) => break,
-                },
-                _ = pulse.tick() => {
-                    let silent = hears.borrow().elapsed() > SILENCE;
-                    if silent || to_client.send(Message::Ping(Bytes::new())).await.is_err() {
+        };
+        drop(timeout(LINGER, farewell).await);
+    }
+    drop(slot);
+}
+
+/// Why nothing more is carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over {
+    /// One side ended, or the daemon does.
+    Ended,
+    /// The token was revoked or has expired.
+    TokenLost,
+}
+
+/// What the run says, to the client.
+async fn down(
+    to_client: &mut SplitSink<WebSocket, Message>,
+    from_run: &mut OwnedReadHalf,
+    mut begun: StreamReader,
+    hears: watch::Receiver<Instant>,
+) {
+    let mut buffer = vec![0; 32 * 1024];
+    let mut pulse = tokio::time::interval(PULSE);
+    loop {
+        loop {
+            match begun.next_frame() {
+                Ok(Some(frame)) => {
+                    let bytes = frames(frame.kind, &frame.payload);
+                    if to_client.send(Message::Binary(Bytes::from(bytes))).await.is_err() {
                         return;
                     }
                 }
+                Ok(None) => break,
+                Err(_) => return,
             }
         }
-        let frame = CloseFrame {
-            code: close_code::NORMAL,
-            reason: "".into(),
-        };
-        drop(to_client.send(Message::Close(Some(frame))).await);
-        // The client closes in its turn. Until then what it still sends, a pong for one, must not meet a closed
-        // socket: it would take that for the end before it has read our last words.
-        tokio::time::sleep(LINGER).await;
-    };
-    let up = async {
-        let mut listens = true;
-        while let Some(Ok(message)) = from_client.next().await {
-            heard_at.send_replace(Instant::now());
-            match message {
-                Message::Binary(bytes) => {
-                    let Some(bytes) = passed(&bytes) else { return };
-                    // Once the run has ended nobody listens; its last words are still on their way down.
-                    listens = listens && to_run.write_all(&bytes).await.is_ok();
+        tokio::select! {
+            read = from_run.read(&mut buffer) => match read {
+                Ok(count @ 1..) => begun.push(&buffer[..count]),
+                Ok(_) | Err(_) => break,
+            },
+            _ = pulse.tick() => {
+                let silent = hears.borrow().elapsed() > SILENCE;
+                if silent || to_client.send(Message::Ping(Bytes::new())).await.is_err() {
+                    return;
                 }
-                Message::Close(_) => return,
-                Message::Text(_) | Message::Ping(_) | Message::Pong(_) => {}
             }
         }
-    };
-    let mut closing = app.closing.clone();
-    tokio::select! {
-        () = down => {}
-        () = up => {}
-        _ = closing.wait_for(|closing| *closing) => {}
     }
-    drop(slot);
+    let frame = CloseFrame {
+        code: close_code::NORMAL,
+        reason: "".into(),
+    };
+    drop(to_client.send(Message::Close(Some(frame))).await);
+    // The client closes in its turn. Until then what it still sends, a pong for one, must not meet a closed
+    // socket: it would take that for the end before it has read our last words.
+    tokio::time::sleep(LINGER).await;
+}
+
+/// What the client sends, to the run. The token is looked up before each message: a lookup costs microseconds, and what is
+/// typed after a revocation must do nothing.
+async fn up(
+    from_client: &mut SplitStream<WebSocket>,
+    to_run: &mut OwnedWriteHalf,
+    heard_at: &watch::Sender<Instant>,
+    token: &Recheck,
+) -> Over {
+    let mut listens = true;
+    while let Some(Ok(message)) = from_client.next().await {
+        heard_at.send_replace(Instant::now());
+        match message {
+            Message::Binary(bytes) => {
+                let Some(bytes) = passed(&bytes) else {
+                    return Over::Ended;
+                };
+                if !token.holds().await {
+                    return Over::TokenLost;
+                }
+                // Once the run has ended nobody listens; its last words are still on their way down.
+                listens = listens && to_run.write_all(&bytes).await.is_ok();
+            }
+            Message::Close(_) => return Over::Ended,
+            Message::Text(_) | Message::Ping(_) | Message::Pong(_) => {}
+        }
+    }
+    Over::Ended
 }
 
 /// The frames of a message, if each is one that a client may send.
