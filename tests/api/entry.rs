@@ -2,7 +2,10 @@
 //! WebSocket, MCP and A2A, with a run within the ceiling beside every attempt.
 use crate::daemon::{Daemon, Token};
 use crate::foreign::tool;
+use crate::http::{Word, request, tcp};
+use crate::support::{Limit, eventually};
 use serde_json::{Value, json};
+use std::io::{Read, Write};
 use std::path::PathBuf;
 
 const INSIDE: &str = "may not act inside the run";
@@ -86,6 +89,7 @@ fn operations(daemon: &Daemon, run: &str) -> Vec<(&'static str, String, Option<V
         ("GET", at("files/content?path=hello.txt"), None),
         ("GET", at("diff"), None),
         ("GET", at("logs"), None),
+        ("GET", at("preamble"), None),
         ("GET", at("snapshots"), None),
         ("POST", at("snapshots"), Some(json!({}))),
         ("POST", at("apply"), Some(json!({ "dry_run": true }))),
@@ -189,6 +193,150 @@ fn nobody_acts_inside_a_run_that_has_more_authority_than_their_ceiling() {
     for (name, arguments) in tools(&daemon, "plain") {
         let text = tool(&daemon, &token, name, &arguments).to_string();
         assert!(!text.contains("BST-TOK-003"), "{name}: {text}");
+    }
+}
+
+/// A driven run of an admin that ended and told what is in a directory and what it was asked; gives those texts.
+fn admins_driven(daemon: &Daemon, name: &str) -> [&'static str; 3] {
+    let data = daemon.root.join("home/data");
+    std::fs::create_dir_all(&data).unwrap();
+    std::fs::write(data.join("s"), "hush-content\n").unwrap();
+    let script = format!("cat {}/s; cat", data.display());
+    admins(
+        daemon,
+        name,
+        json!({
+            "driver": "plain", "argv": ["sh", "-c", script], "prompt": "hush-prompt", "open_input": false,
+            "policy": { "version": 1, "fs": { "read": [data] } },
+        }),
+    );
+    let listed = format!("/api/v1/runs/{name}/events?kind=agent&limit=1000");
+    assert!(eventually(Limit::HANG, || {
+        let told = daemon.own("GET", &listed, None).body;
+        String::from_utf8_lossy(&told).contains("hush-prompt")
+    }));
+    daemon.own("POST", &format!("/api/v1/runs/{name}/stop"), Some(&json!({})));
+    daemon.until(name, &["completed", "cancelled", "failed"]);
+    ["hush-content", "hush-prompt", "home/data"]
+}
+
+/// Every way to be told of events: the addresses, with what the last of the events contains.
+fn tellings(run: &str) -> Vec<String> {
+    vec![
+        format!("/api/v1/runs/{run}/events?limit=1000"),
+        format!("/api/v1/events?since=0&run={run}"),
+        "/api/v1/events?since=0".to_owned(),
+        format!("/api/v1/ws?since=0&run={run}"),
+        "/api/v1/ws?since=0".to_owned(),
+    ]
+}
+
+/// What is told there, up to some event.
+fn told(daemon: &Daemon, token: &Token, path: &str, enough: impl Fn(&str) -> bool) -> String {
+    let mut text = String::new();
+    if path.starts_with("/api/v1/ws") {
+        let mut socket = daemon
+            .websocket(token, path)
+            .unwrap_or_else(|no| panic!("{no:?}"));
+        while !enough(&text) {
+            match socket.next() {
+                Word::Text(event) => text.push_str(&event),
+                other => panic!("{path}: {other:?} after {text}"),
+            }
+        }
+    } else if path.starts_with("/api/v1/events") {
+        let (host, bearer) = (daemon.address.to_string(), format!("Bearer {}", token.0));
+        let head = [("host", host.as_str()), ("authorization", bearer.as_str())];
+        let mut stream = tcp(daemon.address);
+        stream.write_all(&request("GET", path, &head, b"")).unwrap();
+        let mut buffer = [0; 4096];
+        while !enough(&text) {
+            let count = stream.read(&mut buffer).expect("events come");
+            assert!(count > 0, "{path} ended early: {text}");
+            text.push_str(&String::from_utf8_lossy(&buffer[..count]));
+        }
+    } else {
+        let answer = daemon.with(token, "GET", path, None);
+        assert_eq!(answer.status, 200, "{path}: {answer:?}");
+        text = String::from_utf8_lossy(&answer.body).into_owned();
+        assert!(enough(&text), "{path}: {text}");
+    }
+    text
+}
+
+#[test]
+fn what_a_driven_agent_says_is_told_to_nobody_who_may_not_act_inside_its_run() {
+    let daemon = Daemon::start(&[]);
+    let texts = admins_driven(&daemon, "wide-said");
+    let other = daemon.root.join("other");
+    std::fs::create_dir_all(&other).unwrap();
+    let over = |text: &str| text.contains("dev.bastle.run.ended.v1");
+    for token in [
+        daemon.token(json!({ "role": "operator", "ceiling": { "roots": [other] } })),
+        daemon.role("operator"),
+        daemon.role("viewer"),
+        daemon.token(json!({ "role": "viewer", "prefix": "wide-" })),
+    ] {
+        for path in tellings("wide-said") {
+            let told = told(&daemon, &token, &path, over);
+            for text in texts {
+                assert!(!told.contains(text), "{path} tells {text}: {told}");
+            }
+            // That it said something, where it is and what it came to are told.
+            assert!(told.contains("dev.bastle.run.agent.v1"), "{path}: {told}");
+            assert!(told.contains(r#""said":"text""#), "{path}: {told}");
+            assert!(told.contains(r#""state":"running""#), "{path}: {told}");
+            assert!(told.contains(r#""cpu_ms""#), "{path}: {told}");
+        }
+        for path in ["logs", "preamble"] {
+            let refused = daemon.with(&token, "GET", &format!("/api/v1/runs/wide-said/{path}"), None);
+            assert_eq!(refused.code(), "BST-TOK-003", "{path}: {refused:?}");
+        }
+    }
+    // The controls: an admin, and whoever has as much as the run.
+    let enough = json!({ "role": "viewer", "ceiling": { "roots": [daemon.root] } });
+    for token in [daemon.role("admin"), daemon.token(enough)] {
+        for path in tellings("wide-said") {
+            let told = told(&daemon, &token, &path, over);
+            for text in ["hush-content", "hush-prompt"] {
+                assert!(told.contains(text), "{path} does not tell {text}: {told}");
+            }
+        }
+        let preamble = daemon.with(&token, "GET", "/api/v1/runs/wide-said/preamble", None);
+        assert_eq!(preamble.status, 200, "{preamble:?}");
+    }
+}
+
+#[test]
+fn what_a_removed_run_said_is_not_told_to_whoever_starts_another_of_its_name() {
+    let daemon = Daemon::start(&[]);
+    let operator = daemon.role("operator");
+    let texts = admins_driven(&daemon, "twice");
+    // Its state is told a moment before its keeper has gone.
+    assert!(eventually(Limit::HANG, || {
+        daemon
+            .with(&operator, "DELETE", "/api/v1/runs/twice", None)
+            .status
+            == 200
+    }));
+    assert!(eventually(Limit::HANG, || {
+        daemon.own("GET", "/api/v1/runs/twice", None).status == 404
+    }));
+    let wish = json!({ "name": "twice", "argv": ["true"], "workspace": daemon.workspace(), "mode": "copy" });
+    let made = daemon.with(&operator, "POST", "/api/v1/runs", Some(&wish));
+    assert_eq!(made.status, 201, "{}", String::from_utf8_lossy(&made.body));
+    // The audit log of the first has the name: the second is refused, and is the operator's own all the same.
+    daemon.until("twice", &["refused"]);
+    let inside = daemon.with(&operator, "GET", "/api/v1/runs/twice/preamble", None);
+    assert_eq!(inside.status, 200, "{}", String::from_utf8_lossy(&inside.body));
+    let refused = |text: &str| text.contains(r#""state":"refused""#);
+    for path in tellings("twice") {
+        let operators = told(&daemon, &operator, &path, refused);
+        for text in texts {
+            assert!(!operators.contains(text), "{path} tells {text}: {operators}");
+        }
+        let admins = told(&daemon, &daemon.role("admin"), &path, refused);
+        assert!(admins.contains("hush-content"), "the control: {path}: {admins}");
     }
 }
 

@@ -9,6 +9,7 @@ pub mod client;
 mod containment;
 mod dto;
 mod errors;
+mod event_view;
 pub mod fuzzing;
 mod guard;
 mod json;

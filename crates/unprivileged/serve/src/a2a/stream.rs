@@ -243,7 +243,10 @@ fn translate(
             }
         }
         "agent" if word == Some("text") => {
-            let text = event.data["text"].as_str().unwrap_or_default();
+            // Left out where the caller may not act inside the run any more.
+            let Some(text) = event.data["text"].as_str() else {
+                return Ok(nothing);
+            };
             let part = json!({ "text": bounded(text), "mediaType": "text/plain" });
             one(now, Some(says(format!("agent-{}", event.seq), ids, vec![part])))
         }

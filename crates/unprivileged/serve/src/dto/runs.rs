@@ -264,7 +264,8 @@ pub(crate) struct EventForm {
     /// The trace of the run and its place in it, where the event tells it.
     #[serde(skip_serializing_if = "Option::is_none")]
     traceparent: Option<String>,
-    /// The rest. Text of the agent is in it as it came: show it escaped.
+    /// The rest. Text of the agent is in it as it came: show it escaped. Without it, and without prompt, paths and rules of the
+    /// run, for whoever may not act inside the run.
     data: Value,
 }
 

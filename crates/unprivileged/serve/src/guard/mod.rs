@@ -11,7 +11,7 @@ mod streams;
 pub(crate) use admission::{Admission, Secure};
 pub(crate) use declared::{DECLARED, header_of};
 pub(crate) use rate::Rate;
-pub(crate) use recheck::Recheck;
+pub(crate) use recheck::{RECHECK, Recheck};
 pub(crate) use streams::{StreamSlot, Streams};
 
 use crate::app::App;

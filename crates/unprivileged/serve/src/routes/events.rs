@@ -5,7 +5,8 @@ use super::{Params, Route};
 use crate::app::App;
 use crate::dto::{EventForm, ListEvents, plain};
 use crate::errors::Refusal;
-use crate::guard::{Need, StreamSlot, Who};
+use crate::event_view::EventView;
+use crate::guard::{Need, RECHECK, Recheck, StreamSlot, Who};
 use axum::body::Body;
 use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
@@ -16,15 +17,14 @@ use bastle_control::fleet::{Caller, EventFilter, StoredEvent, Verb};
 use bytes::Bytes;
 use futures_util::SinkExt;
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Events that are fetched at once.
 const BATCH: usize = 32;
-/// How often a quiet stream says that it lives, and whether its token still holds is looked up.
-const PULSE: Duration = Duration::from_secs(5);
+/// How often a quiet stream says that it lives; no less often than its token is looked up.
+const PULSE: Duration = RECHECK;
 /// How long a WebSocket may leave a ping unanswered.
 const SILENCE: Duration = Duration::from_secs(60);
 /// The word for the protocol, beside which a browser offers its token.
@@ -79,8 +79,9 @@ pub(crate) struct Feed {
     since: u64,
     newest: watch::Receiver<u64>,
     closing: watch::Receiver<bool>,
-    secret: Option<Arc<str>>,
-    looked: Instant,
+    token: Recheck,
+    /// What its reader may see of events; everything where the daemon itself reads.
+    view: Option<EventView>,
     /// Whether nothing was found the last time.
     dry: bool,
     _slot: Option<StreamSlot>,
@@ -107,33 +108,30 @@ impl Feed {
             Some(since) => since,
             None => app.ask(|fleet| fleet.newest_event()).await?,
         };
-        Ok(Self::with(app, filter, since, (who.1, Some(slot))))
+        Ok(Self::with(app, filter, since, Some((who, slot))))
     }
 
     /// Of events that the caller was found to may see.
     pub(crate) fn of(app: App, who: Who, filter: EventFilter, since: u64) -> Result<Self, Refusal> {
         let slot = app.streams.open(&who.0.id)?;
-        Ok(Self::with(app, filter, since, (who.1, Some(slot))))
+        Ok(Self::with(app, filter, since, Some((who, slot))))
     }
 
     /// For the daemon itself.
     pub(crate) fn own(app: App, filter: EventFilter, since: u64) -> Self {
-        Self::with(app, filter, since, (None, None))
+        Self::with(app, filter, since, None)
     }
 
-    fn with(
-        app: App,
-        filter: EventFilter,
-        since: u64,
-        (secret, slot): (Option<Arc<str>>, Option<StreamSlot>),
-    ) -> Self {
+    fn with(app: App, filter: EventFilter, since: u64, reader: Option<(Who, StreamSlot)>) -> Self {
+        let (who, slot) = reader.unzip();
+        let view = who.as_ref().map(|who| EventView::of(app.clone(), &who.0));
         Self {
+            token: Recheck::new(app.clone(), who.and_then(|who| who.1)),
+            view,
             newest: app.newest.clone(),
             closing: app.closing.clone(),
             filter,
             since,
-            secret,
-            looked: Instant::now(),
             dry: false,
             _slot: slot,
             app,
@@ -153,7 +151,7 @@ impl Feed {
     /// What comes next, or that nothing came for so long.
     pub(crate) async fn next_within(&mut self, patience: Duration) -> Next {
         loop {
-            if *self.closing.borrow() || !self.still_known().await {
+            if *self.closing.borrow() || !self.token.held_lately().await {
                 return Next::Over;
             }
             // Where nothing was, there is nothing before the number of the newest changes.
@@ -167,9 +165,12 @@ impl Feed {
                     .ask(move |fleet| fleet.events(since, &filter, BATCH))
                     .await
                 {
-                    Ok(found) => {
+                    Ok(mut found) => {
                         if let Some(last) = found.last() {
                             self.since = last.seq;
+                            if let Some(view) = &mut self.view {
+                                view.narrow(&mut found).await;
+                            }
                             return Next::Events(found);
                         }
                         self.dry = true;
@@ -186,23 +187,6 @@ impl Feed {
                 () = tokio::time::sleep(patience) => return Next::Quiet,
             }
         }
-    }
-
-    /// A token that was revoked ends its streams too.
-    async fn still_known(&mut self) -> bool {
-        let Some(secret) = &self.secret else {
-            return true;
-        };
-        if self.looked.elapsed() < PULSE {
-            return true;
-        }
-        self.looked = Instant::now();
-        let secret = Arc::clone(secret);
-        let known = self
-            .app
-            .ask(move |fleet| Ok::<_, Refusal>(fleet.authenticate(&secret).is_some()))
-            .await;
-        known.unwrap_or(false)
     }
 }
 

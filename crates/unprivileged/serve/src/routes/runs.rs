@@ -8,6 +8,7 @@ use crate::dto::{
     RunsForm, StopMany, Stopping, plain, time,
 };
 use crate::errors::{Refusal, Told};
+use crate::event_view::EventView;
 use crate::guard::{Need, Who};
 use crate::transcript;
 use axum::Json;
@@ -440,7 +441,8 @@ async fn events(
         ..EventFilter::default()
     };
     let (since, most) = (asked.since.unwrap_or(0), limit(asked.limit)?);
-    let found = app.ask(move |fleet| fleet.events(since, &filter, most)).await?;
+    let mut found = app.ask(move |fleet| fleet.events(since, &filter, most)).await?;
+    EventView::of(app, &caller).narrow(&mut found).await;
     let next = found.last().map_or(since, |last| last.seq);
     Ok(Json(EventsForm {
         items: found.into_iter().map(EventForm::from).collect(),
@@ -454,7 +456,8 @@ async fn preamble(
     PathOf(id): PathOf<String>,
     Params(_): Params<Nothing>,
 ) -> Result<Json<Preamble>, Refusal> {
-    let name = app.named(&caller, Verb::Read, &id).await?;
+    // It tells paths and rules of the run.
+    let name = app.entered(&caller, Verb::Read, &id).await?;
     let preamble = app.ask(move |fleet| fleet.preamble_of(&name)).await?;
     Ok(Json(Preamble { preamble }))
 }
