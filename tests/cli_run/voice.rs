@@ -1,5 +1,7 @@
 //! What is said on standard error: the first words, denials, the receipt. Never an escape sequence of the agent's.
-use crate::support::for_each_identity;
+use crate::support::{Limit, bastle, for_each_identity, run};
+use std::path::Path;
+use std::process::Command;
 
 #[test]
 fn the_first_output_says_what_holds_and_the_receipt_what_happened() {
@@ -130,5 +132,53 @@ fn what_a_project_asks_for_and_does_not_get_is_said() {
             .ended;
         assert_eq!(ended.code, 0, "{ended:?}");
         assert!(outside.join("x").exists());
+    });
+}
+
+/// Copies a directory and leaves everything to its owner.
+fn copied(from: &Path, to: &Path) {
+    let copy = Command::new("cp").arg("-a").args([from, to]).status();
+    assert!(copy.expect("cp is there").success());
+}
+
+#[test]
+fn a_run_after_a_rollback_says_so_and_the_anchor_elsewhere_keeps_the_alarm() {
+    for_each_identity(|lab| {
+        let state = lab.home().join(".local/state/bastle");
+        let elsewhere = lab.plant(&lab.outside().join("anchor"), "");
+        let named = format!("{}\n", elsewhere.display());
+        lab.plant(&state.join("audit.anchor-file"), &named);
+        let verified = || {
+            let mut verify = lab.command(bastle());
+            verify.args(["audit", "verify", "--all"]);
+            run(&mut verify, b"", Limit::HANG)
+        };
+        let warned = |flags: &[&str]| {
+            let output = lab.fence().flags(flags).run(["true"]);
+            let noted = output.events("note").iter().any(|note| note["topic"] == "anchor");
+            let said = output.ended.stderr.contains("line 4 of the index, of run");
+            assert_eq!((output.ended.code, noted), (0, said), "{}", output.ended.stderr);
+            said
+        };
+        let (audit, kept) = (state.join("audit"), state.join("kept"));
+        assert!(!warned(&[]), "control");
+        copied(&audit, &kept);
+        assert!(!warned(&[]), "control");
+        assert_eq!(verified().code, 0, "control");
+        std::fs::remove_dir_all(&audit).expect("it was there");
+        std::fs::rename(&kept, &audit).expect("on one file system");
+        std::fs::remove_file(state.join("audit.anchor")).expect("it was there");
+        // Said once, also to those who want to hear nothing: later runs append lines that fit.
+        assert!(warned(&["--quiet"]));
+        for _ in 0..2 {
+            assert!(!warned(&[]));
+            let alarm = verified();
+            assert!(
+                alarm.code == 1 && alarm.stderr.contains("line 3 of the index is not the one"),
+                "{}: {}",
+                alarm.code,
+                alarm.stderr
+            );
+        }
     });
 }

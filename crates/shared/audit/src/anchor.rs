@@ -10,6 +10,9 @@
 //! **Order:** the index is durable before the anchor names a line of it, so after a crash the anchor is never ahead. It is
 //! not synced itself: after a power loss it may name an older line, which is no contradiction.
 //!
+//! **Lines elsewhere** come in any order: a run appends when its log is first durable, not when its line is made. So each
+//! one is held against the index by its own number, and none against the line before it.
+//!
 //! **Trust:** whoever has the user's rights can remove the anchor too; the file elsewhere is for those who must not rely
 //! on that.
 use crate::AuditError;
@@ -17,10 +20,12 @@ use crate::dir::Dir;
 use crate::finding::{Defect, Finding, LogFile};
 use crate::heads::{IndexLine, MAX_INDEX_LINE};
 use crate::key::PublicKey;
+use crate::read::Lines;
+use blake3::Hash;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -34,27 +39,60 @@ const SLOT: usize = MAX_INDEX_LINE as usize;
 const TAIL: u64 = 2 * MAX_INDEX_LINE;
 
 /// The line that an anchor holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Anchored {
-    pub(crate) line: IndexLine,
+struct Anchored {
+    line: IndexLine,
     /// Where it was found.
-    pub(crate) path: PathBuf,
+    path: PathBuf,
 }
 
-/// Names a line of the index that is durable. An anchor that contradicts the index stays as it is: it is evidence.
-pub(crate) fn update(state: &Path, dir: &Dir, line: &IndexLine) -> Result<(), AuditError> {
+/// What the anchors of a state directory say, as they are when they are opened.
+pub(crate) struct Anchors {
+    /// The one beside the directory.
+    own: Option<Anchored>,
+    elsewhere: Option<Elsewhere>,
+}
+
+/// A file elsewhere that is read line by line: it is never shortened, so it may be long.
+struct Elsewhere {
+    file: File,
+    /// Its length when it was opened: lines that come later may be newer than the index that is read meanwhile.
+    length: u64,
+    path: PathBuf,
+}
+
+/// The lines of an index: the fingerprint of each, in order. 32 bytes a line, as an index can have very many.
+#[derive(Default)]
+pub(crate) struct IndexPrints(Vec<Hash>);
+
+impl IndexPrints {
+    /// The next line. One whose fingerprint is none fits to no anchor.
+    pub(crate) fn push(&mut self, line: &IndexLine) {
+        let print = Hash::from_hex(&line.fingerprint);
+        self.0.push(print.unwrap_or_else(|_| Hash::from_bytes([0; 32])));
+    }
+
+    fn last(&self) -> u64 {
+        u64::try_from(self.0.len()).unwrap_or(u64::MAX)
+    }
+
+    /// The line of that number. Numbers are counted from 1 without a gap; whoever scanned the index has checked it.
+    fn get(&self, sequence: u64) -> Option<&Hash> {
+        self.0.get(usize::try_from(sequence.checked_sub(1)?).ok()?)
+    }
+}
+
+/// Names a line of the index that is durable. An anchor that contradicts the index stays as it is: it is evidence. What
+/// contradicts it is returned.
+pub(crate) fn update(state: &Path, dir: &Dir, line: &IndexLine) -> Result<Option<String>, AuditError> {
     let path = state.join(ANCHOR);
     let failed = |operation, error: std::io::Error| AuditError::io(operation, &path, error);
     let file = open(&path, OFlags::RDWR | OFlags::CREATE)?
-        .ok_or_else(|| failed("open", std::io::Error::from(std::io::ErrorKind::NotFound)))?;
+        .ok_or_else(|| failed("open", ErrorKind::NotFound.into()))?;
     file.lock().map_err(|e| failed("lock", e))?;
     let known = newest(&file).map_err(|e| failed("read", e))?;
-    let fits = match &known {
-        None => true,
-        Some(known) if known.sequence >= line.sequence => false,
-        Some(known) => crate::heads::holds(dir, known)?,
-    };
-    if fits {
+    let own = warning(dir, known.as_ref(), &path)?;
+    // Another run may have named a newer line meanwhile.
+    if own.is_none() && known.is_none_or(|known| known.sequence < line.sequence) {
         let mut bytes = line.bytes().ok_or(AuditError::TooDeep)?;
         bytes.resize(SLOT - 1, b' ');
         bytes.push(b'\n');
@@ -62,61 +100,128 @@ pub(crate) fn update(state: &Path, dir: &Dir, line: &IndexLine) -> Result<(), Au
         file.write_all_at(&bytes, slot).map_err(|e| failed("write", e))?;
     }
     drop(file);
-    match elsewhere(state)? {
-        Some(path) => append(&path, line),
-        None => Ok(()),
-    }
-}
-
-/// What the anchors say.
-pub(crate) fn read(state: &Path) -> Result<Vec<Anchored>, AuditError> {
-    let mut anchors = Vec::new();
-    let path = state.join(ANCHOR);
-    if let Some(file) = open(&path, OFlags::RDONLY)? {
-        let line = newest(&file).map_err(|e| AuditError::io("read", &path, e))?;
-        anchors.extend(line.map(|line| Anchored { line, path }));
-    }
-    if let Some(path) = elsewhere(state)? {
-        let mut file = open(&path, OFlags::RDONLY)?.ok_or_else(|| {
-            AuditError::io("open", &path, std::io::Error::from(std::io::ErrorKind::NotFound))
-        })?;
-        let line = last_line(&mut file).map_err(|e| AuditError::io("read", &path, e))?;
-        anchors.extend(line.map(|line| Anchored { line, path }));
-    }
-    Ok(anchors)
-}
-
-/// What an anchor has against an index whose lines are `line_of`.
-pub(crate) fn contradiction(
-    anchored: &Anchored,
-    key: Option<&PublicKey>,
-    found: Option<&IndexLine>,
-    last: u64,
-) -> Option<Finding> {
-    let line = &anchored.line;
-    let place = anchored.path.display().to_string();
-    let defect = match (key, found) {
-        (None, _) => Defect::Emptied { anchor: place },
-        (Some(_), Some(found)) if found == line => return None,
-        (Some(key), _) if !line.signed_by(key) => Defect::AnchorForeign { anchor: place },
-        (Some(_), Some(_)) => Defect::Replaced {
-            sequence: line.sequence,
-            anchor: place,
-        },
-        (Some(_), None) => Defect::RolledBack {
-            expected: line.sequence,
-            found: last,
-            anchor: place,
-        },
+    let other = match elsewhere(state)? {
+        Some(path) => append(&path, dir, line)?,
+        None => None,
     };
-    Some(Finding {
+    Ok(own.or(other))
+}
+
+/// What an anchor that names this line has against the index, in words.
+fn warning(dir: &Dir, known: Option<&IndexLine>, path: &Path) -> Result<Option<String>, AuditError> {
+    Ok(match known {
+        Some(known) if !crate::heads::holds(dir, known)? => Some(format!(
+            "{} has line {} of the index, of run {}, which the index does not have: newest runs were removed or an older \
+             copy was put in its place (bastle audit verify --all)",
+            path.display(),
+            known.sequence,
+            known.run,
+        )),
+        Some(_) | None => None,
+    })
+}
+
+impl Anchors {
+    /// Opens them. Before the index is read, which only grows: an anchor read later could be newer.
+    pub(crate) fn open(state: &Path) -> Result<Self, AuditError> {
+        let path = state.join(ANCHOR);
+        let own = match open(&path, OFlags::RDONLY)? {
+            Some(file) => newest(&file).map_err(|e| AuditError::io("read", &path, e))?,
+            None => None,
+        };
+        let own = own.map(|line| Anchored { line, path });
+        let elsewhere = match elsewhere(state)? {
+            Some(path) => {
+                let failed = |operation, error| AuditError::io(operation, &path, error);
+                let mut file =
+                    open(&path, OFlags::RDONLY)?.ok_or_else(|| failed("open", ErrorKind::NotFound.into()))?;
+                let length = file.seek(SeekFrom::End(0)).map_err(|e| failed("read", e))?;
+                file.rewind().map_err(|e| failed("read", e))?;
+                Some(Elsewhere { file, length, path })
+            }
+            None => None,
+        };
+        Ok(Self { own, elsewhere })
+    }
+
+    /// What they have against a directory without an index.
+    pub(crate) fn against_nothing(self) -> Result<Option<Finding>, AuditError> {
+        self.find(|anchored| {
+            Some(contradiction(
+                anchored,
+                Defect::Emptied {
+                    anchor: anchored.place(),
+                },
+            ))
+        })
+    }
+
+    /// The first thing that they have against an index.
+    pub(crate) fn against(self, key: &PublicKey, index: &IndexPrints) -> Result<Option<Finding>, AuditError> {
+        self.find(|anchored| {
+            let (line, anchor) = (&anchored.line, anchored.place());
+            let found = index.get(line.sequence);
+            // The fingerprint stands for all of a line but its signature, and fits it: the line was parsed.
+            if found.is_some_and(|print| print.to_hex().as_str() == line.fingerprint) {
+                return None;
+            }
+            let sequence = line.sequence;
+            let defect = match found {
+                _ if !line.signed_by(key) => Defect::AnchorForeign { anchor },
+                Some(_) => Defect::Replaced { sequence, anchor },
+                None => Defect::RolledBack {
+                    expected: sequence,
+                    found: index.last(),
+                    anchor,
+                },
+            };
+            Some(contradiction(anchored, defect))
+        })
+    }
+
+    /// The first finding about a line that they have.
+    fn find(
+        self,
+        mut judge: impl FnMut(&Anchored) -> Option<Finding>,
+    ) -> Result<Option<Finding>, AuditError> {
+        if let Some(finding) = self.own.as_ref().and_then(&mut judge) {
+            return Ok(Some(finding));
+        }
+        let Some(Elsewhere { file, length, path }) = self.elsewhere else {
+            return Ok(None);
+        };
+        let failed = |e| AuditError::io("read", &path, e);
+        let mut lines = Lines::new(BufReader::new(file.take(length)));
+        while let Some(line) = lines.next_line().map_err(failed)? {
+            // What is no line of an index was torn by a crash, or is not ours.
+            let Ok(line) = IndexLine::parse(line.bytes) else {
+                continue;
+            };
+            let path = path.clone();
+            if let Some(finding) = judge(&Anchored { line, path }) {
+                return Ok(Some(finding));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Anchored {
+    fn place(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+fn contradiction(anchored: &Anchored, defect: Defect) -> Finding {
+    let line = &anchored.line;
+    Finding {
         run: Some(line.run.clone()),
         file: LogFile::Index,
         line: 0,
         offset: 0,
         sequence: Some(line.sequence),
         defect,
-    })
+    }
 }
 
 fn open(path: &Path, how: OFlags) -> Result<Option<File>, AuditError> {
@@ -166,25 +271,51 @@ fn elsewhere(state: &Path) -> Result<Option<PathBuf>, AuditError> {
     }
 }
 
-/// Adds a line to a file elsewhere. It is not made here: whoever keeps it decides what it is and who may write it.
-fn append(path: &Path, line: &IndexLine) -> Result<(), AuditError> {
+/// Adds a line to a file elsewhere. It is not made here: whoever keeps it decides what it is and who may write it. What
+/// its last line has against the index is returned; only `verify_all` reads more of it, so that no run is slower for a
+/// long file.
+fn append(path: &Path, dir: &Dir, line: &IndexLine) -> Result<Option<String>, AuditError> {
     let failed = |operation, error: std::io::Error| AuditError::io(operation, path, error);
     let mut file = open(path, OFlags::WRONLY | OFlags::APPEND)?
-        .ok_or_else(|| failed("open", std::io::Error::from(std::io::ErrorKind::NotFound)))?;
+        .ok_or_else(|| failed("open", ErrorKind::NotFound.into()))?;
+    let end = last_bytes(path)?;
+    let known = end.as_deref().and_then(last_line);
+    let warning = warning(dir, known.as_ref(), path)?;
     let mut bytes = line.bytes().ok_or(AuditError::TooDeep)?;
+    // Behind a torn line, or one that cannot be seen: what stands on the same line would make this one unreadable.
+    if end.is_none_or(|end| end.last().is_some_and(|byte| *byte != b'\n')) {
+        bytes.insert(0, b'\n');
+    }
     bytes.push(b'\n');
     // One write: lines of several processes do not mix in a file opened for appending.
-    file.write_all(&bytes).map_err(|e| failed("write", e))
+    file.write_all(&bytes).map_err(|e| failed("write", e))?;
+    Ok(warning)
 }
 
-/// The newest of the last lines of a file elsewhere.
-fn last_line(file: &mut File) -> std::io::Result<Option<IndexLine>> {
-    let length = file.seek(SeekFrom::End(0))?;
-    file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
-    let mut window = Vec::new();
-    file.take(TAIL).read_to_end(&mut window)?;
-    let lines = window.split(|byte| *byte == b'\n');
-    Ok(lines
-        .filter_map(|line| IndexLine::parse(line).ok())
-        .max_by_key(|line| line.sequence))
+/// The end of a file elsewhere; `None` of one that may be written only.
+fn last_bytes(path: &Path) -> Result<Option<Vec<u8>>, AuditError> {
+    let mut file = match open(path, OFlags::RDONLY) {
+        Ok(Some(file)) => file,
+        Ok(None) => return Ok(None),
+        Err(AuditError::Io { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    let failed = |e| AuditError::io("read", path, e);
+    let mut end = Vec::new();
+    let facts = file.metadata().map_err(failed)?;
+    // What is no file, a pipe for one, has no end to be read.
+    if facts.is_file() {
+        file.seek(SeekFrom::Start(facts.len().saturating_sub(TAIL)))
+            .and_then(|_| file.take(TAIL).read_to_end(&mut end))
+            .map_err(failed)?;
+    }
+    Ok(Some(end))
+}
+
+/// The last line that can be read.
+fn last_line(end: &[u8]) -> Option<IndexLine> {
+    let mut lines = end.rsplit(|byte| *byte == b'\n');
+    lines.find_map(|line| IndexLine::parse(line).ok())
 }

@@ -62,6 +62,7 @@ impl Committer {
             dir,
             // The parent of such a writer tells the index how the log ended, and the anchor with it.
             unanchored: _,
+            warning: _,
         } = writer;
         sink.check()?;
         let shared = Arc::new(Shared {
@@ -189,6 +190,7 @@ impl Handle {
             sink,
             dir,
             unanchored: None,
+            warning: None,
         })
     }
 }

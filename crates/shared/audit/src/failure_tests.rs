@@ -62,6 +62,7 @@ fn writer_on(state: &tempfile::TempDir, medium: impl Medium + 'static) -> AuditW
         sink,
         dir,
         unanchored: None,
+        warning: None,
     }
 }
 

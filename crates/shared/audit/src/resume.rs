@@ -82,6 +82,7 @@ impl AuditWriter {
             sink,
             dir,
             unanchored: None,
+            warning: None,
         };
         if at.sequence == 0 {
             writer.begin_again(&indexed)?;

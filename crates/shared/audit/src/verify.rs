@@ -1,6 +1,6 @@
 //! Verifying a log: finds every edit, removal, insertion, reordering and missing end. Trusts only the public key.
 use crate::AuditError;
-use crate::anchor;
+use crate::anchor::{Anchors, IndexPrints};
 use crate::dir::{Dir, LOG, Open};
 use crate::finding::{Defect, Finding, LogFile};
 use crate::heads::{self, IndexEvent, IndexLine, Place};
@@ -144,16 +144,13 @@ pub fn verify(state: &Path, run: &RunId) -> Result<Report, AuditError> {
 /// Verifies the index and every run that it or the directory knows and that was not removed on purpose.
 pub fn verify_all(state: &Path) -> Result<Vec<Report>, AuditError> {
     // Before the index, which only grows: an anchor read later could be newer.
-    let anchors = anchor::read(state)?;
-    let emptied = || match anchors
-        .first()
-        .and_then(|one| anchor::contradiction(one, None, None, 0))
-    {
+    let anchors = Anchors::open(state)?;
+    let emptied = |anchors: Anchors| match anchors.against_nothing()? {
         Some(finding) => Err(AuditError::Tampered(finding)),
         None => Ok(Vec::new()),
     };
     let Some(dir) = Dir::open(state)? else {
-        return emptied();
+        return emptied(anchors);
     };
     let names = dir.names()?;
     let mut runs: Vec<RunId> = Vec::new();
@@ -169,19 +166,13 @@ pub fn verify_all(state: &Path) -> Result<Vec<Report>, AuditError> {
                 path: dir.path_of("key.pub"),
                 why: "it is gone, although there are logs",
             }),
-            None => emptied(),
+            None => emptied(anchors),
         };
     };
     let mut removed = Vec::new();
-    let mut anchored: Vec<Option<IndexLine>> = vec![None; anchors.len()];
-    let mut last = 0;
+    let mut prints = IndexPrints::default();
     let finding = heads::scan(&dir, &key, |line| {
-        last = line.sequence;
-        for (anchor, found) in anchors.iter().zip(&mut anchored) {
-            if anchor.line.sequence == line.sequence {
-                *found = Some(line.clone());
-            }
-        }
+        prints.push(line);
         match line.event {
             IndexEvent::Removed => removed.push(line.run.clone()),
             IndexEvent::Opened => {
@@ -191,10 +182,11 @@ pub fn verify_all(state: &Path) -> Result<Vec<Report>, AuditError> {
             IndexEvent::Sealed => {}
         }
     })?;
-    let against = |(anchor, found): (&anchor::Anchored, &Option<IndexLine>)| {
-        anchor::contradiction(anchor, Some(&key), found.as_ref(), last)
+    let finding = match finding {
+        Some(finding) => Some(finding),
+        None => anchors.against(&key, &prints)?,
     };
-    if let Some(finding) = finding.or_else(|| anchors.iter().zip(&anchored).find_map(against)) {
+    if let Some(finding) = finding {
         return Err(AuditError::Tampered(finding));
     }
     runs.sort_unstable();

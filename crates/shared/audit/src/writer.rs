@@ -19,6 +19,8 @@ pub struct AuditWriter {
     pub(crate) dir: Dir,
     /// The opening line in the index, until it is durable and the anchor can name it.
     pub(crate) unanchored: Option<IndexLine>,
+    /// What an anchor has against the index, until somebody is told.
+    pub(crate) warning: Option<String>,
 }
 
 /// How a log ended: what to compare it with later.
@@ -70,6 +72,7 @@ impl AuditWriter {
             sink,
             dir,
             unanchored: Some(line),
+            warning: None,
         };
         writer.scribe.open(&place, writer.sink.buffer())?;
         Ok(writer)
@@ -91,10 +94,23 @@ impl AuditWriter {
     /// Makes everything durable. Required before an effect that cannot be undone. A failure is final.
     pub fn sync(&mut self) -> Result<(), AuditError> {
         self.sink.sync()?;
-        match self.unanchored.take() {
-            Some(line) => anchor::update(self.dir.state(), &self.dir, &line),
-            None => Ok(()),
+        if let Some(line) = self.unanchored.take()
+            && let Some(warning) = anchor::update(self.dir.state(), &self.dir, &line)?
+        {
+            // The run goes on: whoever can break an anchor must not be able to stop every run by it.
+            self.append(&AuditEvent::Note {
+                topic: "anchor".to_owned(),
+                text: warning.clone(),
+            })?;
+            self.sink.sync()?;
+            self.warning = Some(warning);
         }
+        Ok(())
+    }
+
+    /// What an anchor has against the index, once. It is in the log as a note already.
+    pub fn take_warning(&mut self) -> Option<String> {
+        self.warning.take()
     }
 
     /// Adds a record and makes it durable.
@@ -153,7 +169,8 @@ pub(crate) fn seal_index(dir: &Dir, run: &RunId, key: &Key, at: &Position) -> Re
     let (line, index) = heads::append(dir, key, IndexEvent::Sealed, (run, &at.head, at.sequence))?;
     let path = dir.path_of("heads.jsonl");
     index.sync_data().map_err(|e| AuditError::io("sync", &path, e))?;
-    anchor::update(dir.state(), dir, &line)?;
+    // A contradiction was recorded when the log was opened; `verify --all` tells it at any time.
+    anchor::update(dir.state(), dir, &line).map(drop)?;
     Ok(Seal {
         run: run.clone(),
         records: at.sequence,
@@ -194,7 +211,7 @@ pub fn remove(state: &Path, run: &RunId) -> Result<(), AuditError> {
     index
         .sync_data()
         .map_err(|e| AuditError::io("sync", &dir.path_of("heads.jsonl"), e))?;
-    anchor::update(dir.state(), &dir, &line)?;
+    anchor::update(dir.state(), &dir, &line).map(drop)?;
     for name in run_dir.names()? {
         run_dir.unlink(&name)?;
     }

@@ -135,6 +135,9 @@ pub(crate) fn execute(
         ),
     };
     let mut record = record()?;
+    if let Some(text) = record.take_warning() {
+        voice.audit_contradicted(&text);
+    }
     // From here on the copy counts as the agent's: whatever fails before leaves none behind.
     work.begin()?;
     let outcome = Relay::new(parts, &mut record, voice).run();

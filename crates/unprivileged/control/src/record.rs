@@ -76,6 +76,11 @@ impl Record {
         }
     }
 
+    /// What an anchor has against the index of all logs, once; this log has it as a note.
+    pub(crate) fn take_warning(&mut self) -> Option<String> {
+        self.writer.take_warning()
+    }
+
     fn of(writer: AuditWriter) -> Self {
         Self {
             writer,

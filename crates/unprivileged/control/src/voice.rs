@@ -43,6 +43,8 @@ pub trait Voice {
     fn stopping(&mut self, _by: &str) {}
     /// A driven agent tells what it used of models. It may tell anything: this is for showing alone.
     fn reported(&mut self, _reported: ModelsReported) {}
+    /// An anchor of the audit logs contradicts their index. The run goes on; a person must see it all the same.
+    fn audit_contradicted(&mut self, _text: &str) {}
     /// Something else happened, by its kind.
     fn happened(&mut self, _kind: &str, _data: serde_json::Value) {}
     /// Why this front end cannot keep what it was told; the run is ended then.

@@ -206,6 +206,15 @@ fn processes_that_open_and_seal_at_once_share_one_unbroken_index() {
     assert!(reports.iter().all(|report| report.verdict == Verdict::Sealed));
 }
 
+/// A run as a person starts it: its opening is durable, and so anchored, before its end. What it says against the anchors.
+fn opened_and_sealed(state: &std::path::Path, name: &str) -> Option<String> {
+    let mut writer = AuditWriter::create(state, &run(name)).unwrap();
+    writer.sync().unwrap();
+    let warning = writer.take_warning();
+    writer.seal().unwrap();
+    warning
+}
+
 fn copy(from: &std::path::Path, to: &std::path::Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
@@ -356,6 +365,92 @@ fn a_file_elsewhere_gets_every_line_and_is_held_against_the_directory() {
             .is_err(),
         "no anchor, no run"
     );
+}
+
+/// A state directory whose lines of the index also go to a file elsewhere.
+fn anchored_elsewhere() -> (tempfile::TempDir, std::path::PathBuf) {
+    let state = state();
+    let elsewhere = state.path().join("elsewhere");
+    std::fs::write(&elsewhere, "").unwrap();
+    let named = format!("{}\n", elsewhere.display());
+    std::fs::write(state.path().join("audit.anchor-file"), named).unwrap();
+    (state, elsewhere)
+}
+
+#[test]
+fn a_rollback_is_found_by_the_file_elsewhere_however_many_runs_follow() {
+    for further in 0..=5 {
+        let (state, elsewhere) = anchored_elsewhere();
+        let (audit, before) = (state.path().join("audit"), state.path().join("before"));
+        for name in ["a", "b", "c"] {
+            opened_and_sealed(state.path(), name);
+        }
+        copy(&audit, &before);
+        opened_and_sealed(state.path(), "evil");
+        assert_eq!(lines(&elsewhere).len(), 8, "each opening and each seal");
+        assert_eq!(all(state.path()), Ok(4), "control");
+        std::fs::remove_dir_all(&audit).unwrap();
+        std::fs::rename(&before, &audit).unwrap();
+        std::fs::remove_file(state.path().join("audit.anchor")).unwrap();
+        let told: Vec<bool> = (0..further)
+            .map(|number| opened_and_sealed(state.path(), &format!("later-{number}")).is_some())
+            .collect();
+        let found = all(state.path());
+        let expected = match further {
+            0 => matches!(
+                found,
+                Err(Defect::RolledBack {
+                    expected: 7,
+                    found: 6,
+                    ..
+                })
+            ),
+            _ => matches!(found, Err(Defect::Replaced { sequence: 7, .. })),
+        };
+        assert!(expected, "{further}: {found:?}");
+        let first: Vec<bool> = (0..further).map(|number| number == 0).collect();
+        assert_eq!(told, first, "the first run after it says so");
+    }
+}
+
+#[test]
+fn lines_elsewhere_of_a_directory_that_was_replaced_are_found_after_any_number_of_runs() {
+    let (state, _) = anchored_elsewhere();
+    opened_and_sealed(state.path(), "evil");
+    std::fs::remove_dir_all(state.path().join("audit")).unwrap();
+    std::fs::remove_file(state.path().join("audit.anchor")).unwrap();
+    for number in 0..6 {
+        opened_and_sealed(state.path(), &format!("later-{number}"));
+    }
+    assert!(matches!(all(state.path()), Err(Defect::AnchorForeign { .. })));
+}
+
+#[test]
+fn lines_elsewhere_in_another_order_between_torn_ones_and_rubbish_raise_no_alarm() {
+    let (state, elsewhere) = anchored_elsewhere();
+    for name in ["a", "b", "c"] {
+        opened_and_sealed(state.path(), name);
+    }
+    // Runs that begin at once append in any order, and a crash tears a line.
+    let mut other = lines(&elsewhere);
+    other.swap(1, 2);
+    other.insert(2, b"\n".to_vec());
+    other.insert(3, vec![b'x'; 3 * bastle_audit::MAX_LINE]);
+    other.insert(4, b"\n".to_vec());
+    let half = other[0].len() / 2;
+    other.push(other[0][..half].to_vec());
+    std::fs::write(&elsewhere, other.concat()).unwrap();
+    assert_eq!(all(state.path()), Ok(3));
+    // The next line begins on a line of its own: a torn one before it must not hide it.
+    assert_eq!(opened_and_sealed(state.path(), "d"), None);
+    let (opened, sealed) = (&lines(&elsewhere)[9], &lines(&elsewhere)[10]);
+    assert!(opened.starts_with(b"{") && sealed.starts_with(b"{"));
+    remove_newest(state.path(), "d", 6);
+    std::fs::remove_file(state.path().join("audit.anchor")).unwrap();
+    assert!(matches!(
+        all(state.path()),
+        Err(Defect::RolledBack { expected: 7, .. })
+    ));
 }
 
 #[test]

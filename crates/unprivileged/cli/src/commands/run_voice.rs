@@ -198,6 +198,11 @@ impl Voice for RunVoice<'_> {
         }
     }
 
+    fn audit_contradicted(&mut self, text: &str) {
+        let mark = self.style.paint(Paint::Warn, "!");
+        self.say(&[format!("{mark} audit: {}", sanitize(text))]);
+    }
+
     fn happened(&mut self, kind: &str, data: serde_json::Value) {
         if kind == "anomaly" {
             self.unusual(&data);

@@ -155,6 +155,10 @@ impl Voice for KeptVoice<'_> {
         self.tell(kind, data);
     }
 
+    fn audit_contradicted(&mut self, text: &str) {
+        self.note(format!("audit: {text}"));
+    }
+
     fn trouble(&mut self) -> Option<Fault> {
         self.trouble.take()
     }
