@@ -111,6 +111,38 @@ fn bytes_that_are_written_are_counted_without_a_limit() {
 }
 
 #[test]
+fn bytes_of_children_that_the_kernel_reaps_are_counted() {
+    // With SIGCHLD ignored nobody waits for the children, and no parent is charged with what they used: wait(2).
+    const SCRIPT: &str = "import os, signal
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for n in range(3):
+    if os.fork() == 0:
+        with open('big%d' % n, 'wb') as file:
+            file.write(b'x' * 3000000)
+        os._exit(0)
+try:
+    os.wait()
+except ChildProcessError:
+    pass
+";
+    for mode in ["copy", "in-place"] {
+        let (_dir, root) = root();
+        std::fs::write(root.join("ws/write.py"), SCRIPT).unwrap();
+        let used = |words: &[&str]| {
+            let mut line = vec!["run", "--json", "--workspace", mode, "--"];
+            line.extend(words);
+            let receipt: Value = serde_json::from_slice(&verb(&root, &line).stdout).unwrap();
+            receipt["usage"]["bytes_written"].as_u64().unwrap()
+        };
+        let written = used(&["python3", "write.py"]);
+        assert!(written >= 9_000_000, "{mode}: {written}");
+        assert!(used(&["true"]) < 1_000_000, "control: {mode}");
+        let moved = used(&["mv", "hello.txt", "moved.txt"]);
+        assert!(moved < 1_000_000, "control: {mode}: {moved}");
+    }
+}
+
+#[test]
 fn a_run_writes_only_in_its_scopes_and_is_told_so() {
     let (dir, root) = root();
     let daemon = Daemon::start_in(root, Some(dir), &[]);

@@ -8,7 +8,8 @@ pub struct Used {
     pub cpu_ms: u64,
     /// The largest resident set, in bytes.
     pub peak_memory: u64,
-    /// Bytes that files on storage were made dirty with (getrusage(2), `ru_oublock`): whole pages, nothing of a tmpfs.
+    /// Bytes that files on storage were made dirty with (getrusage(2), `ru_oublock`): whole pages, nothing of a tmpfs, nothing of children that the
+    /// kernel reaped because their parent ignores SIGCHLD.
     pub bytes_written: u64,
 }
 

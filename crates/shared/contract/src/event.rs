@@ -91,7 +91,8 @@ pub struct Usage {
     pub cpu_ms: u64,
     /// Peak memory in bytes; 0 when unknown.
     pub peak_memory: u64,
-    /// Bytes written to files: exactly in the workspace where a limit counts them, else whole pages of files on storage.
+    /// Bytes written to files: exactly in the workspace where a limit counts them, else whole pages of files on storage,
+    /// and at least what the workspace's new and changed files needed.
     pub bytes_written: u64,
     /// Files created in the workspace, where counted.
     pub created: u64,

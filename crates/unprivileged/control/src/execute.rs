@@ -153,9 +153,12 @@ pub(crate) fn execute(
     let (mut receipt, closed) = if work.is_copy() && !gone {
         // What is kept of the tree is its last state: where no end was told, that of the spawner says that nobody is left.
         let closed = closing.wait();
-        (close(ending, record, (&mut work, files, caches)), closed)
+        (close(plan, ending, record, (&mut work, files, caches)), closed)
     } else {
-        (close(ending, record, (&mut work, files, caches)), closing.wait())
+        (
+            close(plan, ending, record, (&mut work, files, caches)),
+            closing.wait(),
+        )
     };
     // Should the spawner have been killed, its groups are empty by now (init died with it) but still there.
     if closed.is_err() || closed.is_ok_and(|status| !status.success()) {
@@ -222,6 +225,7 @@ fn reachable(
 }
 
 fn close(
+    plan: &LaunchPlan,
     ending: Ending,
     mut record: Record,
     (tree, files, caches): (&mut Work, Watch, Caches),
@@ -229,7 +233,7 @@ fn close(
     let Ending {
         exit,
         fault,
-        usage,
+        mut usage,
         killed,
         discarded,
         steps,
@@ -243,7 +247,12 @@ fn close(
         record.append(&AuditEvent::OutputTruncated { bytes: discarded })?;
     }
     let work = tree.end();
-    let files = files.end(&mut record, tree)?;
+    let (files, written) = files.end(&mut record, tree)?;
+    // The guard counts exactly. The kernel's own count misses children whose parent ignores SIGCHLD: it reaps them itself,
+    // and what they used is added to nobody (wait(2), getrusage(2)).
+    if !plan.limits.iter().any(|rule| rule.mechanism.counts_writes()) {
+        usage.bytes_written = usage.bytes_written.max(written);
+    }
     let (caches, told) = caches.end();
     for event in &told {
         record.append(event)?;

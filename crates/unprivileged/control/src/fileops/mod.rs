@@ -67,6 +67,39 @@ impl Changes {
         }
     }
 
+    /// How much was written for them at least. A created name that has the size of one that is gone was moved. Of a file
+    /// that was there before its whole content counts where it is known to be another, else what it grew by.
+    pub(crate) fn written(&self) -> u64 {
+        let size = |state: &Option<FileState>| state.as_ref().and_then(|state| state.size);
+        let mut moved: BTreeMap<u64, u64> = BTreeMap::new();
+        let gone = self
+            .list
+            .iter()
+            .filter(|(_, change)| change.sort == ChangeSort::Deleted);
+        for bytes in gone.filter_map(|(_, change)| size(&change.before)) {
+            *moved.entry(bytes).or_default() += 1;
+        }
+        let written = self.list.iter().map(|(_, change)| {
+            let (before, after) = (
+                size(&change.before).unwrap_or(0),
+                size(&change.after).unwrap_or(0),
+            );
+            match change.sort {
+                ChangeSort::Deleted => 0,
+                ChangeSort::Created => match moved.get_mut(&after) {
+                    Some(left) if *left > 0 => {
+                        *left -= 1;
+                        0
+                    }
+                    Some(_) | None => after,
+                },
+                ChangeSort::Changed if is_rewritten(change) => after,
+                ChangeSort::Changed => after.saturating_sub(before),
+            }
+        });
+        written.fold(0, u64::saturating_add)
+    }
+
     /// None are known.
     pub(crate) fn unseen(why: impl Into<String>) -> Self {
         Self {
@@ -176,6 +209,15 @@ fn event(path: &[u8], change: Option<FileChange>, used: Option<FileUse>) -> File
     }
 }
 
+/// Whether the content is known to be another.
+fn is_rewritten(change: &FileChange) -> bool {
+    let digest = |state: &Option<FileState>| state.as_ref().and_then(|state| state.digest.clone());
+    match (digest(&change.before), digest(&change.after)) {
+        (Some(before), Some(after)) => before != after,
+        _ => false,
+    }
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -229,14 +271,17 @@ impl Watch {
     }
 
     /// After its end, and after what is left of a copy was kept as its last snapshot.
-    pub(crate) fn end(self, log: &mut Record, work: &Work) -> Result<FilesTold, Fault> {
+    /// Also how much was written for the changes at least.
+    pub(crate) fn end(self, log: &mut Record, work: &Work) -> Result<(FilesTold, u64), Fault> {
         let root = work.source.as_str();
         let changes = match (self.before, work.space()) {
             (Some(before), _) => before.compare(root),
             (None, Some(space)) => of_space(root, space),
             (None, None) => Changes::unseen("there is no tree"),
         };
-        record(log, changes, self.reads.finish(), Teller::Run)
+        let written = changes.written();
+        let told = record(log, changes, self.reads.finish(), Teller::Run)?;
+        Ok((told, written))
     }
 }
 
