@@ -297,6 +297,59 @@ fn a_credential_header_of_the_agents_own_passes_only_where_a_rule_says_so() {
 }
 
 #[test]
+fn a_secret_that_is_removed_while_a_run_starts_is_not_used_by_it() {
+    for_each_identity(|lab| {
+        let name = host("removed-early");
+        let secret = |words: &[&str], input: &[u8]| {
+            let mut command = lab.command(crate::support::bastle());
+            command.arg("secret").args(words);
+            crate::support::run(&mut command, input, Limit::HANG)
+        };
+        // A helper runs after the first secret was fetched and before the run can be told of anything.
+        let run = |helper: &str| {
+            let file = lab.plant(
+                std::path::Path::new("home/helper"),
+                &format!("#!/bin/sh\n{helper}\necho other-value\n"),
+            );
+            std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+                .expect("own file");
+            let set = secret(&["set", "lab-key", "--from-stdin"], REAL.as_bytes());
+            assert_eq!(set.code, 0, "{set:?}");
+            let net = json!({ "allow": [format!("GET {name}:{{tls}}/**")] });
+            let rest = json!({ "secrets": [
+                { "name": "LAB_A", "from": "store:lab-key", "hosts": [name], "ports": [world().tls] },
+                { "name": "LAB_B", "from": format!("exec:{}", file.display()), "hosts": [host("elsewhere")] }] });
+            let policy = world().policy(lab, &world().document(&net, &rest));
+            let output = world().under(lab, &policy).within(SLOW).shell(&format!(
+                "curl -s -o /dev/null -w '%{{http_code}}\\n' https://{name}:{{tls}}/x"
+            ));
+            let noted = output.events("note").iter().any(|note| {
+                note["topic"] == "secret"
+                    && note["text"]
+                        .as_str()
+                        .is_some_and(|text| text.ends_with(": LAB_A"))
+            });
+            (output.said().to_owned(), noted)
+        };
+        assert_eq!(run(":"), ("200".to_owned(), false), "control");
+        let sent_before = sent(&name, "authorization");
+        assert_eq!(sent_before, [format!("Bearer {REAL}")], "control");
+        let bastle = crate::support::bastle().display();
+        let state = lab.home().join(".local/state");
+        let removing = format!(
+            "XDG_STATE_HOME={} {bastle} secret rm lab-key >/dev/null",
+            state.display()
+        );
+        assert_eq!(run(&removing), ("403".to_owned(), true));
+        assert_eq!(
+            sent(&name, "authorization"),
+            sent_before,
+            "nothing reaches the server"
+        );
+    });
+}
+
+#[test]
 fn a_secret_that_is_removed_is_used_no_more_by_a_living_run() {
     for_each_identity(|lab| {
         let name = host("removed");

@@ -356,6 +356,10 @@ impl<'a> Relay<'a> {
             return Ok(());
         }
         self.tell_notes()?;
+        if let Err(fault) = self.recheck_secrets() {
+            self.give_up(125, fault);
+            return Ok(());
+        }
         self.standing.proven();
         // What the host replaced while the sandbox was built is covered before the agent lives.
         self.names_changed()?;

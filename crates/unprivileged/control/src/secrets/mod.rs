@@ -17,6 +17,7 @@ use bastle_contract::egress::SecretValue;
 use bastle_contract::{Code, EnvName, Fault};
 use bastle_policy::Effective;
 use reference::Reference;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use zeroize::{Zeroize, Zeroizing};
 
@@ -36,6 +37,8 @@ pub(crate) struct Secrets {
     values: Vec<SecretValue>,
     references: Vec<(EnvName, Reference)>,
     state: PathBuf,
+    /// What was found under each name of the store, until it is looked at again.
+    marks: BTreeMap<String, Option<String>>,
 }
 
 impl Secrets {
@@ -48,6 +51,11 @@ impl Secrets {
             let secret = &entry.value;
             let reference = Reference::parse(&secret.from, &place.home)
                 .map_err(|why| fault(&secret.name, why).help(FORMS))?;
+            // Before the value: what changes in between then counts as changed.
+            if let Reference::Store(stored) = &reference {
+                let mark = Store::open(&secrets.state)?.mark(stored).map(str::to_owned);
+                secrets.marks.entry(stored.clone()).or_insert(mark);
+            }
             let fetched = reference
                 .fetch(&secrets.state)
                 .map_err(|why| fault(&secret.name, why).help(reference.remedy()))?;
@@ -96,6 +104,20 @@ impl Secrets {
             value.expires = Some(bastle_contract::egress::REVOKED);
         }
         names
+    }
+
+    /// Revokes what was removed from the store or set anew since it was fetched. For the moment from which on the run can be
+    /// told of a removal: whoever removed a value before did not find the run. The names of these secrets.
+    pub(crate) fn recheck(&mut self) -> Result<Vec<String>, Fault> {
+        let marks = std::mem::take(&mut self.marks);
+        if marks.is_empty() {
+            return Ok(Vec::new());
+        }
+        let store = Store::open(&self.state)?;
+        let changed = marks
+            .iter()
+            .filter(|(name, mark)| store.mark(name) != mark.as_deref());
+        Ok(changed.flat_map(|(name, _)| self.revoke(name)).collect())
     }
 
     /// The first secret whose value stands in some bytes that are meant for the agent.
@@ -192,6 +214,61 @@ pub(crate) fn checked(value: &str) -> Result<&str, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bastle_contract::egress::REVOKED;
+
+    /// What a run has after it fetched `a` and `b` from the store.
+    fn fetched(state: &std::path::Path) -> Secrets {
+        let mut secrets = Secrets::default();
+        secrets.state = state.to_path_buf();
+        for name in ["a", "b"] {
+            let mark = Store::open(state).unwrap().mark(name).map(str::to_owned);
+            secrets.marks.insert(name.to_owned(), mark);
+            let variable = EnvName::try_from(name.to_uppercase()).unwrap();
+            secrets.values.push(SecretValue {
+                name: variable.as_str().to_owned(),
+                phantom: "phantom".to_owned(),
+                value: "value".to_owned(),
+                expires: None,
+            });
+            secrets
+                .references
+                .push((variable, Reference::Store(name.to_owned())));
+        }
+        secrets
+    }
+
+    #[test]
+    fn a_secret_removed_or_set_anew_before_the_run_can_be_told_is_revoked_at_the_second_look() {
+        let dir = tempfile::tempdir().unwrap();
+        let change = |how: &dyn Fn(&mut Store)| how(&mut Store::open(dir.path()).unwrap());
+        let set = |store: &mut Store| {
+            store.set("a", "value").unwrap();
+            store.set("b", "value").unwrap();
+        };
+        let removed = |store: &mut Store| assert!(store.remove("a").unwrap());
+        let anew = |store: &mut Store| {
+            assert!(store.remove("a").unwrap());
+            store.set("a", "value").unwrap();
+        };
+        let nothing = |_: &mut Store| {};
+        let cases = [&removed as &dyn Fn(&mut Store), &anew, &nothing];
+        for (how, expected) in cases.into_iter().zip([&["A"] as &[&str], &["A"], &[]]) {
+            change(&set);
+            let mut secrets = fetched(dir.path());
+            change(how);
+            assert_eq!(secrets.recheck().unwrap(), expected);
+            let ends: Vec<_> = secrets.values().iter().map(|value| value.expires).collect();
+            let revoked = (!expected.is_empty()).then_some(REVOKED);
+            assert_eq!(ends, [revoked, None], "the other one is used on");
+            assert!(secrets.recheck().unwrap().is_empty(), "once");
+        }
+        let mut secrets = fetched(dir.path());
+        std::fs::write(dir.path().join("secrets.json"), "{").unwrap();
+        assert!(
+            secrets.recheck().is_err(),
+            "what cannot be looked at is not taken for unchanged"
+        );
+    }
 
     #[test]
     fn a_value_that_could_break_a_header_is_refused() {

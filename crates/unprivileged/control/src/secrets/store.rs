@@ -147,6 +147,11 @@ impl Store {
         self.write().map(|()| true)
     }
 
+    /// What tells one setting of a secret from every other: its nonce, which is made at random each time.
+    pub(super) fn mark(&self, name: &str) -> Option<&str> {
+        self.document.secrets.get(name).map(|entry| entry.nonce.as_str())
+    }
+
     /// The value under a name.
     pub(crate) fn get(&self, name: &str) -> Result<Zeroizing<String>, Fault> {
         let missing = || {
