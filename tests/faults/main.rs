@@ -7,6 +7,7 @@
 //! | `resources` | more processes, threads, memory, descriptors, output or processor time than allowed; a core file; a limit that nobody holds |
 //! | `disk` | more bytes, files or names in the workspace or in private directories than allowed |
 //! | `ending` | anything that outlives a timeout, a signal, a suspension, a lost reader |
+//! | `floods` | an attempt that is not on record because thousands of others came before it |
 //! | `killing` | anything that outlives a killed bastle or spawner, in any state, at any moment |
 //! | `leftovers` | a host that differs after a run, whatever became of it; a workspace changed by denied attempts |
 //! | `surroundings` | a start in an unusable place, without a record, or under an unusable name |
@@ -23,6 +24,7 @@ mod crowds;
 mod disk;
 mod documents;
 mod ending;
+mod floods;
 mod hog;
 mod host;
 mod killing;

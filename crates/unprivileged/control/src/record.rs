@@ -1,13 +1,16 @@
 //! The run's audit log, with the counts a receipt needs. No record, no effect: every failure here ends the run.
 //!
 //! Very many records of one sort are counted and not kept, so that an agent cannot fill the disk with them; the first of
-//! each kind is kept whatever came before it (`kinds.rs`), so that a flood hides nothing.
+//! each kind is kept whatever came before it, and a sample of the others (`kinds.rs`), so that a flood hides nothing.
 mod kinds;
+#[cfg(test)]
+mod tests;
 
 use bastle_audit::{AuditError, AuditEvent, AuditWriter};
 use bastle_contract::{Code, Denied, ExecSeen, Fault, LimitHit, RunId};
 use kinds::Kinds;
 use std::path::Path;
+use std::time::Instant;
 
 /// Denials that are kept one by one: about 5 MiB.
 const MOST_DENIALS: u64 = 5_000;
@@ -37,7 +40,10 @@ pub struct Record {
     pub(crate) denials: u64,
     programs: u64,
     net: u64,
-    kinds: Kinds,
+    /// Kinds of denials, programs and network records beyond those kept one by one.
+    of_denials: Kinds,
+    of_programs: Kinds,
+    of_net: Kinds,
     pub(crate) limits: Vec<LimitHit>,
     pub(crate) cgroups: Vec<String>,
 }
@@ -87,7 +93,9 @@ impl Record {
             denials: 0,
             programs: 0,
             net: 0,
-            kinds: Kinds::default(),
+            of_denials: Kinds::denials(),
+            of_programs: Kinds::named(),
+            of_net: Kinds::named(),
             limits: Vec::new(),
             cgroups: Vec::new(),
         }
@@ -117,9 +125,11 @@ impl Record {
     /// agent must not fill the disk with its own failures.
     pub(crate) fn denied(&mut self, denied: &Denied) -> Result<Option<String>, Fault> {
         self.denials += 1;
-        let kind = || format!("{:?} {}", denied.kind, denied.operation);
-        if self.denials > MOST_DENIALS && !self.kinds.is_new("denials", kind) {
-            return Ok(None);
+        if self.denials > MOST_DENIALS {
+            let kind = kinds::of_denial(denied);
+            if !self.of_denials.keeps_name(kind, &denied.target, Instant::now()) {
+                return Ok(None);
+            }
         }
         let event = AuditEvent::Denied(denied.clone());
         let id = self.writer.append(&event).map_err(|error| cannot(&error))?;
@@ -133,7 +143,8 @@ impl Record {
     /// A program that was started.
     pub(crate) fn exec(&mut self, seen: ExecSeen) -> Result<(), Fault> {
         self.programs += 1;
-        if self.programs > MOST_PROGRAMS && !self.kinds.is_new("programs", || kinds::of_program(&seen)) {
+        if self.programs > MOST_PROGRAMS && !self.of_programs.keeps(kinds::of_program(&seen), Instant::now())
+        {
             Ok(())
         } else {
             self.append(&AuditEvent::Exec(seen))
@@ -150,7 +161,7 @@ impl Record {
         self.net += 1;
         if self.net > MOST_NET
             && keep == Keep::WhileFew
-            && !self.kinds.is_new("network", || kinds::of_network(event))
+            && !self.of_net.keeps(kinds::of_network(event), Instant::now())
         {
             return Ok(());
         }
@@ -187,20 +198,24 @@ impl Record {
     /// Closes the log for good, with a word on what was only counted.
     pub(crate) fn seal(mut self) -> Result<u64, Fault> {
         let counted = [
-            ("denials", self.denials, MOST_DENIALS),
-            ("programs", self.programs, MOST_PROGRAMS),
-            ("network", self.net, MOST_NET),
+            ("denials", self.denials, MOST_DENIALS, &self.of_denials),
+            ("programs", self.programs, MOST_PROGRAMS, &self.of_programs),
+            ("network", self.net, MOST_NET, &self.of_net),
         ];
-        for (topic, seen, most) in counted.into_iter().filter(|(_, seen, most)| seen > most) {
+        let flooded = counted.into_iter().filter(|(_, seen, most, _)| seen > most);
+        let notes = flooded.map(|(topic, seen, most, kinds)| {
             let mut text = format!("{} more were counted and not kept one by one", seen - most);
-            let of_kinds = self.kinds.told(topic);
+            let of_kinds = kinds.told();
             if !of_kinds.is_empty() {
-                text = format!("{text}: {of_kinds}");
+                text = format!("{text}, a sample of {} was kept: {of_kinds}", kinds.kept());
             }
-            self.append(&AuditEvent::Note {
+            AuditEvent::Note {
                 topic: topic.to_owned(),
                 text,
-            })?;
+            }
+        });
+        for note in notes.collect::<Vec<_>>() {
+            self.append(&note)?;
         }
         self.writer
             .seal()

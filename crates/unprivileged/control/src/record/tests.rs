@@ -1,0 +1,66 @@
+//! What a flood of one thing leaves of another.
+use super::*;
+use bastle_contract::DenialKind;
+
+fn record() -> (tempfile::TempDir, Record) {
+    let dir = tempfile::tempdir().unwrap();
+    let run = RunId::try_from("flood".to_owned()).unwrap();
+    let record = Record::open(dir.path(), &run).unwrap();
+    (dir, record)
+}
+
+fn denied(kind: DenialKind, operation: &str, target: &str, rule: &str) -> Denied {
+    Denied {
+        kind,
+        operation: operation.to_owned(),
+        target: target.to_owned(),
+        rule: rule.to_owned(),
+        errno: "EACCES".to_owned(),
+        pid: 2,
+        comm: "sh".to_owned(),
+    }
+}
+
+fn program(path: String) -> ExecSeen {
+    ExecSeen {
+        pid: 2,
+        path,
+        argv: Vec::new(),
+    }
+}
+
+/// Programs and denials beyond what is kept one by one, with as many names as a table has room for.
+fn flood(record: &mut Record) {
+    for n in 0..=MOST_PROGRAMS {
+        record.exec(program(format!("/bin/true{}", n % 2))).unwrap();
+    }
+    for n in 0..600 {
+        record.exec(program(format!("/ws/p{n}"))).unwrap();
+    }
+    for n in 0..MOST_DENIALS + 1000 {
+        let refused = denied(DenialKind::Hidden, "openat", &format!("/ws/.env.{n}"), "**/.env*");
+        record.denied(&refused).unwrap();
+    }
+}
+
+#[test]
+fn names_of_programs_take_no_room_of_the_kinds_of_denials() {
+    let (_dir, mut record) = record();
+    flood(&mut record);
+    let others = [
+        denied(DenialKind::Write, "mkdirat", "/usr/evildir", "read-only mount"),
+        denied(DenialKind::Hidden, "symlinkat", "/ws/.env.evillink", "**/.env*"),
+        denied(DenialKind::Hidden, "openat", "/ws/id_rsa", "**/id_rsa"),
+        denied(DenialKind::Hidden, "openat", "/ws/.env.production", "**/.env*"),
+    ];
+    for other in &others {
+        assert!(record.denied(other).unwrap().is_some(), "{}", other.target);
+    }
+    let again = denied(DenialKind::Hidden, "openat", "/ws/.env.7777777", "**/.env*");
+    assert_eq!(
+        record.denied(&again).unwrap(),
+        None,
+        "control: more of the flood is not kept"
+    );
+    record.seal().unwrap();
+}
