@@ -5,6 +5,7 @@
 use super::document::{Form, differing, nothing, parse};
 use crate::path::visible;
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// What a change of a manifest means.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +34,6 @@ const PACKAGE_JSON: &[&str] = &[
     "homepage",
     "bugs",
     "funding",
-    "private",
     "repository",
     "displayName",
     "icon",
@@ -81,9 +81,6 @@ const CARGO_TOML: &[&str] = &[
     "package.documentation",
     "package.edition",
     "package.rust-version",
-    "package.publish",
-    "package.exclude",
-    "package.include",
     "badges",
     "workspace.package.version",
     "workspace.package.description",
@@ -105,7 +102,6 @@ const PYPROJECT: &[&str] = &[
     "project.authors",
     "project.maintainers",
     "project.keywords",
-    "project.classifiers",
     "project.urls",
     "tool.poetry.name",
     "tool.poetry.version",
@@ -116,7 +112,6 @@ const PYPROJECT: &[&str] = &[
     "tool.poetry.homepage",
     "tool.poetry.repository",
     "tool.poetry.keywords",
-    "tool.poetry.classifiers",
 ];
 const TSCONFIG: &[&str] = &[
     "$schema",
@@ -131,6 +126,17 @@ const TSCONFIG: &[&str] = &[
     "compilerOptions.jsx",
     "compilerOptions.newLine",
     "compilerOptions.moduleDetection",
+];
+
+/// Tables that say nothing while they are empty.
+const IDLE_WHILE_EMPTY: &[&str] = &[
+    "dependencies",
+    "devDependencies",
+    "dev-dependencies",
+    "build-dependencies",
+    "scripts",
+    "features",
+    "compilerOptions",
 ];
 
 /// How a manifest is read, by its folded name.
@@ -166,12 +172,14 @@ pub(super) fn judge(folded: &[u8], before: Option<&[u8]>, after: &[u8]) -> Decla
     let path = String::from_utf8_lossy(folded);
     let name = path.rsplit('/').next().unwrap_or(&path);
     match reader(name) {
-        Reader::Members(form, harmless) => members(form, before, after, |path, _, _| {
+        Reader::Members(form, harmless) => members(form, before, after, |path, old, new| {
             harmless.iter().any(|one| is_within(path, one))
+                || is_idle(path, old, new)
+                || narrows(name, path, old, new)
         }),
         Reader::TypeScript => members(Form::Json, before, after, |path, old, new| {
             let switch = path.len() == 2 && path[0] == "compilerOptions" && plain(old) && plain(new);
-            switch || TSCONFIG.iter().any(|one| is_within(path, one))
+            switch || is_idle(path, old, new) || TSCONFIG.iter().any(|one| is_within(path, one))
         }),
         Reader::Statements(comment) => statements(before, after, comment),
         Reader::None => Declared::Unclear("it is a program or a format of its own"),
@@ -181,6 +189,36 @@ pub(super) fn judge(folded: &[u8], before: Option<&[u8]>, after: &[u8]) -> Decla
 /// Booleans and numbers name nothing that could be loaded.
 fn plain(value: Option<&Value>) -> bool {
     matches!(value, None | Some(Value::Bool(_) | Value::Number(_)))
+}
+
+fn is_idle(path: &[String], old: Option<&Value>, new: Option<&Value>) -> bool {
+    let empty = |value: Option<&Value>| {
+        value.is_none_or(|value| value.as_object().is_some_and(serde_json::Map::is_empty))
+    };
+    path.len() == 1 && IDLE_WHILE_EMPTY.contains(&path[0].as_str()) && empty(old) && empty(new)
+}
+
+/// Whether a member that limits where a package is published limits it no less than before.
+fn narrows(name: &str, path: &[String], old: Option<&Value>, new: Option<&Value>) -> bool {
+    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    match (name, path.as_slice()) {
+        ("package.json", ["private"]) => new == Some(&Value::Bool(true)),
+        ("cargo.toml", ["package", "publish"]) => match new {
+            Some(Value::Bool(false)) => true,
+            Some(Value::Array(to)) => to.is_empty() || matches!(old, None | Some(Value::Bool(true))),
+            None | Some(_) => false,
+        },
+        // An index refuses a package with a classifier that begins so.
+        ("pyproject.toml", ["project", "classifiers"] | ["tool", "poetry", "classifiers"]) => {
+            let private = |value: Option<&Value>| {
+                let all = value.and_then(Value::as_array).into_iter().flatten();
+                all.filter_map(Value::as_str)
+                    .any(|one| one.starts_with("Private"))
+            };
+            !private(old) || private(new)
+        }
+        _ => false,
+    }
 }
 
 fn is_within(path: &[String], dotted: &str) -> bool {
@@ -215,47 +253,61 @@ fn members(
     if !new.is_object() || !old.is_object() {
         return Declared::Unclear("it is not an object, so its effect cannot be told");
     }
-    let at = |value: &Value, path: &[String]| {
-        path.iter()
-            .try_fold(value.clone(), |value, name| value.get(name).cloned())
-    };
     let paths = differing(&old, &new);
     let told = paths
         .iter()
-        .filter(|path| !path.is_empty() && !harmless(path, at(&old, path).as_ref(), at(&new, path).as_ref()));
+        .filter(|path| !path.is_empty() && !harmless(path, at(&old, path), at(&new, path)));
     name_them(told.map(|path| path.join(".")))
 }
 
+fn at<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
+    path.iter().try_fold(value, |value, name| value.get(name))
+}
+
 fn statements(before: Option<&[u8]>, after: &[u8], comment: &str) -> Declared {
-    let lines = |bytes: &[u8]| -> Option<Vec<String>> {
-        let text = std::str::from_utf8(bytes).ok()?;
-        // Only a whole line is taken for a comment: inside a string the mark means something else.
-        let whole = text.lines().map(str::trim);
-        Some(
-            whole
-                .filter(|line| !line.is_empty() && !line.starts_with(comment))
-                .map(str::to_owned)
-                .collect(),
-        )
-    };
-    let (Some(old), Some(new)) = (before.map_or(Some(Vec::new()), lines), lines(after)) else {
+    let read = |bytes| std::str::from_utf8(bytes).ok();
+    let (Some(old), Some(new)) = (read(before.unwrap_or_default()), read(after)) else {
         return Declared::Unclear("it is not text");
     };
+    let (old, new) = (statement_lines(old, comment), statement_lines(new, comment));
     if old == new {
         return Declared::Harmless;
     }
+    let (were, are): (BTreeSet<&str>, BTreeSet<&str>) =
+        (old.iter().copied().collect(), new.iter().copied().collect());
     let gone = old
         .iter()
-        .filter(|line| !new.contains(line))
+        .filter(|line| !are.contains(**line))
         .map(|line| format!("- {line}"));
     let came = new
         .iter()
-        .filter(|line| !old.contains(line))
+        .filter(|line| !were.contains(**line))
         .map(|line| format!("+ {line}"));
     match name_them(came.chain(gone)) {
         Declared::Harmless => Declared::Changed("the order of its lines".to_owned()),
         other => other,
     }
+}
+
+/// The lines that say something, with the blanks before them: in some formats they say where a line belongs.
+fn statement_lines<'a>(text: &'a str, comment: &str) -> Vec<&'a str> {
+    // Ruby evaluates the first where the line lies in a string; the others end a line for some readers.
+    let live = [
+        "#{", "#$", "#@", "\r", "\u{b}", "\u{c}", "\u{85}", "\u{2028}", "\u{2029}",
+    ];
+    let mut kept = Vec::new();
+    let mut continued = false;
+    for line in text.lines().map(str::trim_end) {
+        let body = line.trim_start();
+        // Only a whole line is taken for a comment: inside a string the mark means something else.
+        let note = body.starts_with(comment) && !live.iter().any(|mark| body.contains(mark));
+        // What stands after a line that goes on decides where it ends.
+        if continued || !body.is_empty() && !note {
+            kept.push(line);
+        }
+        continued = !note && line.ends_with('\\');
+    }
+    kept
 }
 
 fn name_them(all: impl Iterator<Item = String>) -> Declared {

@@ -6,6 +6,9 @@ use serde_json::{Map, Value};
 /// Manifests and lock files above this are not parsed; the largest public lock files have about 3 MiB.
 pub(super) const MAX_DOCUMENT: usize = 8 << 20;
 
+/// The name under which the order of a list of tables is a leaf of its own: the first source of packages wins.
+pub(super) const ORDER: &str = "(order)";
+
 /// How a document is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
@@ -58,7 +61,14 @@ fn without_comments(text: &str) -> Option<String> {
                 in_string = !in_string;
                 out.push(c);
             }
-            '/' if !in_string && rest.peek() == Some(&'/') => while rest.next_if(|c| *c != '\n').is_some() {},
+            '/' if !in_string && rest.peek() == Some(&'/') => {
+                while let Some(c) = rest.next_if(|c| *c != '\n') {
+                    // Some readers end the line here and read on, others do not.
+                    if matches!(c, '\u{2028}' | '\u{2029}') || c == '\r' && rest.peek() != Some(&'\n') {
+                        return None;
+                    }
+                }
+            }
             '/' if !in_string && rest.peek() == Some(&'*') => {
                 rest.next();
                 let mut last = ' ';
@@ -197,12 +207,15 @@ fn collect(value: &Value, at: &mut Vec<String>, out: &mut Vec<(Vec<String>, Valu
             }
         }
         Value::Array(items) if items.iter().any(|item| item.is_object() || item.is_array()) => {
+            let mut order = Vec::new();
             for (number, item) in items.iter().enumerate() {
-                below(label(item, number), item, at, out);
+                let label = label(item, number);
+                order.push(Value::String(label.clone()));
+                below(label, item, at, out);
             }
+            below(ORDER.to_owned(), &Value::Array(order), at, out);
         }
-        // A table without members says the same as no table.
-        Value::Object(_) => {}
+        // A table without members is a leaf: `package = {}` names a package, and `[workspace]` makes one.
         other => out.push((at.clone(), other.clone())),
     }
 }
@@ -217,7 +230,8 @@ fn label(item: &Value, number: usize) -> String {
     }
 }
 
-/// The paths of leaves that two values do not share, each once, in order.
+/// The paths of leaves that two values do not share, each once, in order. A table that was empty and has members now,
+/// or the other way round, is told by its members.
 pub(super) fn differing(before: &Value, after: &Value) -> Vec<Vec<String>> {
     let (old, new) = (leaves(before), leaves(after));
     let index = |leaves: Vec<(Vec<String>, Value)>| {
@@ -236,7 +250,18 @@ pub(super) fn differing(before: &Value, after: &Value) -> Vec<Vec<String>> {
         .collect();
     paths.sort();
     paths.dedup();
-    paths
+    let bare = |values: Option<&Vec<Value>>| {
+        values.is_none_or(|all| all.iter().all(|one| one.as_object().is_some_and(Map::is_empty)))
+    };
+    let told = |at: usize| {
+        let path = &paths[at];
+        let members = paths.get(at + 1).is_some_and(|next| next.starts_with(path));
+        !(members && bare(old.get(path)) && bare(new.get(path)))
+    };
+    (0..paths.len())
+        .filter(|at| told(*at))
+        .map(|at| paths[at].clone())
+        .collect()
 }
 
 /// The value of nothing: what a new file is compared with.
