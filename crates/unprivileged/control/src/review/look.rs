@@ -107,7 +107,9 @@ pub fn look(space: &Workspace, from: &End, to: &End) -> Result<Look, Fault> {
     let mut ignored = ignored(space, &[first, &before, &after], &asked)?;
     ignore_empty_shells(&changes, &mut ignored);
     let rules = Rules::new(bastle_policy::host_executed::catalogue()?)?;
-    let tree = Tree::new(&before, &after);
+    // A link on the host may name the project by either path.
+    let canonical = std::fs::canonicalize(space.source()).unwrap_or_else(|_| space.source().to_owned());
+    let tree = Tree::rooted(&before, &after, &[space.source(), &canonical]);
     let assessed = assess_all(&rules, &tree, &changes, &ignored, space)?;
     Ok(Look {
         before,

@@ -85,7 +85,11 @@ pub fn assess_all(
 /// When a content cannot be read.
 pub fn assess(rules: &Rules, tree: &Tree<'_>, change: &Change, blobs: &dyn Blobs) -> Result<Assessed, Fault> {
     // An old content that is not kept any more counts as unknown: everything in the new one is news then.
-    let before = text_of(change.before.as_ref(), blobs).unwrap_or(Text::TooLarge);
+    let before = match &change.before {
+        // What it led to is not read here.
+        Some(Kind::Symlink { .. }) => Text::TooLarge,
+        other => text_of(other.as_ref(), blobs).unwrap_or(Text::TooLarge),
+    };
     let after = text_of(change.after.as_ref(), blobs)?;
     let mut findings = name_findings(&change.path);
     let kinds = judge::names(rules, tree, change, &before, &after);
@@ -117,7 +121,7 @@ pub(super) enum Text {
     Absent,
     /// All of it.
     Whole(Vec<u8>),
-    /// More than is scanned.
+    /// More than is scanned, or not known.
     TooLarge,
 }
 

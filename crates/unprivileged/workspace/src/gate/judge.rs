@@ -1,17 +1,20 @@
-//! The judgement of a change by its names: the catalogue, the allow list, manifests, lock files and removals.
+//! The judgement of a change by its names: the catalogue, the allow list, manifests, lock files and links.
 //!
 //! **Trust:** names are folded and come from [`Tree`]; contents are read by the parsers beside this file only.
 use super::classify::{Text, finding};
 use super::declared::{self, Declared};
+use super::fold::fold;
 use super::lock::{self, Locked};
 use super::names::{Names, Tree};
-use super::plain::{Around, Plain, Unknown};
+use super::plain::{Around, Plain, PlainKinds, Unknown};
+use super::removal::{Was, removal, weakened};
 use super::rules::{Class, Finding, Rules, Tier};
 use crate::audit_delta::Change;
 use crate::git::is_git_name;
 use crate::manifest::Kind;
 use crate::path::visible;
 use bastle_contract::{HostExecuted, HostExecutedKind as Of};
+use std::collections::BTreeSet;
 
 /// Most entries of the catalogue that one name's findings tell.
 const MOST_TOLD: usize = 3;
@@ -27,19 +30,33 @@ pub(super) struct Kinds {
 /// What stands under the name after the change, as far as a name is judged by it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Becomes {
-    Gone,
+    Gone(Was),
     File,
-    Link,
+    Link(Shape),
     Directory,
+}
+
+/// What a link leads to, by the two states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    File,
+    Directory,
+    /// It leads out, to nothing, or through another link.
+    Unknown,
 }
 
 /// Judges a change by every name it can be reached by.
 pub(super) fn names(rules: &Rules, tree: &Tree<'_>, change: &Change, before: &Text, after: &Text) -> Kinds {
+    let was = match &change.before {
+        None | Some(Kind::Dir) => Was::Directory,
+        Some(Kind::Symlink { target }) => Was::Link(tree.behind(&change.path, &target.0)),
+        Some(Kind::File { .. } | Kind::Submodule { .. } | Kind::Opaque { .. }) => Was::File,
+    };
     let becomes = match (&change.before, &change.after) {
-        (_, None) => Becomes::Gone,
+        (_, None) => Becomes::Gone(was),
         (Some(Kind::Dir) | None, Some(Kind::Dir)) => Becomes::Directory,
-        (Some(_), Some(Kind::Dir)) => Becomes::Gone,
-        (_, Some(Kind::Symlink { .. })) => Becomes::Link,
+        (Some(_), Some(Kind::Dir)) => Becomes::Gone(was),
+        (_, Some(Kind::Symlink { target })) => Becomes::Link(tree.behind(&change.path, &target.0)),
         (_, Some(Kind::File { .. } | Kind::Submodule { .. } | Kind::Opaque { .. })) => Becomes::File,
     };
     let mut kinds = Kinds {
@@ -52,6 +69,7 @@ pub(super) fn names(rules: &Rules, tree: &Tree<'_>, change: &Change, before: &Te
     let around = Around {
         at_root: &|| change.path.depth() == 1 || tree.has_beside(&change.path, &rules.plain.package_markers),
         in_package: &|| tree.has_beside(&change.path, &["__init__.py".to_owned()]),
+        beside_program: &|| tree.has_beside(&change.path, &rules.plain.started_programs),
     };
     let Names::All(names) = tree.names(&change.path) else {
         kinds.findings.push(finding(
@@ -65,14 +83,15 @@ pub(super) fn names(rules: &Rules, tree: &Tree<'_>, change: &Change, before: &Te
     let at_top = Around {
         at_root: &|| true,
         in_package: &|| false,
+        beside_program: &|| true,
     };
     for (number, name) in names.iter().enumerate() {
         let own = number == 0;
         // A link at the root of the project gives its target the place of the link.
         let around = if name.contains(&b'/') { &around } else { &at_top };
         let mut found = match becomes {
-            Becomes::Gone => removal(rules, name, before),
-            Becomes::File | Becomes::Link | Becomes::Directory => {
+            Becomes::Gone(was) => removal(rules, name, was, around),
+            Becomes::File | Becomes::Link(_) | Becomes::Directory => {
                 one_name(rules, name, becomes, (before, after), around)
             }
         };
@@ -91,6 +110,9 @@ pub(super) fn names(rules: &Rules, tree: &Tree<'_>, change: &Change, before: &Te
         kinds
             .findings
             .extend(through_link(rules, tree, change, &target.0));
+        kinds
+            .findings
+            .extend(renamed_code(&rules.plain, change, &target.0));
     }
     kinds
 }
@@ -108,6 +130,7 @@ fn one_name(
         found.push(finding(Class::Forbidden, Tier::Refuse, "git-directory", why));
     }
     let mut entries = rules.catalogue.find(name);
+    entries.retain(|entry| !is_document_about(entry, name));
     if rules.plain.is_compiled(name) {
         entries.retain(|entry| entry.kind != Of::Script);
     }
@@ -120,16 +143,17 @@ fn one_name(
         let more = entry_finding(entry, name, becomes, before, after);
         found.extend(more.filter(|one| found.iter().all(|told| told.tier < one.tier)));
     }
-    if !known && let Err(unknown) = rules.plain.judge(name, around) {
-        // The name of a link does not say what is behind it; its target is judged under its own name.
-        if becomes == Becomes::File || unknown == Unknown::Dotfile {
-            found.push(finding(
-                Class::Unknown,
-                Tier::Approve,
-                "unknown-kind",
-                unknown.why(),
-            ));
-        }
+    let unknown = match becomes {
+        Becomes::Link(shape) => unknown_link(&rules.plain, name, shape, around),
+        Becomes::File | Becomes::Directory | Becomes::Gone(_) => rules.plain.judge(name, around).err(),
+    };
+    if !known && let Some(unknown) = unknown {
+        found.push(finding(
+            Class::Unknown,
+            Tier::Approve,
+            "unknown-kind",
+            unknown.why(),
+        ));
     }
     if !known && let Some(why) = after.whole().and_then(|bytes| deploys(name, bytes)) {
         found.push(finding(Class::ExecutesOnHost, Tier::Approve, "deploy", why));
@@ -145,6 +169,10 @@ fn entry_finding(
     after: &Text,
 ) -> Option<Finding> {
     let held = |class: Class, why: String| Some(finding(class, Tier::Approve, entry.kind.name(), why));
+    // What a manifest or a list lost cannot be told without its old content.
+    if matches!(before, Text::TooLarge) && entry.kind != Of::Script {
+        return held(class_of(entry), entry.reason.clone());
+    }
     match (entry.kind, becomes, after) {
         (Of::Manifest, Becomes::File, Text::Whole(new)) => match declared::judge(name, before.whole(), new) {
             Declared::Harmless => None,
@@ -156,33 +184,36 @@ fn entry_finding(
             Locked::Changed(what) => held(Class::Redirect, format!("{}; {what}", entry.reason)),
             Locked::Unclear => held(Class::Redirect, format!("{}; it does not parse", entry.reason)),
         },
-        (Of::Advisory, Becomes::File, Text::Whole(new)) => {
-            let gone = lines_gone(before.whole(), new);
-            Some(if gone == 0 {
-                finding(
-                    class_of(entry),
-                    Tier::Flag,
-                    entry.kind.name(),
-                    entry.reason.clone(),
-                )
-            } else {
-                let why = format!("{gone} entries are removed: {}", entry.reason);
-                finding(Class::RestrictionRemoved, Tier::Approve, "restriction", why)
-            })
-        }
+        (Of::Advisory, Becomes::File, Text::Whole(new)) => match weakened(before.whole(), new) {
+            None => Some(finding(
+                class_of(entry),
+                Tier::Flag,
+                entry.kind.name(),
+                entry.reason.clone(),
+            )),
+            Some(how) => {
+                let why = format!("{how}: {}", entry.reason);
+                Some(finding(
+                    Class::RestrictionRemoved,
+                    Tier::Approve,
+                    "restriction",
+                    why,
+                ))
+            }
+        },
         (Of::Script, ..) => Some(finding(
             class_of(entry),
             Tier::Flag,
             entry.kind.name(),
             entry.reason.clone(),
         )),
-        (_, Becomes::File | Becomes::Link | Becomes::Directory | Becomes::Gone, _) => {
+        (_, Becomes::File | Becomes::Link(_) | Becomes::Directory | Becomes::Gone(_), _) => {
             held(class_of(entry), entry.reason.clone())
         }
     }
 }
 
-fn class_of(entry: &HostExecuted) -> Class {
+pub(super) fn class_of(entry: &HostExecuted) -> Class {
     match entry.kind {
         Of::Vcs if entry.pattern.as_str().ends_with(".gitmodules") => Class::Submodule,
         Of::LockFile => Class::Redirect,
@@ -191,87 +222,51 @@ fn class_of(entry: &HostExecuted) -> Class {
     }
 }
 
-fn lines_gone(before: Option<&[u8]>, after: &[u8]) -> usize {
-    let statements = |bytes: &[u8]| -> std::collections::BTreeSet<Vec<u8>> {
-        let lines = bytes
-            .split(|byte| *byte == b'\n')
-            .map(|line| line.trim_ascii().to_vec());
-        lines.filter(|line| !line.is_empty() && line[0] != b'#').collect()
-    };
-    let (old, new) = (statements(before.unwrap_or_default()), statements(after));
-    old.difference(&new).count()
+/// `Makefile.md` describes a Makefile: an entry that ends with a wildcard does not mean prose.
+fn is_document_about(entry: &HostExecuted, name: &[u8]) -> bool {
+    let program = matches!(entry.kind, Of::Build | Of::Ci | Of::Deploy | Of::TaskRunner);
+    let last = entry.pattern.as_str().rsplit('/').next().unwrap_or_default();
+    let prose = [&b".md"[..], b".rst", b".adoc"]
+        .iter()
+        .any(|end| name.ends_with(end));
+    program && prose && last != "**" && last.ends_with('*') && !last.starts_with(['.', '*'])
 }
 
-/// A name that goes away runs nothing, but a check, a pin or a limit may go with it.
-fn removal(rules: &Rules, name: &[u8], before: &Text) -> Vec<Finding> {
-    let entries = rules.catalogue.find(name);
-    let restricts = |entry: &&&'static HostExecuted| match entry.kind {
-        Of::Vcs
-        | Of::VcsHook
-        | Of::ReviewRules
-        | Of::Ci
-        | Of::AgentSettings
-        | Of::AgentInstructions
-        | Of::LockFile
-        | Of::PackageManager
-        | Of::VersionManager
-        | Of::DevTool
-        | Of::Advisory => true,
-        Of::Deploy
-        | Of::Editor
-        | Of::Shell
-        | Of::Debugger
-        | Of::Manifest
-        | Of::InstalledCode
-        | Of::Build
-        | Of::TestRunner
-        | Of::TaskRunner
-        | Of::Interpreter
-        | Of::DocsGenerator
-        | Of::Notebook
-        | Of::SystemUnit
-        | Of::Archive
-        | Of::Compiled
-        | Of::Script => false,
+/// Why the name of a link is on no list, as a file and as a directory where it can be one.
+pub(super) fn unknown_link(
+    plain: &PlainKinds,
+    name: &[u8],
+    shape: Shape,
+    around: &Around<'_>,
+) -> Option<Unknown> {
+    let file = || plain.judge(name, around).err();
+    let directory = || plain.judge(&[name, b"/.keep"].concat(), around).err();
+    match shape {
+        Shape::File => file(),
+        // A directory needs no extension; what is below it is judged by its own name.
+        Shape::Directory => file()
+            .filter(|unknown| !matches!(unknown, Unknown::NoExtension | Unknown::Extension))
+            .or_else(directory),
+        Shape::Unknown => file().or_else(directory),
+    }
+}
+
+/// A link that gives a file of another kind the name of a program: what it leads to was judged as text or data.
+fn renamed_code(plain: &PlainKinds, change: &Change, target: &[u8]) -> Option<Finding> {
+    let extension = |path: &[u8]| -> Option<String> {
+        let folded = String::from_utf8_lossy(&fold(path)).into_owned();
+        let name = folded.rsplit('/').next().unwrap_or_default();
+        name.rsplit_once('.').map(|(_, extension)| extension.to_owned())
     };
-    if let Some(entry) = entries.iter().find(restricts) {
-        let why = format!("removed, and a restriction may go with it: {}", entry.reason);
-        return vec![finding(
-            Class::RestrictionRemoved,
-            Tier::Approve,
-            "restriction",
-            why,
-        )];
-    }
-    if rules
-        .plain
-        .restrictions
-        .iter()
-        .any(|pattern| pattern.matches(name))
-    {
-        let why = "removed: it states a policy of the project";
-        return vec![finding(
-            Class::RestrictionRemoved,
-            Tier::Approve,
-            "restriction",
-            why,
-        )];
-    }
-    if let Some(entry) = entries.first() {
-        let why = format!("removed: {}", entry.reason);
-        return vec![finding(class_of(entry), Tier::Flag, entry.kind.name(), why)];
-    }
-    let dotfile = rules.plain.is_dotfile(name);
-    if dotfile && !matches!(before, Text::Absent) {
-        let why = "removed: a setting of a tool that is not known, and a restriction may go with it";
-        return vec![finding(
-            Class::RestrictionRemoved,
-            Tier::Approve,
-            "restriction",
-            why,
-        )];
-    }
-    Vec::new()
+    let own = extension(change.path.as_bytes())?;
+    let renamed = plain.is_code(&own) && extension(target).as_ref() != Some(&own);
+    renamed.then(|| {
+        let why = format!(
+            "it gives the name of a program (.{}) to what is none by its own name",
+            visible(own.as_bytes())
+        );
+        finding(Class::Symlink, Tier::Approve, "link-kind", why)
+    })
 }
 
 /// A new link gives names to what is behind it already.
@@ -281,13 +276,38 @@ fn through_link(rules: &Rules, tree: &Tree<'_>, change: &Change, target: &[u8]) 
         return Some(finding(Class::Symlink, Tier::Approve, "link-names", why));
     };
     let strict = |entry: &&'static HostExecuted| !matches!(entry.kind, Of::Script | Of::Advisory);
+    let directory = |name: &[u8]| -> Vec<u8> {
+        let end = name.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+        name[..end].to_vec()
+    };
+    let holding = |wanted: &dyn Fn(&[u8]) -> bool| -> BTreeSet<Vec<u8>> {
+        let with = names
+            .iter()
+            .filter(|name| wanted(&name[(directory(name).len() + 1).min(name.len())..]));
+        with.map(|name| directory(name)).collect()
+    };
+    let listed = |list: &[String]| {
+        let folded: BTreeSet<Vec<u8>> = list.iter().map(|name| fold(name.as_bytes())).collect();
+        holding(&|name| folded.contains(name))
+    };
+    let (roots, programs) = (
+        listed(&rules.plain.package_markers),
+        listed(&rules.plain.started_programs),
+    );
+    let packages = holding(&|name| name == b"__init__.py");
     names.iter().find_map(|name| {
-        let dotfile = rules.plain.is_dotfile(name);
+        let at = directory(name);
+        let around = Around {
+            at_root: &|| roots.contains(&at),
+            in_package: &|| packages.contains(&at),
+            beside_program: &|| programs.contains(&at),
+        };
         let git = name.split(|byte| *byte == b'/').any(is_git_name);
-        let reason = match rules.catalogue.find(name).into_iter().find(strict) {
+        let mut entries = rules.catalogue.find(name).into_iter();
+        let reason = match entries.find(strict) {
             Some(entry) => entry.reason.as_str(),
-            None if git || dotfile => Unknown::Dotfile.why(),
-            None => return None,
+            None if git => Unknown::Dotfile.why(),
+            None => rules.plain.judge(name, &around).err()?.why(),
         };
         let why = format!("through it {} can be reached: {reason}", visible(name));
         let tier = if git { Tier::Refuse } else { Tier::Approve };

@@ -4,6 +4,8 @@
 //! kind that is neither in the catalogue nor on the allow list of plain kinds is held; what cannot be read as text is
 //! never "source"; a rule that cannot decide takes the stricter answer.
 mod approve;
+#[cfg(test)]
+mod bypass_tests;
 mod catalogue;
 mod classify;
 mod content;
@@ -18,6 +20,7 @@ mod lock;
 mod names;
 mod place;
 mod plain;
+mod removal;
 mod rules;
 #[cfg(test)]
 mod structure_tests;

@@ -144,11 +144,19 @@ impl<'a> Place<'a> {
 
     /// The first directory of tools' files that is not part of the sources.
     fn tooling(&self) -> Option<&'a str> {
-        let sources = |part: &&&str| !self.kinds.source_directories.contains(**part);
-        let before = self.directories.iter().take_while(sources);
-        before
-            .copied()
-            .find(|part| self.kinds.tooling_directories.contains(*part))
+        let source = |part: &str| self.kinds.source_directories.contains(part);
+        let end = self.directories.iter().position(|part| source(part));
+        let before = &self.directories[..end.unwrap_or(self.directories.len())];
+        let workspace = |at: usize| {
+            at.checked_sub(1)
+                .is_some_and(|above| self.kinds.workspace_directories.contains(before[above]))
+        };
+        let mut parts = before.iter().enumerate();
+        // With sources right below it, an entry of a workspace is a package whatever its name.
+        parts.find_map(|(at, part)| {
+            let package = workspace(at) && end == Some(at + 1);
+            (self.kinds.tooling_directories.contains(*part) && !package).then_some(*part)
+        })
     }
 
     /// Whether it is a part of a documentation generator: `docs/_ext/x.py`, `docs/_data.yml`.
@@ -163,8 +171,21 @@ impl<'a> Place<'a> {
         let own = |name: &str| self.kinds.shadowed_modules.contains(name);
         match (stem, self.directories.as_slice()) {
             ("__init__", [package] | ["src" | "lib", package]) => own(package),
-            _ => own(stem) && !(around.in_package)(),
+            _ => own(stem) && !(around.in_package)() && self.starts_programs(around),
         }
+    }
+
+    /// Whether Python looks into the directory before its own modules: the top level, the root of sources, the root of
+    /// a package, and directories that programs are started from.
+    fn starts_programs(&self, around: &Around<'_>) -> bool {
+        let last = match self.directories.as_slice() {
+            [] | ["src"] => return true,
+            [.., last] => *last,
+        };
+        self.kinds.program_directories.contains(last)
+            || self.kinds.tooling_directories.contains(last)
+            || (around.at_root)()
+            || (around.beside_program)()
     }
 
     fn has_word(&self, stem: &str) -> bool {

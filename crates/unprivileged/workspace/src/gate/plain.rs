@@ -87,6 +87,9 @@ pub(super) struct Around<'a> {
     pub(super) at_root: &'a dyn Fn() -> bool,
     /// Whether its directory is a package of Python, whose modules have a name in front.
     pub(super) in_package: &'a dyn Fn() -> bool,
+    /// Whether its directory holds a program that is started by its path, which puts the directory before the
+    /// interpreter's own modules.
+    pub(super) beside_program: &'a dyn Fn() -> bool,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -131,6 +134,12 @@ pub(super) struct PlainKinds {
     pub(super) shadowed_modules: BTreeSet<String>,
     /// Files that make their directory the root of a package.
     pub(super) package_markers: Vec<String>,
+    /// Files by which a directory is one that programs of Python are started from.
+    pub(super) started_programs: Vec<String>,
+    /// Directories from which programs of Python are started, whatever their names.
+    pub(super) program_directories: BTreeSet<String>,
+    /// Directories whose entries are packages: `packages/config/src` is a package named so, not a tool's directory.
+    pub(super) workspace_directories: BTreeSet<String>,
     /// Documents whose removal takes a restriction away.
     pub(super) restrictions: Vec<NamePattern>,
 }
@@ -208,6 +217,13 @@ impl PlainKinds {
 
     pub(super) fn is_script(&self, extension: &str) -> bool {
         self.script.contains(extension)
+    }
+
+    /// Whether an extension is that of source or of a script.
+    pub(super) fn is_code(&self, extension: &str) -> bool {
+        [&self.source, &self.script, &self.program]
+            .iter()
+            .any(|list| list.contains(extension))
     }
 
     fn extension(&self, extension: &str) -> Option<Plain> {

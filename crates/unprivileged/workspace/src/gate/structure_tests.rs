@@ -10,13 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 static RULES: std::sync::LazyLock<Rules> =
     std::sync::LazyLock::new(|| Rules::new(bastle_policy::host_executed::catalogue().unwrap()).unwrap());
 
-struct Lab {
-    rules: &'static Rules,
-    blobs: Folder,
+pub(super) struct Lab {
+    pub(super) rules: &'static Rules,
+    pub(super) blobs: Folder,
     _stage: tempfile::TempDir,
 }
 
-fn lab() -> Lab {
+pub(super) fn lab() -> Lab {
     let stage = tempfile::tempdir().unwrap();
     Lab {
         rules: &RULES,
@@ -26,10 +26,10 @@ fn lab() -> Lab {
 }
 
 /// `name -> target` is a link, anything else a file with that content.
-type Files<'a> = &'a [(&'a str, &'a str)];
+pub(super) type Files<'a> = &'a [(&'a str, &'a str)];
 
 impl Lab {
-    fn tree(&self, files: Files<'_>) -> Manifest {
+    pub(super) fn tree(&self, files: Files<'_>) -> Manifest {
         let mut entries: BTreeMap<TreePath, Kind> = BTreeMap::new();
         for (name, content) in files {
             let at = path(name);
@@ -48,7 +48,7 @@ impl Lab {
         Manifest::new(entries.collect()).unwrap()
     }
 
-    fn judge(&self, before: Files<'_>, after: Files<'_>) -> BTreeMap<String, Assessed> {
+    pub(super) fn judge(&self, before: Files<'_>, after: Files<'_>) -> BTreeMap<String, Assessed> {
         let (old, new) = (self.tree(before), self.tree(after));
         let changes = delta(&old, &new, Scope::Work);
         let tree = Tree::new(&old, &new);
@@ -58,12 +58,12 @@ impl Lab {
             .collect()
     }
 
-    fn change(&self, name: &str, before: &str, after: &str) -> Assessed {
+    pub(super) fn change(&self, name: &str, before: &str, after: &str) -> Assessed {
         self.judge(&[(name, before)], &[(name, after)])[name].clone()
     }
 }
 
-fn why(one: &Assessed) -> String {
+pub(super) fn why(one: &Assessed) -> String {
     one.findings
         .iter()
         .map(|finding| finding.why.clone())
@@ -554,7 +554,7 @@ fn what_is_executable_or_is_not_what_its_name_says_is_held() {
     assert_eq!(found["other/data.toml"].tier(), Tier::Note, "data elsewhere");
 }
 
-const SAMPLES: &[&str] = &[
+pub(super) const SAMPLES: &[&str] = &[
     "Makefile",
     ".github/workflows/ci.yml",
     "src/main.rs",

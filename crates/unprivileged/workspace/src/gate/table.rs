@@ -11,9 +11,9 @@ const SHOWN: usize = 4;
 /// What the gate does with a kind, as `judge.rs` does it.
 fn answer(kind: Of) -> &'static str {
     match kind {
-        Of::Advisory => "pointed out; held when entries are removed",
+        Of::Advisory => "pointed out; held when it ignores less",
         Of::Script => "pointed out; held when executable",
-        Of::LockFile => "parsed; held by new places and changed digests",
+        Of::LockFile => "parsed; held on any change but its layout",
         Of::Manifest => "parsed; held by what changed",
         Of::Vcs
         | Of::VcsHook

@@ -195,7 +195,11 @@ fn links_that_leave_the_tree_or_enter_git_are_held_or_refused() {
         assert_eq!(link(at, to), Tier::Approve, "{at} -> {to}");
     }
     assert_eq!(
-        (link("a", "b"), link("d/a", "../b"), link("d/a", "./b")),
+        (
+            link("a.md", "b.md"),
+            link("d/a.rs", "../b.rs"),
+            link("d/a.md", "./b.md"),
+        ),
         (Tier::Flag, Tier::Flag, Tier::Flag)
     );
     assert_eq!(
