@@ -4,7 +4,7 @@ use super::review::{
     everything, files, git, git_anywhere, json, leave, leave_link, paths, repository, say, says, tree, verb,
     work,
 };
-use super::support::{Lab, for_each_identity};
+use super::support::{Lab, bastle, for_each_identity};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -96,7 +96,7 @@ fn plant(lab: &Lab, run: &str) {
     leave_link(lab, run, "leak", "/etc/passwd");
     leave_link(lab, run, "up", "../../outside");
     leave_link(lab, run, "into-git", ".git/config");
-    leave_link(lab, run, "within", "src/main.c");
+    leave_link(lab, run, "within.c", "src/main.c");
     let fifo = tree(lab, run).join("fifo");
     let made = std::process::Command::new("mkfifo")
         .arg(&fifo)
@@ -156,7 +156,7 @@ fn what_would_run_on_the_host_is_left_out_until_its_content_is_approved() {
             .map(|path| path.strip_prefix(&root).expect("below"))
             .collect();
         let mut expected: BTreeSet<&Path> = TAKEN.iter().map(|(path, _)| Path::new(path)).collect();
-        expected.extend(["within", "huge.txt", "docs"].map(Path::new));
+        expected.extend(["within.c", "huge.txt", "docs"].map(Path::new));
         // Directories that only held what was left out came as plain directories.
         let unexpected: Vec<&&Path> = names
             .difference(&expected)
@@ -325,6 +325,97 @@ fn git_on_the_host_runs_nothing_that_the_agent_planted() {
     });
 }
 
+/// What a verb writes to a terminal, without its carriage returns before newlines.
+fn at_a_terminal(lab: &Lab, words: &[&str]) -> String {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    use std::io::Read;
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    grantpt(&master).expect("a terminal");
+    unlockpt(&master).expect("a terminal");
+    let name = ptsname(&master, Vec::new()).expect("a terminal");
+    let slave = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(name.to_str().expect("UTF-8"))
+        .expect("a terminal");
+    let mut command = lab.command(bastle());
+    command
+        .args(words)
+        .env("NO_COLOR", "1")
+        .env("PAGER", "cat")
+        .stdout(slave);
+    let mut child = command.spawn().expect("can be started");
+    // The command holds the other end of the terminal, and reading ends when the last holder closes it.
+    drop(command);
+    let mut text = Vec::new();
+    let mut buffer = [0; 4096];
+    let mut master = std::fs::File::from(master);
+    // A terminal without holders reads as an error.
+    while let Ok(count @ 1..) = master.read(&mut buffer) {
+        text.extend_from_slice(&buffer[..count]);
+    }
+    assert!(child.wait().expect("ends").success());
+    String::from_utf8_lossy(&text).replace("\r\n", "\n")
+}
+
+/// The bytes that a verb writes to a pipe.
+fn piped(lab: &Lab, words: &[&str]) -> Vec<u8> {
+    let ended = lab
+        .command(bastle())
+        .args(words)
+        .output()
+        .expect("can be started");
+    assert!(ended.status.success(), "{ended:?}");
+    ended.stdout
+}
+
+/// Whether `git apply --check` takes these bytes.
+fn git_takes(lab: &Lab, bytes: &[u8]) -> std::process::Output {
+    let file = lab.outside().join("shown.patch");
+    std::fs::write(&file, bytes).expect("own directory");
+    let mut git = std::process::Command::new("git");
+    git.args(["apply", "--check"])
+        .arg(&file)
+        .current_dir(lab.workspace());
+    git.env("GIT_CONFIG_COUNT", "1")
+        .env("GIT_CONFIG_KEY_0", "safe.directory");
+    git.env("GIT_CONFIG_VALUE_0", "*")
+        .output()
+        .expect("can be started")
+}
+
+#[test]
+fn a_difference_in_a_pipe_is_taken_by_git_with_any_bytes() {
+    for_each_identity(|lab| {
+        repository(lab);
+        std::fs::write(lab.workspace().join("dos.txt"), b"one\r\ntwo\r\n").expect("own directory");
+        let run = work(lab, "true\n");
+        leave(lab, &run, b"dos.txt", b"one\r\n2\r\nthree\r\n");
+        leave(lab, &run, b"escape.txt", b"a\x1b[2Jb\n");
+        leave(lab, &run, b"data.png", b"\x89PNG\0\n\0\xff");
+        leave(lab, &run, b"lone.txt", b"a\rb\n");
+        let bytes = piped(lab, &["diff"]);
+        let checked = git_takes(lab, &bytes);
+        assert!(checked.status.success(), "{checked:?} {}", bytes.escape_ascii());
+        for exact in [&b"+2\r\n"[..], b"+a\x1b[2Jb\n", b"\0\xff"] {
+            assert!(
+                bytes.windows(exact.len()).any(|part| part == exact),
+                "{}",
+                exact.escape_ascii()
+            );
+        }
+        // At a terminal, and with colour for one, the same is shown with escapes.
+        let coloured = piped(lab, &["diff", "--color", "always"]);
+        assert!(
+            !coloured.windows(4).any(|part| part == b"\x1b[2J"),
+            "{}",
+            coloured.escape_ascii()
+        );
+        let shown = at_a_terminal(lab, &["diff"]);
+        assert!(!shown.contains(['\u{1b}', '\r', '\0']), "{shown:?}");
+    });
+}
+
 #[test]
 fn names_and_lines_of_the_agent_never_reach_a_terminal_as_they_are() {
     for_each_identity(|lab| {
@@ -337,14 +428,16 @@ fn names_and_lines_of_the_agent_never_reach_a_terminal_as_they_are() {
             b"\x1b]0;title\x07\n== A fake  +0 -0\n\xe2\x80\xae\xc2\x9b2J\r\x08\n",
         );
         leave(lab, &run, "a\u{1b}[31m\nb\u{202e}".as_bytes(), b"x\n");
-        leave_link(lab, &run, "link", "\u{1b}[2J");
+        leave_link(lab, &run, "link.md", "\u{1b}[2J");
         let hostile =
             |c: char| (c.is_control() && c != '\n' && c != '\t') || matches!(c, '\u{202e}' | '\u{9b}');
         let digest = says(lab, &format!("rm {run}"), 1);
+        let shown = at_a_terminal(lab, &["diff"]);
+        assert!(shown.contains("== A link"), "{shown:?}");
+        assert!(!shown.contains(hostile), "bastle diff: {shown:?}");
         for line in [
-            "diff".to_owned(),
-            "diff --stat".to_owned(),
             "diff --name-only".to_owned(),
+            "diff --stat".to_owned(),
             "diff --json".to_owned(),
             "apply --dry-run".to_owned(),
             "apply --dry-run --json".to_owned(),
@@ -358,15 +451,10 @@ fn names_and_lines_of_the_agent_never_reach_a_terminal_as_they_are() {
             }
         }
         // A line of a difference cannot pass as a heading of ours.
-        let ended = says(lab, "diff", 0);
-        assert!(
-            !ended.stdout.lines().any(|line| line == "== A fake  +0 -0"),
-            "{ended:?}"
-        );
-        assert!(
-            ended.stdout.lines().any(|line| line == "+== A fake  +0 -0"),
-            "{ended:?}"
-        );
+        for text in [shown, says(lab, "diff", 0).stdout] {
+            assert!(!text.lines().any(|line| line == "== A fake  +0 -0"), "{text:?}");
+            assert!(text.lines().any(|line| line == "+== A fake  +0 -0"), "{text:?}");
+        }
         let approval = json(lab, "diff", 0)["approval"]
             .as_str()
             .expect("a hash")
@@ -484,23 +572,10 @@ fn the_difference_is_a_patch_for_git_and_names_the_approval_of_what_is_held() {
                 && text.contains(&format!("--approve {}", &hash[..16])),
             "{text}"
         );
-        // What is shown as text applies as it is; a picture makes git refuse the whole rather than lose it.
+        // What is written to a pipe applies as it is, the picture too.
         let at = lab.workspace();
-        let check = |bytes: &str| {
-            let file = lab.outside().join("shown.patch");
-            std::fs::write(&file, bytes).expect("own directory");
-            let mut git = std::process::Command::new("git");
-            git.args(["apply", "--check"]).arg(&file).current_dir(&at);
-            git.env("GIT_CONFIG_COUNT", "1")
-                .env("GIT_CONFIG_KEY_0", "safe.directory");
-            git.env("GIT_CONFIG_VALUE_0", "*")
-                .output()
-                .expect("can be started")
-        };
-        assert!(!check(&text).status.success(), "the picture is not in it");
-        let without = says(lab, "diff @last src README Makefile within", 0).stdout;
-        let checked = check(&without);
-        assert!(checked.status.success(), "{checked:?} {without}");
+        let checked = git_takes(lab, &piped(lab, &["diff"]));
+        assert!(checked.status.success(), "{checked:?}");
         // The exact form, by a shell, as a person would.
         let before = files(&at);
         let patch = lab.outside().join("exact.patch");

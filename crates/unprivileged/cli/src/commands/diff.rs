@@ -1,7 +1,7 @@
 //! `bastle diff`: what a run changed, with the import gate's reasons.
 //!
-//! **Trust:** everything compared is the agent's. Differences are neutralised by the library that makes them, and the
-//! pager gets the same bytes as a terminal would.
+//! **Trust:** everything compared is the agent's. For a terminal, its pager and every coloured output differences are
+//! neutralised by the library that makes them. A pipe or a file gets the agent's bytes, as `git diff` writes them.
 use super::review;
 use crate::context::{Context, Ended, Failed};
 use crate::render::{Paint, Style};
@@ -99,14 +99,16 @@ pub(crate) fn run(args: &DiffArgs, cx: &Context) -> Ended {
         cx.note(&summary(&seen, &diffs, &shown, run, cx));
         return Ok(code);
     }
-    let text = if args.name_only {
-        name_only(&diffs)
+    let read_by_program = !std::io::stdout().is_terminal() && !cx.out.paints();
+    if args.name_only {
+        show(&name_only(&diffs), args, cx)?;
     } else if args.stat {
-        stat(&diffs, &shown, cx.out)
+        show(&stat(&diffs, &shown, cx.out), args, cx)?;
+    } else if read_by_program {
+        review::print_bytes(&exact(&space, &diffs, &shown, run)?)?;
     } else {
-        whole(&diffs, &shown, run, cx.out)
-    };
-    show(&text, args, cx)?;
+        show(&whole(&diffs, &shown, run, cx.out), args, cx)?;
+    }
     for finding in &seen.findings {
         cx.note(&format!("note: {finding}"));
     }
@@ -144,23 +146,48 @@ fn as_patch(
     Ok((bytes, lacking))
 }
 
-/// Every file under a heading that no line of a difference can imitate.
+/// The heading of a file and what the gate says about it, which git passes over.
+fn head(diff: &FileDiff, one: &Assessed, run: &str, style: Style) -> String {
+    let heading = format!(
+        "== {} {}  +{} -{}",
+        review::letter_of(&one.change),
+        diff.path,
+        diff.added,
+        diff.removed
+    );
+    let mut out = style.paint(Paint::Bold, &heading);
+    out.push('\n');
+    for line in review::gate_lines(one, run, style) {
+        out.push_str(&line);
+        out.push('\n');
+    }
+    out
+}
+
+/// Every file under a heading, with the bytes of the agent as git takes them. What no patch can carry is named so that
+/// git refuses the whole instead of losing it.
+fn exact(space: &Workspace, diffs: &[FileDiff], shown: &[&Assessed], run: &str) -> Result<Vec<u8>, Fault> {
+    let mut out = Vec::new();
+    for (diff, one) in diffs.iter().zip(shown) {
+        out.extend_from_slice(head(diff, one, run, Style::PLAIN).as_bytes());
+        if one.tier() == Tier::Refuse {
+            continue;
+        }
+        let part = exact_patch(std::slice::from_ref(diff), space)?;
+        if part.left_out.is_empty() && !part.bytes.is_empty() {
+            out.extend_from_slice(&part.bytes);
+        } else {
+            out.extend_from_slice(reviewed(diff).as_bytes());
+        }
+    }
+    Ok(out)
+}
+
+/// Every file under a heading that no line of a difference can imitate, with escapes for what acts on a terminal.
 fn whole(diffs: &[FileDiff], shown: &[&Assessed], run: &str, style: Style) -> String {
     let mut out = String::new();
     for (diff, one) in diffs.iter().zip(shown) {
-        let heading = format!(
-            "== {} {}  +{} -{}",
-            review::letter_of(&one.change),
-            diff.path,
-            diff.added,
-            diff.removed
-        );
-        out.push_str(&style.paint(Paint::Bold, &heading));
-        out.push('\n');
-        for line in review::gate_lines(one, run, style) {
-            out.push_str(&line);
-            out.push('\n');
-        }
+        out.push_str(&head(diff, one, run, style));
         if one.tier() == Tier::Refuse {
             // Never part of a patch: git refuses the whole of one that names a git directory.
             continue;

@@ -92,6 +92,11 @@ impl Style {
         }
     }
 
+    /// Whether it has colour, and so a person for a reader even where the stream is a pipe.
+    pub(crate) fn paints(self) -> bool {
+        self.colour == Colour::On
+    }
+
     /// Which letters it can show.
     pub(crate) fn letters(self) -> Letters {
         self.letters
