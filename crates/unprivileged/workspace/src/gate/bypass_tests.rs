@@ -238,6 +238,23 @@ fn a_new_link_to_a_directory_is_judged_by_every_name_below_it() {
 }
 
 #[test]
+fn a_link_of_the_host_gives_a_file_the_place_of_the_link() {
+    let lab = lab();
+    let before: Files<'_> = &[
+        ("packages/x/package.json", "{}"),
+        ("packages/x/newtool.toml", "-> ../../deep/inner.toml"),
+        ("deep/inner.toml", "a=1\n"),
+        ("deep/other.toml", "a=1\n"),
+    ];
+    let mut after = before.to_vec();
+    after[2].1 = "a=2\n";
+    after[3].1 = "a=2\n";
+    let found = lab.judge(before, &after);
+    assert_eq!(found["deep/inner.toml"].tier(), Tier::Approve);
+    assert_eq!(found["deep/other.toml"].tier(), Tier::Note, "the control");
+}
+
+#[test]
 fn an_absolute_link_of_the_host_into_the_project_gives_names_as_any_other() {
     let lab = lab();
     for (target, tier) in [

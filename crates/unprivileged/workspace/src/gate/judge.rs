@@ -12,7 +12,7 @@ use super::rules::{Class, Finding, Rules, Tier};
 use crate::audit_delta::Change;
 use crate::git::is_git_name;
 use crate::manifest::Kind;
-use crate::path::visible;
+use crate::path::{TreePath, visible};
 use bastle_contract::{HostExecuted, HostExecutedKind as Of};
 use std::collections::BTreeSet;
 
@@ -45,20 +45,24 @@ pub(super) enum Shape {
     Unknown,
 }
 
-/// Judges a change by every name it can be reached by.
-pub(super) fn names(rules: &Rules, tree: &Tree<'_>, change: &Change, before: &Text, after: &Text) -> Kinds {
+fn becomes(tree: &Tree<'_>, change: &Change) -> Becomes {
     let was = match &change.before {
         None | Some(Kind::Dir) => Was::Directory,
         Some(Kind::Symlink { target }) => Was::Link(tree.behind(&change.path, &target.0)),
         Some(Kind::File { .. } | Kind::Submodule { .. } | Kind::Opaque { .. }) => Was::File,
     };
-    let becomes = match (&change.before, &change.after) {
+    match (&change.before, &change.after) {
         (_, None) => Becomes::Gone(was),
         (Some(Kind::Dir) | None, Some(Kind::Dir)) => Becomes::Directory,
         (Some(_), Some(Kind::Dir)) => Becomes::Gone(was),
         (_, Some(Kind::Symlink { target })) => Becomes::Link(tree.behind(&change.path, &target.0)),
         (_, Some(Kind::File { .. } | Kind::Submodule { .. } | Kind::Opaque { .. })) => Becomes::File,
-    };
+    }
+}
+
+/// Judges a change by every name it can be reached by.
+pub(super) fn names(rules: &Rules, tree: &Tree<'_>, change: &Change, before: &Text, after: &Text) -> Kinds {
+    let becomes = becomes(tree, change);
     let mut kinds = Kinds {
         findings: Vec::new(),
         plain: None,
@@ -87,8 +91,19 @@ pub(super) fn names(rules: &Rules, tree: &Tree<'_>, change: &Change, before: &Te
     };
     for (number, name) in names.iter().enumerate() {
         let own = number == 0;
-        // A link at the root of the project gives its target the place of the link.
-        let around = if name.contains(&b'/') { &around } else { &at_top };
+        // A link gives its target the place of the link: the root of the project, or the root of a package.
+        let place = TreePath::new(name.as_slice()).ok();
+        let there = |list: &[String]| place.as_ref().is_some_and(|place| tree.has_beside(place, list));
+        let through = Around {
+            at_root: &|| (around.at_root)() || there(&rules.plain.package_markers),
+            in_package: &|| false,
+            beside_program: &|| (around.beside_program)() || there(&rules.plain.started_programs),
+        };
+        let around = match (own, name.contains(&b'/')) {
+            (_, false) => &at_top,
+            (true, true) => &around,
+            (false, true) => &through,
+        };
         let mut found = match becomes {
             Becomes::Gone(was) => removal(rules, name, was, around),
             Becomes::File | Becomes::Link(_) | Becomes::Directory => {
