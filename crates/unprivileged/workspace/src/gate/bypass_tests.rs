@@ -19,6 +19,7 @@ const PNPM: &str = "lockfileVersion: '9.0'\npackages:\n  a@https://p.example/o/a
 const YARN: &str = "a@^1:\n  version \"1\"\n  resolved \"https://p.example/a/-/a-1.tgz#aaaa\"\n";
 const COMPOSER: &str = r#"{"packages":[{"name":"o/a","version":"1","dist":{"type":"zip","url":"https://p.example/o/a/zip/1","reference":"1","shasum":""},"autoload":{"files":["a.php"]}}]}"#;
 
+#[expect(clippy::too_many_lines, reason = "a table of lock files")]
 fn lock_cases() -> Vec<LockCase> {
     let leak = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
     let swap =
