@@ -236,3 +236,50 @@ fn a_name_that_the_host_replaces_while_the_sandbox_is_built_delays_the_agent_and
         assert!(started > 0, "control");
     });
 }
+
+/// Names that the floor hides in any directory, one for each of its patterns, and directories that are protected as a whole.
+const HIDDEN: [&str; 9] = [
+    ".env",
+    ".env.local",
+    ".netrc",
+    ".git-credentials",
+    ".aws/credentials",
+    ".ssh/id_any",
+    "id_rsa",
+    "id_ed25519",
+    "id_ecdsa",
+];
+const PROTECTED: [&str; 10] = [
+    ".vscode",
+    ".idea",
+    ".devcontainer",
+    ".claude",
+    ".github/workflows",
+    ".ssh",
+    ".aws",
+    ".husky",
+    ".config",
+    ".git/hooks",
+];
+
+#[test]
+fn a_hidden_name_below_a_protected_directory_is_readable_in_no_mode() {
+    for_each_identity(|lab| {
+        let root = repository(lab);
+        for directory in PROTECTED {
+            for name in HIDDEN {
+                lab.project(&format!("{directory}/{name}"), "canary\n");
+                lab.project(&format!("{directory}/deep/{name}"), "canary\n");
+            }
+            lab.project(&format!("{directory}/plain"), "plain\n");
+        }
+        std::fs::hard_link(root.join(".env"), root.join(".vscode/linked")).expect("can be linked");
+        for mode in ["in-place", "copy", "overlay"] {
+            let script = "grep -rlE 'canary' .[a-z]* 2>/dev/null | grep -v '^.git/objects' | sort; \
+                cat .ssh/id_any .vscode/.env .aws/credentials .git/hooks/.env 2>/dev/null; \
+                cat .vscode/plain .github/workflows/plain .ssh/plain";
+            let output = lab.fence().flags(["--workspace", mode]).sh(script);
+            assert_eq!(output.said(), "plain\nplain\nplain", "{mode}: {output:?}");
+        }
+    });
+}

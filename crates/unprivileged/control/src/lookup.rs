@@ -3,15 +3,17 @@ mod layered;
 mod repositories;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use bastle_contract::{AbsPath, Code, Fault, NameList, PatternIndex};
 use bastle_policy::{FsFacts, Needs, PathFact, PathKind, TreeNeed};
-use bastle_workspace::manifest::Manifest;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CStr;
 use std::os::fd::OwnedFd;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
+pub(crate) use view::View;
 
 /// Directories in which programs named by a rule are looked for.
 const PROGRAM_DIRECTORIES: &[&str] = &[
@@ -26,101 +28,8 @@ const PROGRAM_DIRECTORIES: &[&str] = &[
 const ROOT_LINKS: &[&str] = &["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 /// Most files with a link elsewhere that are held read-only one by one.
 const MOST_LINKED: usize = 256;
-/// Symlinks followed on one way, as by the kernel.
-const MOST_LINKS: usize = 40;
 /// Deepest directory that is searched: beyond it a tree was made to be deep.
 const DEEPEST: usize = 256;
-
-/// How a path that the agent will see is found on disk.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum View<'a> {
-    /// At the same path.
-    Host,
-    /// The project's paths in a copy of it, which will stand in the project's place.
-    Copy {
-        /// The project.
-        project: &'a AbsPath,
-        /// The copy.
-        tree: &'a Path,
-    },
-    /// The project below a layer. Its names were all looked at when the layer was made: they are not looked at again.
-    Layered {
-        /// The project.
-        project: &'a AbsPath,
-        /// What the overlay shows.
-        shown: &'a Manifest,
-    },
-}
-
-impl View<'_> {
-    /// The project, where another tree stands in its place.
-    fn project(&self) -> Option<&AbsPath> {
-        match self {
-            Self::Host => None,
-            Self::Copy { project, .. } | Self::Layered { project, .. } => Some(project),
-        }
-    }
-
-    /// Where `path` is on disk.
-    fn on_disk(&self, path: &Path) -> PathBuf {
-        match self {
-            Self::Host | Self::Layered { .. } => path.to_path_buf(),
-            Self::Copy { project, tree } => match path.strip_prefix(project.as_path()) {
-                Ok(below) if below.as_os_str().is_empty() => tree.to_path_buf(),
-                Ok(below) => tree.join(below),
-                Err(_) => path.to_path_buf(),
-            },
-        }
-    }
-
-    /// `path` with its symlinks followed as they will be inside. A link in a copy that names the project by its whole
-    /// path stays in the copy: the kernel, asked on the host, would follow it into the project.
-    pub(crate) fn resolve(&self, path: &Path) -> Option<PathBuf> {
-        let Self::Copy { project, .. } = self else {
-            return std::fs::canonicalize(path).ok();
-        };
-        if !path.starts_with(project.as_path()) {
-            let real = std::fs::canonicalize(path).ok()?;
-            if !real.starts_with(project.as_path()) {
-                return Some(real);
-            }
-        }
-        let mut left: Vec<PathBuf> = parts(path);
-        let (mut done, mut links) = (PathBuf::from("/"), 0);
-        while let Some(part) = left.pop() {
-            if part.as_os_str() == ".." {
-                done.pop();
-                continue;
-            }
-            let next = done.join(&part);
-            let at = self.on_disk(&next);
-            if !at.symlink_metadata().ok()?.is_symlink() {
-                done = next;
-                continue;
-            }
-            links += 1;
-            if links > MOST_LINKS {
-                return None;
-            }
-            let target = std::fs::read_link(&at).ok()?;
-            if target.is_absolute() {
-                done = PathBuf::from("/");
-            }
-            left.extend(parts(&target));
-        }
-        Some(done)
-    }
-}
-
-/// The components of a path, last first.
-fn parts(path: &Path) -> Vec<PathBuf> {
-    let named = |part: Component<'_>| match part {
-        Component::Normal(name) => Some(PathBuf::from(name)),
-        Component::ParentDir => Some(PathBuf::from("..")),
-        Component::CurDir | Component::RootDir | Component::Prefix(_) => None,
-    };
-    path.components().rev().filter_map(named).collect()
-}
 
 /// Answers the planner's needs.
 pub fn look_up(needs: &Needs) -> Result<FsFacts, Fault> {
@@ -232,13 +141,56 @@ struct Search<'a> {
     facts: &'a mut FsFacts,
     /// Files with more than one link: how many were seen here, of how many.
     linked: BTreeMap<(u64, u64), (u64, u64, Vec<AbsPath>)>,
+    /// Other names of such files in protected directories, which no other name needs to hold read-only.
+    held: Vec<((u64, u64), AbsPath)>,
     /// Hidden files that have another name.
     shared: BTreeSet<(u64, u64)>,
     /// The names that are protected where the tree is the host's own.
     live: PatternIndex,
 }
 
+/// What of a directory matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    /// Every name.
+    All,
+    /// It is protected as a whole, so nothing in it can be written: what is hidden there must be covered all the same.
+    Hidden,
+}
+
+/// A directory that is searched.
+#[derive(Clone, Copy, Debug)]
+struct At<'a> {
+    /// The path below the root, with a slash at its end where there is one.
+    relative: &'a [u8],
+    depth: usize,
+    scope: Scope,
+}
+
+/// What the policy says about a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Judged {
+    /// Covered, with all that is below it.
+    Hidden,
+    /// Read-only, with all that is below it.
+    Protected,
+    /// Nothing.
+    Open,
+}
+
 impl Search<'_> {
+    /// Whether the host's own tree is searched: in a copy and below a layer no hidden name exists.
+    fn is_live(&self) -> bool {
+        self.view
+            .project()
+            .is_none_or(|project| !self.root.is_within(project))
+    }
+
+    /// The absolute path of a name, which a plan can only carry where it is UTF-8.
+    fn path(&self, below: &[u8]) -> Option<AbsPath> {
+        self.root.join(std::str::from_utf8(below).ok()?).ok()
+    }
+
     fn is_live_name(&self, below: &[u8]) -> bool {
         let name = below.rsplit(|byte| *byte == b'/').next().unwrap_or(below);
         let mut candidates = self.live.candidates(name);
@@ -271,19 +223,30 @@ fn search(tree: &TreeNeed, view: View<'_>, facts: &mut FsFacts, parents: &mut Pa
         root: resolved,
         facts,
         linked: BTreeMap::new(),
+        held: Vec::new(),
         shared: BTreeSet::new(),
         live: PatternIndex::by_last(&tree.live),
     };
     match layered::place(&search) {
         Some(below) => layered::names(&mut search, &below, "")?,
-        None => walk(&mut search, root, "", 0)?,
+        None => {
+            let top = At {
+                relative: b"",
+                depth: 0,
+                scope: Scope::All,
+            };
+            walk(&mut search, root, top)?;
+        }
     }
     let Search {
         mut linked,
+        held,
         facts,
         shared,
         ..
     } = search;
+    let also = held.into_iter().filter(|(file, _)| shared.contains(file));
+    facts.hidden.extend(also.map(|(_, path)| path));
     // Whatever it is called, it is what the hidden name hides.
     for file in &shared {
         facts
@@ -328,23 +291,20 @@ fn elsewhere_in(root: &AbsPath, names: &NameList, view: View<'_>) -> Vec<AbsPath
         .collect()
 }
 
-fn walk(search: &mut Search<'_>, directory: OwnedFd, relative: &str, depth: usize) -> Result<(), Fault> {
-    let shown = |name: &str| format!("{}/{relative}{name}", search.tree.root);
-    if depth > DEEPEST {
-        return Err(unusable(
-            &shown(""),
-            "the directory is nested too deeply to be searched for hidden names",
-        ));
+fn walk(search: &mut Search<'_>, directory: OwnedFd, at: At<'_>) -> Result<(), Fault> {
+    let shown = format!("{}/{}", search.tree.root, String::from_utf8_lossy(at.relative));
+    if at.depth > DEEPEST {
+        let why = "the directory is nested too deeply to be searched for hidden names";
+        return Err(unusable(&shown, why));
     }
-    let entries = Dir::read_from(&directory).map_err(|error| unusable(&shown(""), &error.to_string()))?;
+    let entries = Dir::read_from(&directory).map_err(|error| unusable(&shown, &error.to_string()))?;
     for entry in entries {
-        let entry = entry
-            .map_err(|error| unusable(&format!("{}/{relative}", search.tree.root), &error.to_string()))?;
+        let entry = entry.map_err(|error| unusable(&shown, &error.to_string()))?;
         let name = entry.file_name();
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
         }
-        visit(search, &directory, relative, name, entry.file_type(), depth)?;
+        visit(search, &directory, at, name, entry.file_type())?;
     }
     Ok(())
 }
@@ -352,102 +312,133 @@ fn walk(search: &mut Search<'_>, directory: OwnedFd, relative: &str, depth: usiz
 fn visit(
     search: &mut Search<'_>,
     directory: &OwnedFd,
-    relative: &str,
-    name: &std::ffi::CStr,
+    at: At<'_>,
+    name: &CStr,
     kind: FileType,
-    depth: usize,
 ) -> Result<(), Fault> {
-    let below = [relative.as_bytes(), name.to_bytes()].concat();
-    let Some(text) = judge(search, &below, kind)? else {
-        if kind == FileType::RegularFile
-            && search.tree.hide.matches(&below)
-            && let Ok(stat) = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
-            && links(stat.st_nlink) > 1
-        {
-            search.shared.insert((stat.st_dev, stat.st_ino));
-        }
-        return Ok(());
-    };
-    match kind {
-        FileType::Directory if layered::is_project(search, &text) => {
-            layered::names(search, "", &format!("{text}/"))
-        }
-        FileType::Directory => {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let opened = match search.view {
-                // A copy covers the project's place in a directory above it.
-                View::Copy { project, tree } if search.root.join(&text).is_ok_and(|at| at == *project) => {
-                    rustix::fs::open(tree, flags, Mode::empty())
-                }
-                View::Copy { .. } | View::Host | View::Layered { .. } => {
-                    rustix::fs::openat(directory, name, flags, Mode::empty())
-                }
-            };
-            match opened {
-                Ok(inner) => walk(search, inner, &format!("{text}/"), depth + 1),
-                // Unreadable for the invoking user: then for the agent too. Gone meanwhile: nothing to find.
-                Err(Errno::ACCESS | Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(()),
-                Err(error) => Err(unusable(&text, &error.to_string())),
-            }
-        }
-        FileType::RegularFile => {
-            let Ok(stat) = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) else {
-                return Ok(());
-            };
-            if stat.st_nlink > 1
-                && let Ok(path) = search.root.join(&text)
-            {
-                let seen = search.linked.entry((stat.st_dev, stat.st_ino)).or_insert((
-                    0,
-                    links(stat.st_nlink),
-                    Vec::new(),
-                ));
-                seen.0 += 1;
-                seen.2.push(path);
-            }
+    let below = [at.relative, name.to_bytes()].concat();
+    let judged = judge(search, &below, kind, at.scope)?;
+    match (kind, judged) {
+        (FileType::RegularFile, _) => {
+            linked(search, directory, name, &below, (judged, at.scope));
             Ok(())
+        }
+        (FileType::Directory, Judged::Open) => descend(search, directory, name, &below, at),
+        // Protection hides nothing: a hidden name in a protected directory needs a cover of its own.
+        (FileType::Directory, Judged::Protected) if search.is_live() => {
+            let scope = Scope::Hidden;
+            descend(search, directory, name, &below, At { scope, ..at })
         }
         _ => Ok(()),
     }
 }
 
-/// Notes a name that is hidden or protected; `None` then: what is below it is no business of anybody. Else its text.
-fn judge(search: &mut Search<'_>, below: &[u8], kind: FileType) -> Result<Option<String>, Fault> {
-    let hidden = search.tree.hide.matches(below);
-    let live = search.view.project().is_none_or(|at| !search.root.is_within(at));
-    let protected = search.tree.protect.matches(below)
-        || (live && search.is_live_name(below))
-        || (live && repositories::is_pointer(search, below, kind));
-    let text = match std::str::from_utf8(below) {
-        Ok(text) => text.to_owned(),
-        // A mount point must have a name the plan can carry; other odd names need none.
-        Err(_) if hidden || protected => {
-            return Err(unusable(
-                &String::from_utf8_lossy(below),
-                "a hidden or protected name is not UTF-8",
-            ));
-        }
-        Err(_) => String::from_utf8_lossy(below).into_owned(),
-    };
-    if !hidden && !protected {
-        return Ok(Some(text));
+fn descend(
+    search: &mut Search<'_>,
+    directory: &OwnedFd,
+    name: &CStr,
+    below: &[u8],
+    at: At<'_>,
+) -> Result<(), Fault> {
+    let relative = [below, b"/"].concat();
+    let path = search.path(below);
+    if let Some(path) = &path
+        && layered::is_project(search, path)
+    {
+        return layered::names(search, "", &String::from_utf8_lossy(&relative));
     }
-    let path = search
-        .root
-        .join(&text)
-        .map_err(|error| unusable(&text, &error.to_string()))?;
-    if protected {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = match search.view {
+        // A copy covers the project's place in a directory above it.
+        View::Copy { project, tree } if path.as_ref() == Some(project) => {
+            rustix::fs::open(tree, flags, Mode::empty())
+        }
+        View::Copy { .. } | View::Host | View::Layered { .. } => {
+            rustix::fs::openat(directory, name, flags, Mode::empty())
+        }
+    };
+    match opened {
+        Ok(inner) => walk(
+            search,
+            inner,
+            At {
+                relative: &relative,
+                depth: at.depth + 1,
+                scope: at.scope,
+            },
+        ),
+        // Unreadable for the invoking user: then for the agent too. Gone meanwhile: nothing to find.
+        Err(Errno::ACCESS | Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(()),
+        Err(error) => Err(unusable(&String::from_utf8_lossy(below), &error.to_string())),
+    }
+}
+
+/// Notes a file with more than one link.
+fn linked(
+    search: &mut Search<'_>,
+    directory: &OwnedFd,
+    name: &CStr,
+    below: &[u8],
+    (judged, scope): (Judged, Scope),
+) {
+    let Ok(stat) = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) else {
+        return;
+    };
+    if links(stat.st_nlink) < 2 {
+        return;
+    }
+    let file = (stat.st_dev, stat.st_ino);
+    let path = search.path(below);
+    match (judged, scope, path) {
+        (Judged::Hidden, _, _) => {
+            search.shared.insert(file);
+        }
+        (Judged::Open, Scope::All, Some(path)) => {
+            let fresh = || (0, links(stat.st_nlink), Vec::new());
+            let seen = search.linked.entry(file).or_insert_with(fresh);
+            seen.0 += 1;
+            seen.2.push(path);
+        }
+        // Not among those seen: through its open names such a file could be written.
+        (Judged::Protected, _, Some(path)) | (Judged::Open, Scope::Hidden, Some(path)) => {
+            search.held.push((file, path));
+        }
+        (Judged::Open | Judged::Protected, _, None) => {}
+    }
+}
+
+/// Notes a name that is hidden or protected.
+fn judge(search: &mut Search<'_>, below: &[u8], kind: FileType, scope: Scope) -> Result<Judged, Fault> {
+    let live = search.is_live();
+    let judged = if search.tree.hide.matches(below) {
+        Judged::Hidden
+    } else if scope == Scope::All
+        && (search.tree.protect.matches(below)
+            || (live && search.is_live_name(below))
+            || (live && repositories::is_pointer(search, below, kind)))
+    {
+        Judged::Protected
+    } else {
+        return Ok(Judged::Open);
+    };
+    let Some(path) = search.path(below) else {
+        // A mount point must have a name the plan can carry; other odd names need none.
+        return Err(unusable(
+            &String::from_utf8_lossy(below),
+            "a hidden or protected name is not UTF-8",
+        ));
+    };
+    if judged == Judged::Protected {
         repositories::follow(search, &path, below);
     }
-    // A symlink is not followed: covering its target is the business of the target's own name.
+    // A link cannot be covered: where it leads can.
     if kind != FileType::Symlink {
-        if hidden {
-            search.facts.hidden.push(path)
-        } else {
-            search.facts.protected.push(path)
+        match judged {
+            Judged::Hidden => search.facts.hidden.push(path),
+            Judged::Protected | Judged::Open => search.facts.protected.push(path),
         }
     }
-    Ok(None)
+    Ok(judged)
 }
 
 /// The number of links has another width on each architecture.

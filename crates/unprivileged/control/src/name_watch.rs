@@ -188,11 +188,14 @@ impl NameWatch {
         }
     }
 
-    /// A directory that came into being: names in it that are held, and its own directories.
+    /// A directory that came into being: names in it that are held, and its own directories. In one that is protected as a
+    /// whole nothing can be written, and what is hidden there must be covered all the same.
     fn look_into(&mut self, directory: &AbsPath, found: &mut BTreeSet<AbsPath>) -> Result<(), Fault> {
-        let mut open = vec![directory.clone()];
+        let whole = self.kind(directory);
+        let mut open = vec![(directory.clone(), whole == Some(CoverKind::ReadOnly))];
+        open.retain(|_| whole != Some(CoverKind::Hidden));
         let mut left = MOST_NAMES;
-        while let Some(at) = open.pop() {
+        while let Some((at, protected)) = open.pop() {
             // Before the look: what comes later is told.
             self.add(&at)?;
             for (name, is_directory) in names(at.as_path()) {
@@ -200,11 +203,12 @@ impl NameWatch {
                     continue;
                 };
                 left -= 1;
-                let held = self.kind(&path).is_some();
-                if held {
-                    found.insert(path);
-                } else if is_directory && name != ".git" {
-                    open.push(path);
+                let kind = self.kind(&path);
+                if kind == Some(CoverKind::Hidden) || (kind.is_some() && !protected) {
+                    found.insert(path.clone());
+                }
+                if is_directory && kind != Some(CoverKind::Hidden) && name != ".git" {
+                    open.push((path, protected || kind.is_some()));
                 }
             }
         }
@@ -249,7 +253,7 @@ mod tests {
         let tree = GuardedTree {
             root: AbsPath::from_path(root).unwrap(),
             hide: vec![pattern("**/.env*")].into(),
-            protect: NameList::from(vec![pattern("**/.git/config")]),
+            protect: NameList::from(vec![pattern("**/.git/config"), pattern("**/.vscode")]),
             pinned: Vec::new(),
             kind: TreeKind::Live,
         };
@@ -304,5 +308,13 @@ mod tests {
         std::fs::write(stage.path().join("other/deep/.env"), "x").unwrap();
         std::fs::rename(stage.path().join("other"), root.join("other")).unwrap();
         assert_eq!(told(&mut watch), ["other/deep/.env"]);
+        std::fs::create_dir_all(stage.path().join("ide/deep")).unwrap();
+        std::fs::write(stage.path().join("ide/deep/.env"), "x").unwrap();
+        std::fs::rename(stage.path().join("ide"), root.join(".vscode")).unwrap();
+        assert_eq!(
+            told(&mut watch),
+            [".vscode", ".vscode/deep/.env"],
+            "protection of a directory hides nothing in it"
+        );
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! **Trust:** the record is what the overlay shows when the agent starts: hidden names are marked as gone in the layer, and
 //! the repository is the layer's own. Links to the same file elsewhere do not matter: below a layer nothing is written.
-use super::{Search, View, judge};
-use bastle_contract::Fault;
+use super::{Judged, Scope, Search, View, judge};
+use bastle_contract::{AbsPath, Fault};
 use bastle_workspace::manifest::Kind;
 use bastle_workspace::path::TreePath;
 use rustix::fs::FileType;
@@ -18,9 +18,9 @@ pub(super) fn place(search: &Search<'_>) -> Option<String> {
 }
 
 /// Whether a directory of the searched tree is the project.
-pub(super) fn is_project(search: &Search<'_>, text: &str) -> bool {
+pub(super) fn is_project(search: &Search<'_>, path: &AbsPath) -> bool {
     match search.view {
-        View::Layered { project, .. } => search.root.join(text).is_ok_and(|at| at == *project),
+        View::Layered { project, .. } => path == project,
         View::Host | View::Copy { .. } => false,
     }
 }
@@ -43,7 +43,8 @@ pub(super) fn names(search: &mut Search<'_>, inner: &str, relative: &str) -> Res
             Kind::File { .. } | Kind::Opaque { .. } => FileType::RegularFile,
         };
         let named = [relative.as_bytes(), below].concat();
-        if (covered || judge(search, &named, kind)?.is_none()) && kind == FileType::Directory {
+        let open = !covered && judge(search, &named, kind, Scope::All)? == Judged::Open;
+        if !open && kind == FileType::Directory {
             closed.insert(entry.path.clone());
         }
     }

@@ -1,7 +1,7 @@
 //! What a look finds: on the host, in a copy, below a layer.
 use super::*;
 use bastle_contract::NamePattern;
-use bastle_workspace::manifest::{Content, Entry, Kind, LinkTarget, Mode as FileMode};
+use bastle_workspace::manifest::{Content, Entry, Kind, LinkTarget, Manifest, Mode as FileMode};
 use bastle_workspace::path::TreePath;
 use std::os::unix::fs::symlink;
 
