@@ -283,3 +283,155 @@ fn a_hidden_name_below_a_protected_directory_is_readable_in_no_mode() {
         }
     });
 }
+
+#[test]
+fn what_a_held_link_leads_to_is_held_like_the_link_in_place() {
+    for_each_identity(|lab| {
+        let root = lab.workspace();
+        for name in [
+            "docs/ag.txt",
+            "docs/workflows/ci.yml",
+            "docs/free",
+            "ide/tasks.json",
+            "hop/x",
+            "conf/real.txt",
+            "conf/free",
+            "cloud/credentials",
+            "cloud/free",
+            "plain",
+        ] {
+            lab.project(name, "canary\n");
+        }
+        for (target, link) in [
+            ("docs/ag.txt", "CLAUDE.md"),
+            ("docs/later.txt", "GEMINI.md"),
+            ("ide", ".vscode"),
+            ("docs", ".github"),
+            ("conf/real.txt", ".env"),
+            ("cloud", ".aws"),
+            ("way", ".idea"),
+            ("hop", "way"),
+            ("plain", "other"),
+        ] {
+            std::os::unix::fs::symlink(target, root.join(link)).expect("can be made");
+        }
+        let script = "for f in CLAUDE.md GEMINI.md .vscode/x.json docs/workflows/ci.yml docs/workflows/new.yml \
+                .github/workflows/y.yml ide/tasks.json docs/ag.txt docs/later.txt .idea/x hop/x cloud/new; do \
+                (echo pwned > $f) 2>/dev/null && echo WROTE $f; done; \
+            rm -f way 2>/dev/null && echo REMOVED; ln -sfn conf way 2>/dev/null && echo LED; \
+            mv ide moved 2>/dev/null && echo MOVED; mv docs moved 2>/dev/null && echo MOVED; \
+            cat .env conf/real.txt .aws/credentials cloud/credentials 2>/dev/null; \
+            for f in docs/free conf/free other; do echo own > $f || echo HELD $f; done; cat plain";
+        let output = lab.fence().flags(["--workspace", "in-place"]).sh(script);
+        assert_eq!(output.said(), "own", "{output:?}");
+        assert!(
+            output.ended.stderr.contains("held because links lead there"),
+            "{output:?}"
+        );
+        let script = "cat .env conf/real.txt 2>/dev/null; cat conf/free";
+        for mode in ["copy", "overlay"] {
+            let output = lab.fence().flags(["--workspace", mode]).sh(script);
+            assert_eq!(output.said(), "own", "{mode}: {output:?}");
+        }
+    });
+}
+
+#[test]
+fn no_directory_becomes_a_bare_repository_in_place() {
+    for_each_identity(|lab| {
+        let root = repository(lab);
+        lab.project("old/HEAD", "ref: refs/heads/main\n");
+        lab.project("old/file", "x");
+        git(lab, &root, &["init", "-q", "--bare", "store"]);
+        let attempts: [&[&str]; 10] = [
+            &["write", "q/HEAD", "ref: refs/heads/main\n"],
+            &["rename", "old/file", "q/HEAD"],
+            &["link", "old/HEAD", "q/HEAD"],
+            &["symlink", "../old/HEAD", "q/HEAD"],
+            &["write", ".git/q/HEAD", "ref: refs/heads/main\n"],
+            &["write", "old/config", "[core]"],
+            &["rename", "old/file", "old/config"],
+            &["rename", "old", "moved"],
+            &["write", ".git/logs/config", "[core]"],
+            &["write", "store/config", "[core]"],
+        ];
+        std::fs::create_dir_all(root.join("q")).expect("can be made");
+        std::fs::create_dir_all(root.join(".git/q")).expect("can be made");
+        let (seen, output) = lab.fence().flags(["--workspace", "in-place"]).attack(&attempts);
+        let held = seen
+            .iter()
+            .all(|errno| matches!(errno.as_str(), "EACCES" | "EROFS"));
+        assert!(held && seen.len() == attempts.len(), "{seen:?} {output:?}");
+        let script = "git init -q --bare z 2>/dev/null; test -e z/HEAD && echo MADE; \
+            mkdir -p q/objects q/refs; echo x > q/config && echo free; echo 'ref: refs/heads/x' > old/HEAD && echo kept; \
+            for n in 1 2; do git -c user.name=a -c user.email=a@b commit -q --allow-empty -m inside && echo COMMITTED; done; \
+            git pack-refs --all && git checkout -q -b side && git -C store symbolic-ref HEAD refs/heads/side && echo MOVED";
+        let output = lab.fence().flags(["--workspace", "in-place"]).sh(script);
+        assert_eq!(
+            output.said(),
+            "free\nkept\nCOMMITTED\nCOMMITTED\nMOVED",
+            "control: known repositories work, {output:?}"
+        );
+    });
+}
+
+#[test]
+fn a_hidden_name_that_the_host_makes_in_any_directory_is_covered() {
+    for_each_identity(|lab| {
+        let root = lab.workspace();
+        lab.project("a/b/c/plain", "plain\n");
+        lab.project(".vscode/deep/plain", "plain\n");
+        let script = "touch ready; while ! test -e go; do sleep 0.01; done; \
+            cat a/b/c/.env .vscode/deep/.env 2>/dev/null && echo LEAK; cat a/b/c/plain";
+        let fence = lab.fence().flags(["--workspace", "in-place"]);
+        let mut living = fence.sh_beside(script);
+        wait_for("the agent", || root.join("ready").exists());
+        lab.project("a/b/c/.env", "TOKEN=canary\n");
+        lab.project(".vscode/deep/.env", "TOKEN=canary\n");
+        let noted = || {
+            let notes = fence.audit();
+            let notes: Vec<&str> = notes.iter().filter_map(|event| event["text"].as_str()).collect();
+            ["a/b/c/.env was", ".vscode/deep/.env was"]
+                .iter()
+                .all(|name| notes.iter().any(|note| note.contains(name)))
+        };
+        wait_for("covering", || noted() || !living.is_alive());
+        lab.project("go", "");
+        let ended = living.end(Limit::HANG);
+        assert_eq!(
+            (ended, living.rest().join("\n").as_str()),
+            (Some(0), "plain"),
+            "{:?}",
+            fence.audit()
+        );
+    });
+}
+
+#[test]
+fn opening_the_whole_floor_is_told_and_a_link_is_refused_in_every_mode() {
+    for_each_identity(|lab| {
+        let root = repository(lab);
+        std::os::unix::fs::symlink(".env", root.join(".env.link")).expect("can be made");
+        std::os::unix::fs::symlink(".env.gone", root.join(".env.dangling")).expect("can be made");
+        let whole = format!("{}/**", text(&root));
+        for mode in ["in-place", "copy", "overlay"] {
+            let opened = lab
+                .fence()
+                .flags(["--workspace", mode, "--unprotect", &whole])
+                .sh("true");
+            assert!(
+                opened.ended.code == 0 && opened.ended.stderr.contains("THE WHOLE FLOOR IS OPEN"),
+                "{mode}: {opened:?}"
+            );
+            for link in [".env.link", ".env.dangling"] {
+                let path = root.join(link);
+                let flags = ["--workspace", mode, "--unprotect", text(&path)];
+                let refused = lab.fence().flags(flags).run(["true"]);
+                assert!(
+                    refused.ended.code != 0 && refused.ended.stderr.contains("symbolic link"),
+                    "{mode} {link}: {refused:?}"
+                );
+            }
+        }
+    });
+}

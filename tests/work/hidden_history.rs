@@ -134,3 +134,62 @@ fn hidden_history_is_refused_where_it_cannot_be_held_and_the_plan_says_how_it_is
         }
     });
 }
+
+#[test]
+fn other_repositories_and_bundles_in_the_project_are_left_out_with_the_history_and_told_without() {
+    for_each_identity(|lab| {
+        let root = repository(lab);
+        let beside = |directory: &str, arguments: &[&str]| {
+            crate::support::git(lab, &root.join(directory), arguments);
+        };
+        lab.project("sub/.env", "TOKEN=canary-nested\n");
+        lab.project("sub/file", "nested\n");
+        beside("sub", &["init", "-q"]);
+        beside("sub", &["add", "-f", ".env", "file"]);
+        let author = ["-c", "user.name=a", "-c", "user.email=a@b"];
+        beside("sub", &[&author[..], &["commit", "-qm", "nested"]].concat());
+        git(lab, &["clone", "-q", "--bare", "sub", "store.git"]);
+        git(lab, &["bundle", "create", "-q", "all.bundle", "--all"]);
+        git(lab, &["bundle", "create", "-q", "notes.txt", "--all"]);
+        let script = "git -C sub show HEAD:.env 2>/dev/null; git -C store.git show HEAD:.env 2>/dev/null; \
+            for b in all.bundle notes.txt; do git clone -q --bare $b /tmp/$b 2>/dev/null && \
+            git -C /tmp/$b show HEAD:.env; done; cat sub/file";
+        for mode in ["copy", "overlay"] {
+            let output = lab
+                .fence()
+                .flags(["--workspace", mode, "--hide-history"])
+                .sh(script);
+            assert_eq!(output.said(), "nested", "{mode}: {output:?}");
+            let stderr = &output.ended.stderr;
+            assert!(
+                stderr.contains("left out, because each has a history of its own: all.bundle, notes.txt, store.git and 1 more"),
+                "{mode}: {output:?}"
+            );
+            let full = lab.fence().flags(["--workspace", mode]).sh(script);
+            assert!(full.said().contains("canary-nested"), "control, {mode}: {full:?}");
+            assert!(
+                full.ended
+                    .stderr
+                    .contains("OTHER REPOSITORIES IN THE PROJECT: all.bundle, store.git, sub/.git"),
+                "{mode}: {full:?}"
+            );
+        }
+    });
+}
+
+#[test]
+fn in_place_the_history_is_searched_and_told_too() {
+    for_each_identity(|lab| {
+        repository(lab);
+        lab.project("sub/file", "nested\n");
+        crate::support::git(lab, &lab.workspace().join("sub"), &["init", "-q"]);
+        let output = lab.fence().flags(["--workspace", "in-place"]).sh("true");
+        let stderr = &output.ended.stderr;
+        assert!(
+            stderr.contains("HIDDEN NAMES IN THE HISTORY: 2 contents of .env")
+                && stderr.contains("OTHER REPOSITORIES IN THE PROJECT: sub/.git")
+                && stderr.contains("--workspace copy --hide-history"),
+            "{output:?}"
+        );
+    });
+}

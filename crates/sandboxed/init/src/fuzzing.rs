@@ -36,7 +36,7 @@ pub fn guard_path(data: &[u8]) {
         root,
         hide: hide.clone(),
         protect: NameList::default(),
-        pinned: Vec::new(),
+        pinned: NameList::default(),
         kind: TreeKind::Live,
     };
     let whole = [b"/w/", path].concat();

@@ -125,6 +125,24 @@ impl NameList {
         self.find(relative, NamePattern::matches)
     }
 
+    /// The first pattern that names `relative` itself.
+    #[must_use]
+    pub fn named(&self, relative: &[u8]) -> Option<&NamePattern> {
+        let opened = self.open.iter().any(|open| open.opens(relative));
+        let excepted = self.unless_open.iter().filter(|_| !opened);
+        let mut all = self.always.iter().chain(excepted);
+        all.find(|pattern| pattern.matches(relative))
+    }
+
+    /// Adds patterns to which the exceptions of this list apply.
+    pub fn extend(&mut self, patterns: impl IntoIterator<Item = NamePattern>) {
+        if self.open.is_empty() {
+            self.always.extend(patterns);
+        } else {
+            self.unless_open.extend(patterns);
+        }
+    }
+
     /// Whether `relative` or a directory above it is named.
     #[must_use]
     pub fn covers(&self, relative: &[u8]) -> bool {

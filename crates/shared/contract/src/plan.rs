@@ -1,5 +1,5 @@
 //! The complete plan of one launch: executing it makes no choice.
-use crate::{AbsPath, Argv, Digest, EnvName, Guarantee, LimitKind, LimitRule, NameList, NamePattern, RunId};
+use crate::{AbsPath, Argv, Digest, EnvName, Guarantee, LimitKind, LimitRule, NameList, RunId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -212,8 +212,8 @@ pub struct GuardedTree {
     /// Names that may not be created, changed, renamed or removed: protected.
     pub protect: NameList,
     /// Names that are protected by themselves, without what is below them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub pinned: Vec<NamePattern>,
+    #[serde(default, skip_serializing_if = "NameList::is_empty")]
+    pub pinned: NameList,
     /// Whose tree it is.
     pub kind: TreeKind,
 }

@@ -15,11 +15,12 @@ use crate::streams::Streams;
 use crate::voice::Voice;
 use crate::workspaces::{Work, WorkEnd};
 use bastle_audit::{AuditEvent, Exit};
-use bastle_contract::{Code, Fault, FilesTold, LaunchPlan, LimitHit, LimitKind, Usage, socket};
+use bastle_contract::{AbsPath, Code, Fault, FilesTold, LaunchPlan, LimitHit, LimitKind, Usage, socket};
 use rustix::event::Timespec;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::time::SystemTime;
 
 /// What came of a run.
 #[derive(Clone, Debug)]
@@ -61,6 +62,8 @@ pub(crate) struct Means<'a> {
     pub(crate) state: &'a Path,
     pub(crate) approvals: Approvals,
     pub(crate) work: Work,
+    /// Directories of the host's own trees, and when they were searched.
+    pub(crate) directories: (Vec<AbsPath>, SystemTime),
     pub(crate) caches: Caches,
     pub(crate) grants: Option<Grants>,
     pub(crate) front: &'a mut Front,
@@ -96,6 +99,7 @@ pub(crate) fn execute(
         state,
         approvals,
         mut work,
+        directories: (directories, since),
         caches,
         grants,
         front,
@@ -103,6 +107,9 @@ pub(crate) fn execute(
     // Before anything is mounted: what the host replaces from here on is told.
     let mut names = NameWatch::begin(plan)?;
     let (events, streams) = launch(plan, &spawner, &attachments)?;
+    let unwatched = names
+        .as_mut()
+        .map_or(Ok(0), |names| names.watch_rest(directories, since))?;
     // Before the agent lives. Until then a signal that ends this process ends the fence too: its socket closes.
     let signals = match front {
         Front::Own => Signals::register()?,
@@ -138,6 +145,7 @@ pub(crate) fn execute(
     if let Some(text) = record.take_warning() {
         voice.audit_contradicted(&text);
     }
+    tell_unwatched(&mut record, unwatched)?;
     // From here on the copy counts as the agent's: whatever fails before leaves none behind.
     work.begin()?;
     let outcome = Relay::new(parts, &mut record, voice).run();
@@ -175,6 +183,17 @@ pub(crate) fn execute(
         work.forget_if_unused(end);
     }
     receipt
+}
+
+/// Records how many directories of the project are beyond the limit of what is watched.
+fn tell_unwatched(record: &mut Record, count: usize) -> Result<(), Fault> {
+    if count == 0 {
+        return Ok(());
+    }
+    record.append(&AuditEvent::Note {
+        topic: "names".to_owned(),
+        text: format!("{count} directories are not watched for hidden names that the host makes"),
+    })
 }
 
 /// Removes a group whose members are dying: again while they still count, at most two seconds.

@@ -1,5 +1,6 @@
 //! Looking up on disk what the planner needs to know. Reads names and kinds only, never the content of a file.
 mod layered;
+mod links;
 mod repositories;
 #[cfg(test)]
 mod tests;
@@ -7,6 +8,7 @@ mod view;
 
 use bastle_contract::{AbsPath, Code, Fault, NameList, PatternIndex};
 use bastle_policy::{FsFacts, Needs, PathFact, PathKind, TreeNeed};
+use links::Links;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -147,6 +149,11 @@ struct Search<'a> {
     shared: BTreeSet<(u64, u64)>,
     /// The names that are protected where the tree is the host's own.
     live: PatternIndex,
+    /// Whether the host's own tree is searched: in a copy and below a layer no hidden name exists.
+    host: bool,
+    /// Whether the agent may write somewhere in it.
+    writable: bool,
+    links: Links,
 }
 
 /// What of a directory matters.
@@ -179,13 +186,6 @@ enum Judged {
 }
 
 impl Search<'_> {
-    /// Whether the host's own tree is searched: in a copy and below a layer no hidden name exists.
-    fn is_live(&self) -> bool {
-        self.view
-            .project()
-            .is_none_or(|project| !self.root.is_within(project))
-    }
-
     /// The absolute path of a name, which a plan can only carry where it is UTF-8.
     fn path(&self, below: &[u8]) -> Option<AbsPath> {
         self.root.join(std::str::from_utf8(below).ok()?).ok()
@@ -220,6 +220,9 @@ fn search(tree: &TreeNeed, view: View<'_>, facts: &mut FsFacts, parents: &mut Pa
     let mut search = Search {
         tree,
         view,
+        host: view.project().is_none_or(|project| !resolved.is_within(project)),
+        writable: !tree.live.is_empty(),
+        links: Links::default(),
         root: resolved,
         facts,
         linked: BTreeMap::new(),
@@ -238,6 +241,26 @@ fn search(tree: &TreeNeed, view: View<'_>, facts: &mut FsFacts, parents: &mut Pa
             walk(&mut search, root, top)?;
         }
     }
+    links::follow(&mut search)?;
+    repositories::hold_heads(&mut search)?;
+    let elsewhere = finish(search);
+    if elsewhere.len() > MOST_LINKED {
+        let what = format!(
+            "{} files in {} have a hard link outside it",
+            elsewhere.len(),
+            tree.root
+        );
+        let why = "writing one would write a file outside the workspace";
+        return Err(Fault::new(Code::WorkspaceLinks, what, why)
+            .help("copy the tree (cp -r breaks the links) and work on the copy"));
+    }
+    // Held read-only: the agent can replace such a file, but not write the one it shares.
+    facts.protected.extend(elsewhere);
+    Ok(())
+}
+
+/// Ends a search: other names of hidden files are hidden. Gives the files with a link elsewhere.
+fn finish(search: Search<'_>) -> Vec<AbsPath> {
     let Search {
         mut linked,
         held,
@@ -253,24 +276,11 @@ fn search(tree: &TreeNeed, view: View<'_>, facts: &mut FsFacts, parents: &mut Pa
             .hidden
             .extend(linked.remove(file).into_iter().flat_map(|(_, _, paths)| paths));
     }
-    let elsewhere: Vec<AbsPath> = linked
+    linked
         .into_values()
         .filter(|(seen, links, _)| seen < links)
         .flat_map(|(_, _, paths)| paths)
-        .collect();
-    if elsewhere.len() > MOST_LINKED {
-        let what = format!(
-            "{} files in {} have a hard link outside it",
-            elsewhere.len(),
-            tree.root
-        );
-        let why = "writing one would write a file outside the workspace";
-        return Err(Fault::new(Code::WorkspaceLinks, what, why)
-            .help("copy the tree (cp -r breaks the links) and work on the copy"));
-    }
-    // Held read-only: the agent can replace such a file, but not write the one it shares.
-    facts.protected.extend(elsewhere);
-    Ok(())
+        .collect()
 }
 
 /// Where exact names lead when a symlink is on their way: what a person wrote is the file, not the spelling.
@@ -297,6 +307,7 @@ fn walk(search: &mut Search<'_>, directory: OwnedFd, at: At<'_>) -> Result<(), F
         let why = "the directory is nested too deeply to be searched for hidden names";
         return Err(unusable(&shown, why));
     }
+    repositories::note_directory(search, at);
     let entries = Dir::read_from(&directory).map_err(|error| unusable(&shown, &error.to_string()))?;
     for entry in entries {
         let entry = entry.map_err(|error| unusable(&shown, &error.to_string()))?;
@@ -318,14 +329,19 @@ fn visit(
 ) -> Result<(), Fault> {
     let below = [at.relative, name.to_bytes()].concat();
     let judged = judge(search, &below, kind, at.scope)?;
+    repositories::note(search, directory, at, &below, kind)?;
     match (kind, judged) {
+        (FileType::Symlink, _) => {
+            links::note(search, &below, judged, at.scope);
+            Ok(())
+        }
         (FileType::RegularFile, _) => {
             linked(search, directory, name, &below, (judged, at.scope));
             Ok(())
         }
         (FileType::Directory, Judged::Open) => descend(search, directory, name, &below, at),
         // Protection hides nothing: a hidden name in a protected directory needs a cover of its own.
-        (FileType::Directory, Judged::Protected) if search.is_live() => {
+        (FileType::Directory, Judged::Protected) if search.host => {
             let scope = Scope::Hidden;
             descend(search, directory, name, &below, At { scope, ..at })
         }
@@ -409,7 +425,7 @@ fn linked(
 
 /// Notes a name that is hidden or protected.
 fn judge(search: &mut Search<'_>, below: &[u8], kind: FileType, scope: Scope) -> Result<Judged, Fault> {
-    let live = search.is_live();
+    let live = search.host;
     let judged = if search.tree.hide.matches(below) {
         Judged::Hidden
     } else if scope == Scope::All

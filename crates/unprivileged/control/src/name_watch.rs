@@ -2,8 +2,8 @@
 //!
 //! A rename over a name, or its removal, takes every mount off it (`detach_mounts` in the kernel), so a saved `.env` or a
 //! changed `.git/config` would be open to the agent from then on. inotify tells of it, and the relay freezes the run and
-//! has the name covered again. Watched are the directories of such names, those above them up to the root of the tree, and
-//! directories that come into being in these; a hidden name that the host makes anywhere else is not seen.
+//! has the name covered again. Watched are the directories of such names, those above them up to the root of the tree, then
+//! every other directory of the tree up to a limit, and directories that come into being in these.
 //!
 //! **Trust:** the agent changes names in the same directories. Every name is judged by the patterns of the plan, and a flood
 //! of events costs a look at each; one that overflows the kernel's queue has every cover looked at again.
@@ -16,9 +16,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
-/// Directories that are watched at most.
+/// Directories of covers, without which no run starts, at most.
 const MOST: usize = 4096;
+/// All directories that are watched, at most: each costs the kernel about a kilobyte, and a start some microseconds.
+const MOST_ALL: usize = 16_384;
+/// The share of `fs.inotify.max_user_watches` that one run takes: editors of the same user need some, too.
+const SHARE: usize = 4;
+/// How much the kernel's clock for times of files may lag behind.
+const CLOCK_STEP: Duration = Duration::from_millis(50);
 /// Names looked at in a directory that came into being.
 const MOST_NAMES: usize = 20_000;
 /// Bytes of events read at a time.
@@ -38,6 +45,17 @@ pub(crate) struct NameWatch {
     /// Covers of the plan, by place.
     covers: BTreeMap<AbsPath, CoverKind>,
     directories: BTreeMap<i32, AbsPath>,
+    /// Found in directories that changed before they were watched.
+    waiting: BTreeSet<AbsPath>,
+    /// Directories that are watched at most.
+    most: usize,
+}
+
+/// Directories that one run may watch.
+pub(crate) fn most_watched() -> usize {
+    let text = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches");
+    let all = text.ok().and_then(|text| text.trim().parse::<usize>().ok());
+    all.map_or(MOST, |all| all / SHARE).clamp(MOST, MOST_ALL)
 }
 
 impl NameWatch {
@@ -73,6 +91,8 @@ impl NameWatch {
             trees,
             covers,
             directories: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            most: most_watched(),
         };
         let wanted = watch.wanted();
         if wanted.len() > MOST {
@@ -82,6 +102,54 @@ impl NameWatch {
             watch.add(&directory)?;
         }
         Ok(Some(watch))
+    }
+
+    /// Watches the rest of the directories that were searched at `since`, those near the root first; gives how many are not
+    /// watched. The sandbox is built meanwhile.
+    pub(crate) fn watch_rest(
+        &mut self,
+        mut directories: Vec<AbsPath>,
+        since: SystemTime,
+    ) -> Result<usize, Fault> {
+        let known: BTreeSet<AbsPath> = self.directories.values().cloned().collect();
+        let mine = |at: &AbsPath| self.trees.iter().any(|tree| at.is_within(&tree.root));
+        directories.retain(|at| mine(at) && !known.contains(at));
+        directories.sort_by_key(|at| at.as_str().bytes().filter(|byte| *byte == b'/').count());
+        let since = since.checked_sub(CLOCK_STEP).unwrap_or(SystemTime::UNIX_EPOCH);
+        let (total, most) = (directories.len(), self.most);
+        let (mut found, mut left) = (BTreeSet::new(), 0);
+        for (done, directory) in directories.iter().enumerate() {
+            if self.directories.len() >= most {
+                left = total - done;
+                break;
+            }
+            match add_watch(&self.inotify, directory.as_path(), CHANGES) {
+                Ok(number) => drop(self.directories.insert(number, directory.clone())),
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP) => continue,
+                // Other programs of the user have the rest.
+                Err(Errno::NOSPC) => {
+                    left = total - done;
+                    break;
+                }
+                Err(error) => return Err(failed(error)),
+            }
+            // Changed between the look-up and now: no event tells of that.
+            let meta = directory.as_path().symlink_metadata();
+            if meta
+                .and_then(|meta| meta.modified())
+                .is_ok_and(|changed| changed >= since)
+            {
+                self.look_into(directory, &mut found)?;
+            }
+        }
+        found.retain(|path| !self.covers.contains_key(path));
+        self.waiting = found;
+        Ok(left)
+    }
+
+    /// Whether there is something to take without an event.
+    pub(crate) fn is_due(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     /// Ends it without waiting: the last close of an instance waits for SRCU grace periods in `fsnotify_destroy_group`, up to
@@ -102,7 +170,7 @@ impl NameWatch {
 
     /// Names that must be covered now.
     pub(crate) fn take(&mut self) -> Result<Vec<Cover>, Fault> {
-        let mut found: BTreeSet<AbsPath> = BTreeSet::new();
+        let mut found = std::mem::take(&mut self.waiting);
         let (mut came, mut lost) = (Vec::new(), false);
         let mut buffer = [MaybeUninit::uninit(); BUFFER];
         let mut reader = Reader::new(&self.inotify, &mut buffer);
@@ -174,7 +242,7 @@ impl NameWatch {
     }
 
     fn add(&mut self, directory: &AbsPath) -> Result<(), Fault> {
-        if self.directories.len() >= MOST {
+        if self.directories.len() >= self.most {
             return Ok(());
         }
         match add_watch(&self.inotify, directory.as_path(), CHANGES) {
@@ -254,7 +322,7 @@ mod tests {
             root: AbsPath::from_path(root).unwrap(),
             hide: vec![pattern("**/.env*")].into(),
             protect: NameList::from(vec![pattern("**/.git/config"), pattern("**/.vscode")]),
-            pinned: Vec::new(),
+            pinned: NameList::default(),
             kind: TreeKind::Live,
         };
         let mut watch = NameWatch {
@@ -265,6 +333,8 @@ mod tests {
                 .collect(),
             trees: vec![tree],
             directories: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            most: most_watched(),
         };
         for directory in watch.wanted() {
             watch.add(&directory).unwrap();

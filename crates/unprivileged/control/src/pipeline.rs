@@ -12,15 +12,15 @@ use crate::relay::{Approvals, Net};
 use crate::secrets::{Canary, Secrets};
 use crate::spawner::Spawner;
 use crate::voice::Voice;
-use crate::workspaces::{Making, Work, WorkFacts, WorkWish};
+use crate::workspaces::{Making, Work, WorkFacts, WorkWish, refuse_links};
 use crate::writers::{self, Entered, Sharing, Writer, settle};
 use bastle_audit::AuditEvent;
 use bastle_contract::egress::Faces;
 use bastle_contract::{
-    Argv, BackendKind, Code, Digest, EnvName, Fault, HostFacts, Network, RunId, Stdio, Waiver,
+    AbsPath, Argv, BackendKind, Code, Digest, EnvName, Fault, HostFacts, Network, RunId, Stdio, Waiver,
 };
 use bastle_policy::{Grade, LaunchApproval, LaunchRequest, LayerKind, Planned, Verdict};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// What a person asked for.
 #[derive(Clone, Debug)]
@@ -67,6 +67,7 @@ pub struct Ready {
     approvals: Approvals,
     effective: serde_json::Value,
     work: Work,
+    directories: (Vec<AbsPath>, SystemTime),
     caches: Caches,
     grants: Grants,
     approval: LaunchApproval,
@@ -125,6 +126,7 @@ pub fn prepare_in(
     };
     let request = asked_of_policy(place, launch, argv.clone());
     bastle_policy::refuse_shown(&loaded.effective)?;
+    refuse_links(&loaded.effective)?;
     let needs = bastle_policy::needs_of(&loaded.effective, &request);
     let grant = match bastle_policy::decide_launch(&loaded.effective, request) {
         Verdict::Granted(grant) => grant,
@@ -143,7 +145,7 @@ pub fn prepare_in(
         Some(wish) if wish.making == Making::Never => Lending::Never,
         Some(_) | None => Lending::Now,
     };
-    let work = match wish {
+    let mut work = match wish {
         Some(wish) => Work::make(place, loaded, &run, &argv, wish)?,
         None => Work::in_place(place),
     };
@@ -159,10 +161,13 @@ pub fn prepare_in(
         }
         Some(_) | None => None,
     };
-    let fs = look_up_in(&needs, work.view())?;
+    let since = SystemTime::now();
+    let mut fs = look_up_in(&needs, work.view())?;
     let facts = spawner.facts()?;
     let mut planned = bastle_policy::plan(grant, &facts, &fs)?;
     work.rebase(&mut planned)?;
+    work.tell(&loaded.effective, &fs);
+    let directories = (std::mem::take(&mut fs.directories), since);
     let caches = Caches::lend(place, &loaded.effective, &run, lending)?;
     caches.put_into(&mut planned)?;
     planned.with_grants(&loaded.effective, grants::client())?;
@@ -186,6 +191,7 @@ pub fn prepare_in(
         approvals: approvals(&loaded.effective.budgets),
         effective: recorded(&loaded.effective.canonical()),
         work,
+        directories,
         caches,
         grants,
         approval,
@@ -371,6 +377,7 @@ pub(crate) fn run_behind(
         approvals,
         effective,
         work,
+        directories,
         mut caches,
         grants,
         approval,
@@ -389,6 +396,7 @@ pub(crate) fn run_behind(
         state: &place.state,
         approvals,
         work,
+        directories,
         caches,
         grants: bastle_contract::grants::has_room(&plan).then_some(grants),
         front,

@@ -80,9 +80,9 @@ pub use netrule::{NetRule, NetTarget};
 pub use pathrule::{Anchor, PathRule};
 pub use permit::{Permit, permit};
 pub use plan::{
-    EgressMaterial, FsFacts, GivenFile, HOME, LentCache, LentPlace, Needs, PROGRAMS, PathFact, PathKind,
-    PlanLine, Planned, Rendered, TreeNeed, countable, egress_cpu, hidden_below, needs, needs_of, plan,
-    refuse_shown, render_dry_run, writes_below,
+    EgressMaterial, FsFacts, GivenFile, HOME, Led, LedAs, LentCache, LentPlace, Needs, PROGRAMS, PathFact,
+    PathKind, PlanLine, Planned, Rendered, TreeNeed, Ways, countable, egress_cpu, hidden_below, needs,
+    needs_of, plan, refuse_shown, render_dry_run, writes_below,
 };
 pub use preamble::{MAX_PREAMBLE, PreambleFacts, preamble, prompt_with};
 pub use presets::{

@@ -199,7 +199,7 @@ fn named(pattern: &str) -> Option<NamePattern> {
     NamePattern::try_from(pattern.to_owned()).ok()
 }
 
-fn remainders(pattern: &[&str], path: &[&str], found: &mut Vec<String>) {
+pub(crate) fn remainders(pattern: &[&str], path: &[&str], found: &mut Vec<String>) {
     let Some((name, below)) = path.split_first() else {
         found.push(pattern.join("/"));
         return;

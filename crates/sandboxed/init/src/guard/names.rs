@@ -19,7 +19,7 @@ struct Tree {
     /// The rules by their first name: a path that has none like it has nothing in common with them.
     index: PatternIndex,
     /// Names that are protected by themselves, without what is below.
-    pinned: Vec<NamePattern>,
+    pinned: NameList,
     /// Exceptions to hidden and to protected names.
     open: [Vec<OpenName>; 2],
 }
@@ -144,8 +144,7 @@ impl Trees {
                 covered: true,
                 below: false,
             };
-            let pinned = tree.pinned.iter().find(|pattern| pattern.matches(relative));
-            if let Some(pattern) = pinned
+            if let Some(pattern) = tree.pinned.named(relative)
                 && counts(DenialKind::Protected, itself)
             {
                 return Some(Guarded {

@@ -29,6 +29,7 @@ pub(super) fn run(
         source: place.workspace.clone(),
         tree: None,
         made: None,
+        notes: Vec::new(),
     };
     // The one place where consent is made: the caller has seen the flag.
     let consent = NotAFence::i_understand_this_is_not_a_fence();

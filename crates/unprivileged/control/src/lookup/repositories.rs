@@ -2,16 +2,110 @@
 //!
 //! **Trust:** the pointer is a file of the project. It is read without following a link and up to a bound; where it leads
 //! matters only if that lies in the searched tree, and then it is held like a `.git` directory.
-use super::Search;
-use bastle_contract::AbsPath;
+use super::{At, Scope, Search, unusable};
+use bastle_contract::{AbsPath, Fault};
 use rustix::fs::{FileType, Mode, OFlags};
 use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// The longest pointer: a path and a word before it.
 const LONGEST: u64 = 8192;
 /// Repositories that are looked at.
 const MOST: usize = 256;
+
+/// Directories with a name `HEAD`, at most.
+const MOST_HEADS: usize = 1024;
+/// Directories that are listed, at most.
+const MOST_DIRECTORIES: usize = 1 << 16;
+/// What is held beside a `HEAD`.
+const BESIDE_HEAD: [&str; 4] = ["config", "config.worktree", "hooks", "commondir"];
+
+/// Lists a directory in which the host could make a name that must be covered. Git makes its own names in its store.
+pub(super) fn note_directory(search: &mut Search<'_>, at: At<'_>) {
+    let listed = search.host && !search.tree.live.is_empty();
+    if !listed || search.facts.directories.len() >= MOST_DIRECTORIES {
+        return;
+    }
+    let below = at.relative.strip_suffix(b"/").unwrap_or(at.relative);
+    let store = b".git/objects/";
+    if at.relative.windows(store.len()).any(|part| part == store) {
+        return;
+    }
+    let path = match below {
+        b"" => Some(search.root.clone()),
+        _ => search.path(below),
+    };
+    search.facts.directories.extend(path);
+}
+
+/// Notes what makes a directory a repository, and other places that have git objects.
+pub(super) fn note(
+    search: &mut Search<'_>,
+    directory: &OwnedFd,
+    at: At<'_>,
+    below: &[u8],
+    kind: FileType,
+) -> Result<(), Fault> {
+    if !search.host || search.tree.live.is_empty() || at.scope == Scope::Hidden {
+        return Ok(());
+    }
+    let name = &below[at.relative.len()..];
+    if name.eq_ignore_ascii_case(b"HEAD") && kind != FileType::Directory {
+        let above = at.relative.strip_suffix(b"/").unwrap_or_default();
+        let path = match above {
+            b"" => Some(search.root.clone()),
+            _ => search.path(above),
+        };
+        let Some(path) = path.filter(|_| search.facts.heads.len() < MOST_HEADS) else {
+            let why = format!(
+                "more than {MOST_HEADS} directories have a HEAD, or one has a name that is not UTF-8"
+            );
+            return Err(unusable(search.tree.root.as_str(), &why)
+                .help("bastle run --workspace copy -- CMD works on a copy, which is reviewed"));
+        };
+        search.facts.heads.push(path);
+    }
+    let nested = name.eq_ignore_ascii_case(b".git") && kind == FileType::Directory && !at.relative.is_empty();
+    let bundle = name.ends_with(b".bundle") && kind == FileType::RegularFile && is_bundle(directory, name);
+    if nested || bundle {
+        let path = search.path(below);
+        search.facts.stores.extend(path);
+    }
+    Ok(())
+}
+
+fn is_bundle(directory: &OwnedFd, name: &[u8]) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::openat(directory, name, flags, Mode::empty()) else {
+        return false;
+    };
+    let mut start = Vec::new();
+    let read = std::fs::File::from(file).take(16).read_to_end(&mut start);
+    read.is_ok() && start.starts_with(b"# v") && start.ends_with(b" git bundle\n")
+}
+
+/// Existing names beside every `HEAD` are mounted read-only. Those with objects and references are told.
+pub(super) fn hold_heads(search: &mut Search<'_>) -> Result<(), Fault> {
+    let root = search.root.clone();
+    for directory in search.facts.heads.clone() {
+        let Some(below) = directory.relative_to(&root) else {
+            continue;
+        };
+        for path in BESIDE_HEAD.iter().filter_map(|name| directory.join(name).ok()) {
+            let there = path.as_path().symlink_metadata();
+            if there.is_ok_and(|meta| !meta.is_symlink()) && !search.facts.protected.contains(&path) {
+                search.facts.protected.push(path);
+            }
+        }
+        let in_git = below.split('/').any(|part| part.eq_ignore_ascii_case(".git"));
+        let has = |name: &str| directory.as_path().join(name).is_dir();
+        if !in_git && has("objects") && has("refs") {
+            search.facts.stores.push(directory);
+        }
+    }
+    Ok(())
+}
 
 /// Whether a name is a `.git` that leads elsewhere. Only what the agent can write must be held.
 pub(super) fn is_pointer(search: &Search<'_>, below: &[u8], kind: FileType) -> bool {

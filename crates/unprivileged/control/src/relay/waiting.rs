@@ -112,10 +112,18 @@ impl Relay<'_> {
             .collect();
         // Whoever of the peers it is: they are heard together.
         ready.dedup();
-        if self.live.as_ref().is_some_and(Live::is_due) && !ready.contains(&Source::Live) {
-            ready.push(Source::Live);
-        }
+        self.add_due(&mut ready);
         Ok(ready)
+    }
+
+    /// Sources that have something to say without an event.
+    fn add_due(&self, ready: &mut Vec<Source>) {
+        let live = self.live.as_ref().is_some_and(Live::is_due);
+        for (source, due) in [(Source::Live, live), (Source::Names, self.names_due())] {
+            if due && !ready.contains(&source) {
+                ready.push(source);
+            }
+        }
     }
 
     /// Not before the fence is proven: until then nobody is inside who could use a name.
@@ -124,10 +132,17 @@ impl Relay<'_> {
         self.names.as_ref().filter(|_| watched).map(NameWatch::waits_for)
     }
 
+    /// Whether names wait to be covered that no event tells of.
+    fn names_due(&self) -> bool {
+        let watched = !self.ended && self.standing.is_proven();
+        watched && self.names.as_ref().is_some_and(NameWatch::is_due)
+    }
+
     /// How long nothing is over.
     fn timeout(&self) -> Option<Timespec> {
         let deadlines = [
             self.patience,
+            self.names_due().then(Instant::now),
             self.leaving(),
             self.net.as_ref().and_then(Net::deadline),
             self.live.as_ref().and_then(Live::deadline),

@@ -3,13 +3,16 @@ use super::{WorkHistory, WorkMode, WorkWish};
 use bastle_contract::{Code, Fault, Guarantee, Mechanism, NameList};
 use bastle_policy::{LayerKind, Origin, PlanLine};
 use bastle_workspace::git::{HiddenHistory, HostGit, hidden_history};
+use bastle_workspace::path::TreePath;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 /// How long git may search. It does so while the project is copied.
 const SEARCH: Duration = Duration::from_secs(20);
-/// How long is waited for it once the copy is made.
+/// The same in place, where a short run must not leave it behind.
+const SEARCH_IN_PLACE: Duration = Duration::from_secs(3);
+/// How long is waited for it once the copy is made, or the plan.
 const PATIENCE: Duration = Duration::from_millis(250);
 
 /// A search that goes on beside the copying.
@@ -18,11 +21,26 @@ pub(super) struct Search(Receiver<Result<HiddenHistory, Fault>>);
 impl Search {
     /// Begins to search. Threads that cannot be made answer like a search that found no end.
     pub(super) fn begin(git: &HostGit, source: &Path, hidden: &NameList, scratch: PathBuf) -> Self {
+        Self::begin_within(git, source, hidden, scratch, SEARCH)
+    }
+
+    /// The same in place, where nothing is copied meanwhile: a run that ends at once leaves no long search behind.
+    pub(super) fn begin_in_place(git: &HostGit, source: &Path, hidden: &NameList, scratch: PathBuf) -> Self {
+        Self::begin_within(git, source, hidden, scratch, SEARCH_IN_PLACE)
+    }
+
+    fn begin_within(
+        git: &HostGit,
+        source: &Path,
+        hidden: &NameList,
+        scratch: PathBuf,
+        limit: Duration,
+    ) -> Self {
         let (done, found) = std::sync::mpsc::channel();
         let (git, source, hidden) = (git.clone(), source.to_path_buf(), hidden.clone());
         let thread = std::thread::Builder::new().name("history".to_owned());
         let spawned = thread.spawn(move || {
-            let result = hidden_history(&git, &source, &hidden, &scratch, SEARCH);
+            let result = hidden_history(&git, &source, &hidden, &scratch, limit);
             // Nobody waits any more: then nobody needs it.
             drop(done.send(result));
         });
@@ -31,20 +49,59 @@ impl Search {
     }
 
     /// What a person should know of it.
-    pub(super) fn note(self) -> Option<String> {
+    pub(super) fn note(self, mode: WorkMode) -> Option<String> {
         match self.0.recv_timeout(PATIENCE) {
             Ok(Ok(found)) if found.blobs == 0 => None,
-            Ok(Ok(found)) => Some(told(&found)),
-            Ok(Err(_)) | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Some(
+            Ok(Ok(found)) => Some(told(&found, advice(mode))),
+            Ok(Err(_)) | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Some(format!(
                 "the history could not be searched for hidden names in time: what was ever committed under one can be \
-                 read inside (git show); --hide-history leaves the history out"
-                    .to_owned(),
-            ),
+                 read inside (git show); {}",
+                advice(mode)
+            )),
         }
     }
 }
 
-fn told(found: &HiddenHistory) -> String {
+fn advice(mode: WorkMode) -> &'static str {
+    match mode {
+        WorkMode::InPlace => "--workspace copy --hide-history leaves the history out",
+        WorkMode::Copy | WorkMode::Overlay | WorkMode::Worktree => "--hide-history leaves the history out",
+    }
+}
+
+/// Git repositories and bundles in the project that are not its own.
+pub(super) fn others(stores: &[TreePath], history: WorkHistory) -> Option<String> {
+    let names: Vec<String> = stores.iter().map(ToString::to_string).collect();
+    let count = counted(&names)?;
+    Some(match history {
+        WorkHistory::Hidden => format!("left out, because each has a history of its own: {count}"),
+        WorkHistory::Full => format!("{}; {}", unsearched(&count), advice(WorkMode::Copy)),
+    })
+}
+
+/// The same in place.
+pub(super) fn others_in_place(names: &[String]) -> Option<String> {
+    let count = counted(names)?;
+    Some(format!("{}; {}", unsearched(&count), advice(WorkMode::InPlace)))
+}
+
+fn unsearched(count: &str) -> String {
+    format!(
+        "OTHER REPOSITORIES IN THE PROJECT: {count}; their history was not searched for hidden names and can be read inside"
+    )
+}
+
+fn counted(names: &[String]) -> Option<String> {
+    const SHOWN: usize = 3;
+    let first = names.get(..SHOWN).unwrap_or(names).join(", ");
+    match names.len() {
+        0 => None,
+        count if count > SHOWN => Some(format!("{first} and {} more", count - SHOWN)),
+        _ => Some(first),
+    }
+}
+
+fn told(found: &HiddenHistory, advice: &str) -> String {
     let contents = if found.blobs == 1 {
         "1 content".to_owned()
     } else {
@@ -55,9 +112,7 @@ fn told(found: &HiddenHistory) -> String {
         (Some(name), count) => format!("{name} and {} more", count - 1),
         (None, count) => format!("{count} names"),
     };
-    format!(
-        "HIDDEN NAMES IN THE HISTORY: {contents} of {names} can be read inside (git show); --hide-history leaves the history out"
-    )
+    format!("HIDDEN NAMES IN THE HISTORY: {contents} of {names} can be read inside (git show); {advice}")
 }
 
 /// Refuses what cannot be held.

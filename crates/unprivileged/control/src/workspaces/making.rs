@@ -47,8 +47,11 @@ pub(super) fn copy(
         .filter_map(|path| TreePath::new(path.relative_to(&place.workspace)?).ok())
         .collect();
     let opened = |path: &TreePath| patterns.open.iter().any(|open| open.opens(path.as_bytes()));
-    let left_out = secretive::left_out(git.as_ref().ok(), source, &place.state, &patterns)?;
-    absent.extend(left_out.into_iter().filter(|path| !opened(path)));
+    let left_out = secretive::left_out(git.as_ref().ok(), source, &place.state, &patterns, wish.history)?;
+    absent.extend(left_out.names.into_iter().filter(|path| !opened(path)));
+    if wish.history == WorkHistory::Hidden {
+        absent.extend(left_out.stores.iter().cloned());
+    }
     let hidden = |path: &TreePath| {
         // Once a person has ended it, everything is left out: the copy is over at once.
         interrupt.is_hit()
@@ -83,7 +86,9 @@ pub(super) fn copy(
     )?;
     let mut copied = held(space, begun)?;
     // First of all notes: it says what no cover holds.
-    copied.made.notes.splice(0..0, search.and_then(Search::note));
+    let others = super::history::others(&left_out.stores, wish.history);
+    let search = search.and_then(|search| search.note(WorkMode::Copy));
+    copied.made.notes.splice(0..0, search.into_iter().chain(others));
     copied.shown = (copied.space.mode() == WorkMode::Overlay).then_some(shown);
     Ok(copied)
 }

@@ -6,6 +6,7 @@ mod ending;
 mod history;
 mod interrupt;
 mod making;
+mod notes;
 mod rebase;
 mod secretive;
 #[cfg(test)]
@@ -14,6 +15,7 @@ mod tests;
 pub use bastle_workspace::copy::{Progress, shares_extents};
 pub use bastle_workspace::meta::{Which, WorkMode};
 pub use ending::WorkEnd;
+pub(crate) use notes::refuse_links;
 
 use crate::fileops;
 use crate::load::Loaded;
@@ -97,6 +99,9 @@ pub struct Work {
     history: WorkHistory,
     copy: Option<Copied>,
     interrupt: Option<Interrupt>,
+    /// In place: the search of the history that goes on beside planning.
+    search: Option<history::Search>,
+    notes: Vec<String>,
 }
 
 /// A copy that this process made and holds.
@@ -127,6 +132,8 @@ pub struct WorkFacts {
     pub tree: Option<AbsPath>,
     /// How the copy came to be.
     pub made: Option<Made>,
+    /// What is worth knowing besides.
+    pub notes: Vec<String>,
 }
 
 impl Work {
@@ -142,6 +149,8 @@ impl Work {
             history: WorkHistory::Full,
             copy: None,
             interrupt: None,
+            search: None,
+            notes: Vec::new(),
         }
     }
 
@@ -157,8 +166,13 @@ impl Work {
         let history = wish.history;
         history::refuse(mode, &wish)?;
         if mode == WorkMode::InPlace || wish.making == Making::Never {
+            let search = match wish.making {
+                Making::Now => notes::search_in_place(place, loaded),
+                Making::Never => None,
+            };
             return Ok(Self {
                 history,
+                search,
                 ..Self::without_copy(place, mode)
             });
         }
@@ -197,6 +211,8 @@ impl Work {
             history,
             copy: Some(copy),
             interrupt: Some(interrupt),
+            search: None,
+            notes: Vec::new(),
         })
     }
 
@@ -239,6 +255,7 @@ impl Work {
             source: self.source.clone(),
             tree: self.copy.as_ref().map(|copy| copy.tree.clone()),
             made: self.copy.as_ref().map(|copy| copy.made.clone()),
+            notes: self.notes.clone(),
         }
     }
 

@@ -1,12 +1,14 @@
 //! Ignored files that look like secrets: nobody reviews them, git does not carry them, and an agent needs none of them.
 //!
 //! **Trust:** the project is the user's. Names are read, no content; git judges them with a repository of ours.
-use bastle_contract::{Fault, NameList};
+use super::WorkHistory;
+use bastle_contract::{Code, Fault, NameList};
 use bastle_workspace::beneath::Dir;
 use bastle_workspace::git::{Call, HostGit, HostRepo, Scratch};
 use bastle_workspace::path::TreePath;
 use rustix::fs::FileType;
 use std::collections::HashSet;
+use std::io::Read;
 use std::path::Path;
 
 /// Endings of key and credential files.
@@ -100,23 +102,37 @@ pub(super) fn looks_secret(name: &[u8]) -> bool {
         || (DATA.contains(&ending) && WORDS.iter().any(|word| stem.contains(word)))
 }
 
-/// Files that stay out of a copy beside hidden names: ignored ones that look like secrets, where the project is a repository,
-/// and other names of hidden files.
+/// What stays out of a copy beside hidden names.
+#[derive(Debug, Default)]
+pub(super) struct LeftOut {
+    /// Ignored files that look like secrets, where the project is a repository; other names of hidden files, and files that
+    /// hidden links lead to.
+    pub(super) names: Vec<TreePath>,
+    /// Git repositories and bundles other than the project's own: they have a history, too.
+    pub(super) stores: Vec<TreePath>,
+}
+
+/// Finds it by one walk.
 pub(super) fn left_out(
     git: Option<&HostGit>,
     source: &Path,
     scratch: &Path,
     hidden: &NameList,
-) -> Result<Vec<TreePath>, Fault> {
-    let (found, shared) = search(source, hidden);
-    let mut left_out = match git {
-        Some(git) => ignored(git, source, scratch, found)?,
+    history: WorkHistory,
+) -> Result<LeftOut, Fault> {
+    let found = search(source, hidden, history)?;
+    let mut names = match git {
+        Some(git) => ignored(git, source, scratch, found.names)?,
         None => Vec::new(),
     };
-    if !shared.is_empty() {
-        left_out.extend(linked(source, &shared));
+    if !found.shared.is_empty() {
+        names.extend(linked(source, &found.shared));
     }
-    Ok(left_out)
+    names.extend(found.targets);
+    Ok(LeftOut {
+        names,
+        stores: found.stores,
+    })
 }
 
 /// Which of these files of a repository are ignored.
@@ -174,7 +190,7 @@ fn ignored(
 }
 
 /// Removes what processes that were killed left here.
-fn sweep(directory: &Path) {
+pub(super) fn sweep(directory: &Path) {
     let Ok(listing) = std::fs::read_dir(directory) else {
         return;
     };
@@ -197,28 +213,79 @@ fn sweep(directory: &Path) {
 /// A file, whatever its names.
 type Inode = (u64, u64);
 
-/// Files whose name looks like that of a secret, and hidden files that have another name, without following a link.
-fn search(source: &Path, hidden: &NameList) -> (Vec<TreePath>, HashSet<Inode>) {
-    let (mut found, mut shared) = (Vec::new(), HashSet::new());
-    walk(source, &mut |directory, path, kind| {
-        if kind == FileType::RegularFile
-            && hidden.covers(path.as_bytes())
-            && let Ok(stat) = directory.stat(path.name())
-            && Into::<u64>::into(stat.st_nlink) > 1
-        {
-            shared.insert((stat.st_dev, stat.st_ino));
+#[derive(Default)]
+struct Found {
+    /// Files whose name looks like that of a secret.
+    names: Vec<TreePath>,
+    /// Hidden files that have another name.
+    shared: HashSet<Inode>,
+    /// Where hidden links lead in the project.
+    targets: Vec<TreePath>,
+    stores: Vec<TreePath>,
+}
+
+/// Looks at every name, without following a link on the way.
+fn search(source: &Path, hidden: &NameList, history: WorkHistory) -> Result<Found, Fault> {
+    let mut found = Found::default();
+    let mut stores = Vec::new();
+    let whole = walk(source, &mut stores, &mut |directory, path, kind| {
+        let covered = kind != FileType::Directory && hidden.covers(path.as_bytes());
+        if kind == FileType::RegularFile {
+            if covered
+                && let Ok(stat) = directory.stat(path.name())
+                && Into::<u64>::into(stat.st_nlink) > 1
+            {
+                found.shared.insert((stat.st_dev, stat.st_ino));
+            }
+            // Reading the beginning of every file is worth it only where all of them must be found.
+            let likely = path.name().ends_with(b".bundle") || path.name().ends_with(b".pack");
+            if (likely || history == WorkHistory::Hidden) && holds_objects(directory, path.name()) {
+                found.stores.push(path.clone());
+            }
+        }
+        if kind == FileType::Symlink && covered {
+            found.targets.extend(target(source, &path));
         }
         if looks_secret(path.name()) {
-            found.push(path);
+            found.names.push(path);
         }
     });
-    (found, shared)
+    found.stores.extend(stores);
+    found.stores.sort();
+    if history == WorkHistory::Hidden && !whole {
+        let why =
+            format!("more than {MOST_DIRECTORIES} directories would have to be searched for repositories");
+        return Err(Fault::new(
+            Code::WorkspaceInvalid,
+            "the history cannot be hidden",
+            why,
+        ));
+    }
+    Ok(found)
+}
+
+/// Where a hidden link leads, when that is in the project: the content is hidden, whatever its name.
+fn target(source: &Path, link: &TreePath) -> Option<TreePath> {
+    let real = std::fs::canonicalize(source.join(link.as_path())).ok()?;
+    let below = real.strip_prefix(source).ok()?;
+    TreePath::new(below.as_os_str().as_encoded_bytes()).ok()
+}
+
+/// Whether a file is a bundle or a pack: git reads objects out of either.
+fn holds_objects(directory: &Dir, name: &[u8]) -> bool {
+    let mut start = Vec::new();
+    let read = directory
+        .open_regular(name)
+        .and_then(|(file, _)| file.take(16).read_to_end(&mut start));
+    read.is_ok()
+        && (start.starts_with(b"PACK\0\0\0")
+            || (start.starts_with(b"# v") && start.get(4..) == Some(b" git bundle\n")))
 }
 
 /// Every name of these files.
 fn linked(source: &Path, shared: &HashSet<Inode>) -> Vec<TreePath> {
     let mut found = Vec::new();
-    walk(source, &mut |directory, path, kind| {
+    walk(source, &mut Vec::new(), &mut |directory, path, kind| {
         if kind == FileType::RegularFile
             && directory
                 .stat(path.name())
@@ -230,35 +297,57 @@ fn linked(source: &Path, shared: &HashSet<Inode>) -> Vec<TreePath> {
     found
 }
 
-/// Shows everything but directories; git's own are not entered.
-fn walk(source: &Path, show: &mut dyn FnMut(&Dir, TreePath, FileType)) {
+/// Shows everything but directories, and collects repositories; these are not entered. `false`: not all was searched.
+fn walk(source: &Path, stores: &mut Vec<TreePath>, show: &mut dyn FnMut(&Dir, TreePath, FileType)) -> bool {
     let Ok(root) = Dir::open(source) else {
-        return;
+        return true;
     };
     let mut open: Vec<Option<TreePath>> = vec![None];
-    let mut searched = 0;
+    let (mut searched, mut whole) = (0, true);
     while let Some(at) = open.pop() {
         searched += 1;
         let Ok(directory) = root.beneath(at.as_ref()) else {
             continue;
         };
         let Ok(names) = directory.list() else { continue };
-        for one in names {
+        let has = |name: &[u8], directory: bool| {
+            let mut all = names.iter();
+            all.any(|one| one.name == name && (one.kind == FileType::Directory) == directory)
+        };
+        let bare = has(b"HEAD", false) && has(b"objects", true) && has(b"refs", true);
+        if bare && let Some(at) = &at {
+            stores.push(at.clone());
+            continue;
+        }
+        for one in &names {
             let Ok(path) = TreePath::join(at.as_ref(), &one.name) else {
                 continue;
             };
+            let nested = one.name.eq_ignore_ascii_case(b".git") && one.kind == FileType::Directory;
+            if nested && path.as_bytes() != b".git" {
+                stores.push(path);
+                continue;
+            }
+            // The project's own is not copied; where the project is a bare repository, these two are it.
             if one.name == b".git" {
+                continue;
+            }
+            if bare && matches!(one.name.as_slice(), b"objects" | b"refs") {
+                stores.push(path);
                 continue;
             }
             if one.kind == FileType::Directory {
                 if searched + open.len() < MOST_DIRECTORIES {
                     open.push(Some(path));
+                } else {
+                    whole = false;
                 }
             } else {
                 show(&directory, path, one.kind);
             }
         }
     }
+    whole
 }
 
 #[cfg(test)]

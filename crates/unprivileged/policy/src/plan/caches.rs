@@ -118,7 +118,7 @@ impl Planned {
             root: at.clone(),
             hide: NameList::default(),
             protect: NameList::default(),
-            pinned: Vec::new(),
+            pinned: NameList::default(),
             kind: TreeKind::Own,
         });
         self.listing.push(PlanLine {

@@ -52,6 +52,28 @@ pub struct PathFact {
     pub kind: PathKind,
 }
 
+/// A name that is held because a link leads to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Led {
+    /// The link.
+    pub link: AbsPath,
+    /// Where it leads.
+    pub at: AbsPath,
+    /// A pattern below that; `None`: that itself, with what is below it.
+    pub rest: Option<String>,
+    /// How it is held.
+    pub held: LedAs,
+}
+
+/// How a name is held that a link leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LedAs {
+    /// It cannot be read.
+    Hidden,
+    /// It cannot be changed.
+    Protected,
+}
+
 /// What control found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FsFacts {
@@ -67,6 +89,14 @@ pub struct FsFacts {
     pub programs: Vec<AbsPath>,
     /// Git directories in the trees that a `.git` which is no directory leads to.
     pub repositories: Vec<AbsPath>,
+    /// Directories in the trees that have a name `HEAD`: a repository, or one as soon as a configuration is made there.
+    pub heads: Vec<AbsPath>,
+    /// Git repositories and bundles in the trees beside the project's own.
+    pub stores: Vec<AbsPath>,
+    /// Names in the trees that are held because links lead to them.
+    pub led: Vec<Led>,
+    /// Directories of the host's own writable trees.
+    pub directories: Vec<AbsPath>,
     /// The project, where the agent works on a copy or a layer of it; `None`: in place.
     pub copied: Option<AbsPath>,
 }

@@ -34,7 +34,7 @@ impl Planned {
             root: place,
             hide: patterns(effective, &slash, Names::Hidden),
             protect: patterns(effective, &slash, Names::Protected),
-            pinned: super::live::pinned(),
+            pinned: super::live::pinned().into(),
             kind: TreeKind::Live,
         });
         if let Some(client) = client {

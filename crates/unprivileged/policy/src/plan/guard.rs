@@ -1,9 +1,11 @@
 //! What the write guard watches: one tree per writable bind.
-use super::facts::{FsFacts, Names, concerns, patterns};
-use super::{PlanLine, built_in, live};
+use super::facts::{FsFacts, LedAs, Names, concerns, patterns};
+use super::{PlanLine, built_in, led, live};
 use crate::effective::{Effective, Sourced};
 use crate::pathrule::PathRule;
-use bastle_contract::{AbsPath, Code, Fault, Guarantee, Guard, GuardedTree, HostFacts, Mechanism, TreeKind};
+use bastle_contract::{
+    AbsPath, Code, Fault, Guarantee, Guard, GuardedTree, HostFacts, Mechanism, NameList, TreeKind,
+};
 
 pub(super) fn build(
     effective: &Effective,
@@ -13,22 +15,21 @@ pub(super) fn build(
 ) -> Result<Guard, Fault> {
     let mut trees: Vec<GuardedTree> = Vec::new();
     for (typed, root) in writable {
-        let hide = patterns(effective, typed, Names::Hidden);
+        let mut hide = patterns(effective, typed, Names::Hidden);
         let mut protect = patterns(effective, typed, Names::Protected);
         let kind = match &fs.copied {
             Some(project) if root.is_within(project) => TreeKind::Own,
             Some(_) | None => TreeKind::Live,
         };
         let pinned = match kind {
-            TreeKind::Own => Vec::new(),
+            TreeKind::Own => NameList::default(),
             TreeKind::Live => {
-                let list = match protect.open.is_empty() {
-                    true => &mut protect.always,
-                    false => &mut protect.unless_open,
-                };
-                list.extend(live::protected(effective, typed));
+                protect.extend(live::protected(effective, typed));
                 live::in_repositories(effective, fs, root, &mut protect);
-                live::pinned()
+                protect.extend(live::beside_heads(fs, root));
+                protect.extend(led::patterns(fs, root, LedAs::Protected));
+                hide.extend(led::patterns(fs, root, LedAs::Hidden));
+                live::pinned_in(fs, root)
             }
         };
         trees.push(GuardedTree {
@@ -67,6 +68,10 @@ pub(super) fn build(
         };
         let itself = "in place: a new, replaced or removed one, whatever it is; what is in it is not meant";
         listing.extend(live::pinned().iter().map(|name| said(name.as_str(), itself)));
+        listing.push(said(
+            "**/HEAD",
+            "in place: a new one outside of repositories, because it makes any directory one",
+        ));
         let here = "in place: the host's git executes or follows it";
         listing.extend(live::of_git().iter().map(|name| said(name, here)));
         let count = format!(

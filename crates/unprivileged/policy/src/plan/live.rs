@@ -2,7 +2,8 @@
 //! ways of being led elsewhere. The former is the one catalogue that the import gate reads, too. They are free in a copy, whose repository no program of the host ever reads.
 use super::facts::{FsFacts, patterns_of};
 use crate::effective::Effective;
-use bastle_contract::{AbsPath, NameList, NamePattern};
+use bastle_contract::{AbsPath, NameList, NamePattern, OpenName, OpenScope};
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 /// What git executes, or takes for its configuration, when a person goes on working in the project: instructions of a
@@ -35,9 +36,64 @@ const GIT: &[&str] = &[
 /// The name by which git finds a repository. Whatever comes to be there, a directory, a file or a link, makes another one.
 const REPOSITORY: &str = "**/.git";
 
+/// Without this name no directory is a repository, and with it any directory can be made one.
+const HEADS: &[&str] = &["**/HEAD", "**/packed-refs"];
+/// What git executes, or is led by, in a directory that has a `HEAD`.
+const BESIDE_HEAD: &[&str] = &["config", "config.worktree", "hooks", "commondir"];
+
 /// Names that are protected by themselves.
 pub(super) fn pinned() -> Vec<NamePattern> {
     NamePattern::try_from(REPOSITORY.to_owned()).into_iter().collect()
+}
+
+/// The same in a tree that was searched, where no `HEAD` can be made either: a directory with one, `objects` and `refs` is a
+/// repository to git, whatever it is called. The directories that have one keep it, and their configuration is held.
+pub(super) fn pinned_in(fs: &FsFacts, root: &AbsPath) -> NameList {
+    let open = heads(fs, root).flat_map(|directory| {
+        ["HEAD", "packed-refs"].map(|name| OpenName {
+            below: format!("{directory}{name}"),
+            scope: OpenScope::File,
+        })
+    });
+    NameList {
+        always: pinned(),
+        unless_open: HEADS
+            .iter()
+            .filter_map(|name| NamePattern::try_from((*name).to_owned()).ok())
+            .collect(),
+        open: open.collect(),
+    }
+}
+
+/// Names beside every `HEAD` below `root`.
+pub(super) fn beside_heads(fs: &FsFacts, root: &AbsPath) -> Vec<NamePattern> {
+    let named = |directory: String| {
+        // A literal name may hold characters that patterns cannot; `?` for each names more, not less.
+        let directory = directory.replace(['*', '[', ']', '{', '}', '\\'], "?");
+        BESIDE_HEAD
+            .iter()
+            .filter_map(move |name| NamePattern::try_from(format!("{directory}{name}")).ok())
+    };
+    heads(fs, root).flat_map(named).collect()
+}
+
+/// The directories below `root` that have a `HEAD`, each with a slash at its end; git makes that of `logs` by itself.
+fn heads(fs: &FsFacts, root: &AbsPath) -> impl Iterator<Item = String> {
+    let below = |directory: &AbsPath| {
+        let below = directory.relative_to(root)?;
+        Some(if below.is_empty() {
+            String::new()
+        } else {
+            format!("{below}/")
+        })
+    };
+    let all: BTreeSet<String> = fs
+        .heads
+        .iter()
+        .filter_map(below)
+        .flat_map(|at| [format!("{at}logs/"), at])
+        .collect();
+    all.into_iter()
 }
 
 /// Names in a repository.
@@ -45,7 +101,8 @@ pub(super) fn of_git() -> Vec<String> {
     GIT.iter().map(|name| format!("{REPOSITORY}/{name}")).collect()
 }
 
-/// Entries of the catalogue that name what git itself writes at every commit: the lists above hold a repository in detail.
+/// Entries of the catalogue that name what git itself writes at every commit: the lists above hold a repository in detail,
+/// and [`pinned_in`] holds the other two wherever git does not write them.
 const WRITTEN_BY_GIT: &[&str] = &["**/.git/**", "**/*.git/HEAD", "**/HEAD", "**/packed-refs"];
 
 /// Patterns beside those of the policy in a tree at `root`: git's own names, and where it is the project or around it the
@@ -97,11 +154,7 @@ pub(super) fn in_repositories(effective: &Effective, fs: &FsFacts, root: &AbsPat
         let patterns = names
             .iter()
             .filter_map(|name| NamePattern::try_from(format!("{directory}/{name}")).ok());
-        if list.open.is_empty() {
-            list.always.extend(patterns);
-        } else {
-            list.unless_open.extend(patterns);
-        }
+        list.extend(patterns);
     }
 }
 

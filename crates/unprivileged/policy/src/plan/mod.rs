@@ -10,6 +10,7 @@ mod facts;
 mod files;
 mod grants;
 mod guard;
+mod led;
 mod limits;
 mod live;
 mod mounts;
@@ -22,8 +23,11 @@ mod shown;
 pub use budgets::countable;
 pub use caches::{LentCache, LentPlace};
 pub use egress::EgressMaterial;
-pub use facts::{FsFacts, Needs, PathFact, PathKind, TreeNeed, hidden_below, needs, needs_of, writes_below};
+pub use facts::{
+    FsFacts, Led, LedAs, Needs, PathFact, PathKind, TreeNeed, hidden_below, needs, needs_of, writes_below,
+};
 pub use files::{GivenFile, HOME, PROGRAMS};
+pub use led::Ways;
 pub use limits::egress_cpu;
 pub(crate) use limits::show as show_limit;
 pub(crate) use openings::shown_in;

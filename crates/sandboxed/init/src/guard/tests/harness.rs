@@ -126,7 +126,7 @@ pub(super) fn plan(setup: &Setup, tree: &Path) -> LaunchPlan {
         root: AbsPath::from_path(tree).unwrap(),
         hide: patterns(setup.hide).into(),
         protect: patterns(setup.protect).into(),
-        pinned: Vec::new(),
+        pinned: NameList::default(),
         kind: TreeKind::Live,
     }];
     plan.limits = setup.limits.iter().map(limit).collect();

@@ -58,7 +58,7 @@ fn a_path_outside_every_tree_is_not_guarded_and_a_sibling_is_outside() {
         root: AbsPath::new(root).unwrap(),
         hide: vec![pattern("**/.env")].into(),
         protect: vec![pattern("ci/run")].into(),
-        pinned: Vec::new(),
+        pinned: NameList::default(),
         kind: TreeKind::Live,
     };
     let trees = Trees::of(&[tree("/srv/ws")]);
@@ -157,7 +157,7 @@ fn an_opened_file_opens_neither_its_pattern_nor_a_directory_in_its_place() {
             open,
         },
         protect: NameList::default(),
-        pinned: Vec::new(),
+        pinned: NameList::default(),
         kind: TreeKind::Live,
     }]);
     let guarded = |path: &str, reach| trees.guard(path.as_bytes(), reach).is_some();
@@ -179,7 +179,7 @@ fn a_pinned_name_is_guarded_and_what_is_below_it_is_not() {
         root: AbsPath::new("/w").unwrap(),
         hide: NameList::default(),
         protect: vec![pattern("**/.git/config")].into(),
-        pinned: vec![pattern("**/.git")],
+        pinned: vec![pattern("**/.git")].into(),
         kind: TreeKind::Live,
     }]);
     let guarded = |path: &str| trees.guard(path.as_bytes(), Reach::Itself).is_some();
@@ -195,4 +195,40 @@ fn a_pinned_name_is_guarded_and_what_is_below_it_is_not() {
         assert!(!guarded(free), "{free}");
     }
     assert!(trees.guard_source(b"/w/.git", Reach::Below).is_some());
+}
+
+#[test]
+fn a_head_is_made_in_no_directory_but_those_that_are_excepted() {
+    let file = |below: &str| OpenName {
+        below: below.to_owned(),
+        scope: OpenScope::File,
+    };
+    let trees = Trees::of(&[GuardedTree {
+        root: AbsPath::new("/w").unwrap(),
+        hide: NameList::default(),
+        protect: vec![pattern("old/config")].into(),
+        pinned: NameList {
+            always: vec![pattern("**/.git")],
+            unless_open: vec![pattern("**/HEAD")],
+            open: vec![file(".git/HEAD"), file("old/HEAD")],
+        },
+        kind: TreeKind::Live,
+    }]);
+    let guarded = |path: &str| trees.guard(path.as_bytes(), Reach::Itself).is_some();
+    for named in [
+        "/w/HEAD",
+        "/w/q/HEAD",
+        "/w/q/head",
+        "/w/.git/q/HEAD",
+        "/w/old/config",
+    ] {
+        assert!(guarded(named), "{named}");
+    }
+    for free in ["/w/.git/HEAD", "/w/old/HEAD", "/w/q/config", "/w/HEADER"] {
+        assert!(!guarded(free), "{free}");
+    }
+    assert!(
+        trees.guard_source(b"/w/old", Reach::Below).is_some(),
+        "a directory with such a name cannot be moved to where its configuration is free"
+    );
 }

@@ -9,7 +9,7 @@ pub(super) fn headline(work: &WorkFacts) -> String {
     let mode = workspaces::word(work.mode);
     let source = sanitize(work.source.as_str());
     let (Some(tree), Some(made)) = (&work.tree, &work.made) else {
-        return format!("{mode} {source}");
+        return with_notes(format!("{mode} {source}"), &work.notes);
     };
     let mut words = format!(
         "{mode} of {source} → {} ({}, {}, {})",
@@ -24,7 +24,11 @@ pub(super) fn headline(work: &WorkFacts) -> String {
     if let Some(branch) = &made.branch {
         words.push_str(&format!(" · branch {}", sanitize(branch)));
     }
-    for note in &made.notes {
+    with_notes(with_notes(words, &work.notes), &made.notes)
+}
+
+fn with_notes(mut words: String, notes: &[String]) -> String {
+    for note in notes {
         words.push_str(&format!("\n  note: {}", sanitize(note)));
     }
     words
