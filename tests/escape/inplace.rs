@@ -355,8 +355,8 @@ fn no_directory_becomes_a_bare_repository_in_place() {
             &["write", ".git/logs/config", "[core]"],
             &["write", "store/config", "[core]"],
         ];
-        std::fs::create_dir_all(root.join("q")).expect("can be made");
-        std::fs::create_dir_all(root.join(".git/q")).expect("can be made");
+        lab.project("q/file", "x");
+        lab.project(".git/q/file", "x");
         let (seen, output) = lab.fence().flags(["--workspace", "in-place"]).attack(&attempts);
         let held = seen
             .iter()
