@@ -6,7 +6,7 @@ use crate::filter::{self, FilterSpec};
 use crate::guard::{Guard, GuardUsage};
 use bastle_contract::{
     AbsPath, DenialKind, Denied, Event, GuardedTree, LaunchPlan, LimitKind, LimitMechanism, LimitRule,
-    NamePattern, TreeKind,
+    NameList, NamePattern, TreeKind,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{
