@@ -74,7 +74,7 @@ pub use merge::{Expansion, MergeOptions, merge};
 pub use net::{
     BodyNeed, Cidr, ConnectVerdict, Declared, Force, ForgeWrite, GitPush, HostRole, ModelApi, ModelCall,
     ModelEndpoint, ModelPrice, NetBudget, NetMode, NetPolicy, NetRequest, PushKind, Remote, SecretHeader,
-    SecretUse, UpstreamProxy, WriteKind,
+    SecretUse, UnlistedCall, UpstreamProxy, WriteKind,
 };
 pub use netrule::{NetRule, NetTarget};
 pub use pathrule::{Anchor, PathRule};
@@ -82,12 +82,12 @@ pub use permit::{Permit, permit};
 pub use plan::{
     EgressMaterial, FsFacts, GivenFile, HOME, Led, LedAs, LentCache, LentPlace, Needs, PROGRAMS, PathFact,
     PathKind, PlanLine, Planned, Rendered, TreeNeed, Ways, countable, egress_cpu, hidden_below, needs,
-    needs_of, plan, refuse_shown, render_dry_run, writes_below,
+    needs_of, plan, refuse_shown, render_dry_run, uncounted_hosts, writes_below,
 };
 pub use preamble::{MAX_PREAMBLE, PreambleFacts, preamble, prompt_with};
 pub use presets::{
-    SandboxMode, agent_presets, agent_presets_for, default_layers, find as find_preset, floor, names, preset,
-    preset_text, read_preset, sandbox_preset, version as preset_version,
+    FOUND_HERE, SandboxMode, agent_presets, agent_presets_for, default_layers, find as find_preset, floor,
+    names, preset, preset_text, read_preset, sandbox_preset, version as preset_version,
 };
 pub use profile::{PROFILE_SCHEMA, Profile, PromptBy};
 pub use query::{NetQuery, Query};

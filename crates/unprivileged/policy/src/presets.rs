@@ -65,6 +65,9 @@ static PRESETS: [BuiltIn; 9] = [
 /// Groups of hosts that `extends` and `net` rules may name; their hosts are resolved by the egress proxy.
 pub(crate) const GROUPS: &[&str] = &["npm", "crates", "pypi", "apt"];
 
+/// Ends the name of a layer that holds what a preset found on this host.
+pub const FOUND_HERE: &str = " on this host";
+
 /// The words of `--sandbox`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SandboxMode {
@@ -109,6 +112,15 @@ pub fn floor() -> Result<Layer, Fault> {
 #[must_use]
 pub fn names() -> Vec<&'static str> {
     PRESETS.iter().map(|preset| preset.name).collect()
+}
+
+/// Whether an origin names a preset of this build, or what one of them found on this host. All others are kept by a person.
+pub(crate) fn is_built_in(origin: &str) -> bool {
+    let full = origin.strip_suffix(FOUND_HERE).unwrap_or(origin);
+    PRESETS
+        .iter()
+        .chain([&FLOOR])
+        .any(|preset| full == format!("{}@{}", preset.name, preset.version))
 }
 
 /// The text of a built-in preset, as it is part of this build.

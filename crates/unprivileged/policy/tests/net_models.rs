@@ -4,8 +4,11 @@ mod common;
 
 use LayerKind::{Project, User};
 use bastle_contract::egress::BudgetKind;
-use bastle_policy::{ConnectVerdict, Host, HostRole, LayerKind, ModelCall, NetPolicy, NetRequest, countable};
-use common::{merged, with_default};
+use bastle_policy::{
+    ConnectVerdict, FOUND_HERE, Host, HostRole, Layer, LayerKind, ModelCall, NetPolicy, NetRequest,
+    UnlistedCall, countable, default_layers, preset, read_preset, uncounted_hosts,
+};
+use common::{layer, merged, with_default};
 
 fn host(text: &str) -> Host {
     Host::new(text).unwrap()
@@ -180,4 +183,110 @@ fn what_passes_unread_stops_a_launch_unless_it_is_declared_or_waived() {
     };
     assert!(countable(&ollama("")).is_err());
     assert!(countable(&ollama(r#", "price": {"input": 0, "output": 0}"#)).is_ok());
+}
+
+const MINE: &str = r#"{
+  "version": 1,
+  "agent": { "title": "Mine", "programs": ["mine"] },
+  "net": { "allow": ["llm.mine.test"] }
+}"#;
+
+/// The table of a run with this preset and what it found on this host, under a budget.
+fn under(preset: &Layer, found: &str, budget: &str) -> NetPolicy {
+    let mut layers = default_layers("default").unwrap();
+    layers.push(preset.clone());
+    let more = layer(LayerKind::Preset, found);
+    layers.push(Layer {
+        name: format!("{}{FOUND_HERE}", preset.name),
+        ..more
+    });
+    layers.push(layer(User, &format!(r#"{{"version": 1, "budget": {budget}}}"#)));
+    merged(&layers).net
+}
+
+#[test]
+fn hosts_of_a_preset_that_a_person_keeps_are_read_under_a_budget_of_models() {
+    let mine = read_preset("mine", 1, MINE.as_bytes()).unwrap();
+    let newer = read_preset("claude", 2, MINE.as_bytes()).unwrap();
+    let built_in = preset("claude").unwrap();
+    let found = r#"{"version": 1, "net": {"allow": ["key.mine.test"]}}"#;
+    for (kept, read) in [(&mine, true), (&newer, true), (&built_in, false)] {
+        let table = under(kept, found, r#"{"turns": 3}"#);
+        assert_eq!(reads(&table, "key.mine.test"), read, "{}", kept.name);
+        assert_eq!(
+            uncounted_hosts(&table).contains(&"key.mine.test".to_owned()),
+            !read,
+            "{}",
+            kept.name
+        );
+        if read {
+            assert!(reads(&table, "llm.mine.test"), "{}", kept.name);
+        }
+        let free = under(kept, found, r#"{"requests": 3}"#);
+        assert!(!reads(&free, "key.mine.test"), "control: {}", kept.name);
+        assert_eq!(uncounted_hosts(&free), [""; 0], "nothing is to be counted there");
+    }
+    // One that a person extends is no other.
+    let mut layers = vec![mine];
+    layers.insert(0, preset("default").unwrap());
+    layers.push(layer(User, r#"{"version": 1, "budget": {"usd": 3}}"#));
+    assert!(reads(&merged(&layers).net, "llm.mine.test"));
+}
+
+#[test]
+fn every_write_and_upgrade_at_a_models_host_is_a_call_or_declared_to_be_none() {
+    let table = table(
+        r#"{"version": 1, "net": {"models": [
+            {"host": "own.test", "paths": ["/think"], "price": {"input": 1, "output": 1}},
+            {"host": "api.groq.com", "api": "none"}
+        ]}, "budget": {"turns": 3}}"#,
+        None,
+    );
+    let asked = |method: &str, name: &str, path: &str, websocket: bool| {
+        table.unlisted_call(&NetRequest {
+            method,
+            host: &host(name),
+            port: 443,
+            path,
+            body_len: None,
+            operation: None,
+            websocket,
+        })
+    };
+    for method in ["POST", "PUT", "PATCH", "DELETE", "post", "ODD"] {
+        for path in [
+            "/v1/images/generations",
+            "/",
+            "/v1/messages/count_tokens/../paint",
+        ] {
+            assert!(
+                matches!(
+                    asked(method, "api.openai.com", path, false),
+                    UnlistedCall::Write(_)
+                ),
+                "{method} {path}"
+            );
+        }
+        assert_eq!(
+            asked(method, "api.anthropic.com", "/v1//messages/COUNT_tokens", false),
+            UnlistedCall::Management
+        );
+        for elsewhere in ["any.test", "github.com", "api.groq.com"] {
+            assert_eq!(asked(method, elsewhere, "/v1/paint", false), UnlistedCall::None);
+        }
+    }
+    let UnlistedCall::Write(own) = asked("POST", "own.test", "/other", false) else {
+        panic!("a declared host is a model's");
+    };
+    assert_eq!(own.price.unwrap().input, 1_000);
+    for method in ["GET", "head", "OPTIONS"] {
+        assert_eq!(
+            asked(method, "api.openai.com", "/v1/x", false),
+            UnlistedCall::None
+        );
+        assert_eq!(
+            asked(method, "api.openai.com", "/v1/x", true),
+            UnlistedCall::WebSocket
+        );
+    }
 }

@@ -314,6 +314,7 @@ fn first_lines(voice: &RunVoice<'_>, plan: &LaunchPlan, statement: &CapabilitySt
         ),
     ];
     lines.extend(limits_line(plan));
+    lines.extend(network::uncounted_line(&effective.net));
     lines.extend(agent_lines(voice));
     for rule in plan
         .limits

@@ -13,7 +13,7 @@ use crate::place::Place;
 use crate::secrets::has_reference;
 use bastle_contract::{Argv, Code, Fault};
 use bastle_policy::agent::{Agent, Credential, Take};
-use bastle_policy::{GivenFile, Layer, LayerKind};
+use bastle_policy::{FOUND_HERE, GivenFile, Layer, LayerKind};
 use serde_json::{Map, Value, json};
 
 /// The word of `--preset` that refuses any for an agent.
@@ -171,7 +171,7 @@ pub(crate) fn look(
         found.warnings.extend(switched.told);
         found.switched = Some((argv.to_vec(), switched.argv));
     }
-    let name = format!("{} on this host", preset.name);
+    let name = format!("{}{FOUND_HERE}", preset.name);
     let text = format!("{:#}", Value::Object(document));
     let document = bastle_policy::parse(&name, text.as_bytes())?;
     let kind = LayerKind::Preset;

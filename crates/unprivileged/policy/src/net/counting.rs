@@ -8,6 +8,7 @@ use crate::effective::{NetRules, Origin, Sourced};
 use crate::host::Host;
 use crate::layers::LayerKind;
 use crate::netrule::{NetRule, NetTarget};
+use crate::presets;
 use bastle_contract::egress::BudgetKind;
 
 /// Why a budget of turns, tokens or cost cannot be counted in a run.
@@ -25,7 +26,7 @@ pub(crate) struct Uncounted {
 
 impl NetPolicy {
     /// Whether the requests of a connection are read because a budget counts what models charge: hosts of models, and
-    /// hosts that a person names without saying what they are. Those that a preset or a group brings are known.
+    /// hosts that a person names without saying what they are. Those that a built-in preset or a group brings are known.
     pub(super) fn counts_inside(&self, host: &Host, port: u16, decision: &Decision) -> bool {
         self.counts_models()
             && match self.host_role(host, port) {
@@ -39,7 +40,7 @@ impl NetPolicy {
     }
 
     /// Whether some budget of models holds: then nothing passes unread only because every host may be reached.
-    pub(super) fn holds_models(&self) -> bool {
+    pub(crate) fn holds_models(&self) -> bool {
         let budget = &self.budget;
         let stated = [
             (BudgetKind::Turns, budget.turns.is_some()),
@@ -133,7 +134,9 @@ impl NetPolicy {
 
 fn is_named_by_a_person(origin: &Origin) -> bool {
     let chosen = match origin.layer {
-        LayerKind::Floor | LayerKind::Preset => false,
+        LayerKind::Floor => false,
+        // One that is kept on this host is somebody's own file: nobody else has looked at its hosts.
+        LayerKind::Preset => !presets::is_built_in(&origin.file),
         LayerKind::Managed
         | LayerKind::User
         | LayerKind::Flags

@@ -18,7 +18,7 @@ pub use address::Cidr;
 pub use forge::{ForgeWrite, WriteKind};
 pub use git::{Force, GitPush, PushKind, Remote};
 pub(crate) use headers::UNREAD;
-pub use models::{Declared, HostRole, ModelApi, ModelCall, ModelEndpoint, ModelPrice};
+pub use models::{Declared, HostRole, ModelApi, ModelCall, ModelEndpoint, ModelPrice, UnlistedCall};
 pub use secret::{SecretHeader, SecretUse};
 
 use crate::decide::Decision;

@@ -99,6 +99,19 @@ pub struct ModelCall {
     pub price: Option<ModelPrice>,
 }
 
+/// A request to a model's host that is none of the known calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnlistedCall {
+    /// Not at a model's host, or it only reads.
+    None,
+    /// A path at which nothing is generated.
+    Management,
+    /// A write: a model may answer it, and its answer may tell nothing.
+    Write(ModelCall),
+    /// A WebSocket: what passes inside is in a form that nobody declared.
+    WebSocket,
+}
+
 /// What a host is to budgets of turns, tokens and cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostRole {
@@ -118,6 +131,7 @@ struct Table {
     #[expect(dead_code, reason = "for readers of the file")]
     date: String,
     apis: Vec<Api>,
+    management: Vec<String>,
     hosts: Vec<String>,
 }
 
@@ -141,6 +155,7 @@ fn table() -> &'static Table {
             note: String::new(),
             date: String::new(),
             apis: Vec::new(),
+            management: Vec::new(),
             hosts: vec!["*".to_owned()],
         })
     })
@@ -339,6 +354,39 @@ impl NetPolicy {
             counted: first.counted && found.iter().all(|data| data.counted),
             price: None,
         }))
+    }
+
+    /// What a request is that [`Self::model_call`] does not know.
+    #[must_use]
+    pub fn unlisted_call(&self, request: &NetRequest<'_>) -> UnlistedCall {
+        let NetRequest { host, port, .. } = *request;
+        match self.host_role(host, port) {
+            HostRole::Model => {}
+            HostRole::NotModel | HostRole::Unknown => return UnlistedCall::None,
+        }
+        if request.websocket {
+            return UnlistedCall::WebSocket;
+        }
+        let method = request.method;
+        if ["GET", "HEAD", "OPTIONS"]
+            .iter()
+            .any(|word| method.eq_ignore_ascii_case(word))
+        {
+            return UnlistedCall::None;
+        }
+        let path = counting_path(request.path);
+        if table()
+            .management
+            .iter()
+            .any(|pattern| path_matches(pattern, &path))
+        {
+            return UnlistedCall::Management;
+        }
+        let mut entries = self.models.iter().filter(|entry| entry.is_at(host, port));
+        UnlistedCall::Write(ModelCall {
+            counted: true,
+            price: entries.find_map(|entry| entry.price),
+        })
     }
 }
 

@@ -6,9 +6,6 @@ use crate::units::show_size;
 use bastle_contract::egress::BudgetKind;
 use bastle_contract::{Code, Fault, Guarantee, Mechanism};
 
-/// Most hosts that one line names.
-const MAX_NAMED: usize = 4;
-
 /// Refuses a table under which a model's answers would pass uncounted though a budget is set.
 pub fn countable(net: &NetPolicy) -> Result<(), Fault> {
     let budget = &net.budget;
@@ -46,6 +43,15 @@ pub fn countable(net: &NetPolicy) -> Result<(), Fault> {
         .help(format!("to run without it: bastle run {} ...", waive.join(" "))));
     }
     Ok(())
+}
+
+/// Hosts that rules allow and at which a budget of turns, tokens or cost counts nothing; empty without such a budget.
+#[must_use]
+pub fn uncounted_hosts(net: &NetPolicy) -> Vec<String> {
+    match net.mode {
+        NetMode::Allowlist | NetMode::Open if net.holds_models() => net.unread_hosts(),
+        NetMode::Allowlist | NetMode::Open | NetMode::None | NetMode::Offline => Vec::new(),
+    }
 }
 
 /// Checks and lists.
@@ -137,10 +143,5 @@ fn note(net: &NetPolicy, kind: BudgetKind) -> String {
     if unread.is_empty() {
         return "counted at every allowed host".to_owned();
     }
-    let named: Vec<&str> = unread.iter().take(MAX_NAMED).map(String::as_str).collect();
-    let more = match unread.len().saturating_sub(named.len()) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    format!("not counted at {}{more}: no model endpoints", named.join(", "))
+    format!("not counted at {}: no model endpoints", unread.join(", "))
 }

@@ -20,7 +20,7 @@ mod programs;
 mod render;
 mod shown;
 
-pub use budgets::countable;
+pub use budgets::{countable, uncounted_hosts};
 pub use caches::{LentCache, LentPlace};
 pub use egress::EgressMaterial;
 pub use facts::{

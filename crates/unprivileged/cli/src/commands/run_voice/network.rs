@@ -5,7 +5,7 @@ use bastle_audit::sanitize;
 use bastle_contract::egress::{BudgetKind, BudgetReached, BudgetStep, Face, NetDecision};
 use bastle_contract::{Code, Fault, LaunchPlan, Network};
 use bastle_control::{About, NetTotals, Question};
-use bastle_policy::{NetMode, NetPolicy, NetTarget};
+use bastle_policy::{NetMode, NetPolicy, NetTarget, uncounted_hosts};
 use std::collections::BTreeSet;
 
 /// What the first line says about the network.
@@ -275,4 +275,18 @@ impl RunVoice<'_> {
         );
         self.say(&lines);
     }
+}
+
+/// Most hosts in the line of uncounted ones.
+const MAX_UNCOUNTED: usize = 8;
+
+/// Hosts at which a budget of turns, tokens or cost counts nothing, in one line.
+pub(super) fn uncounted_line(net: &NetPolicy) -> Option<String> {
+    let hosts = uncounted_hosts(net);
+    let named = hosts.get(..MAX_UNCOUNTED).unwrap_or(hosts.as_slice()).join(", ");
+    let more = match hosts.len().saturating_sub(MAX_UNCOUNTED) {
+        0 => String::new(),
+        more => format!(" and {more} more (all: --dry-run-policy)"),
+    };
+    (!hosts.is_empty()).then(|| format!("  budget: models are not counted at {}{more}", sanitize(&named)))
 }

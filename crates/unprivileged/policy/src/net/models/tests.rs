@@ -14,7 +14,12 @@ fn the_built_in_data_is_readable_and_names_every_api_once() {
         assert_eq!(Declared::parse(api.name()), Some(Declared::Api(api)));
     }
     assert!(read.hosts.len() > 40 && read.apis.iter().all(|data| !data.paths.is_empty()));
-    for pattern in read.apis.iter().flat_map(|data| &data.paths) {
+    for pattern in read
+        .apis
+        .iter()
+        .flat_map(|data| &data.paths)
+        .chain(&read.management)
+    {
         assert_eq!(
             &pattern.to_lowercase(),
             pattern,
