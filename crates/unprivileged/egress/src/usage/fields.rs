@@ -7,8 +7,8 @@
 pub(crate) const MAX_USAGE: usize = 16 * 1024;
 /// Longest model name kept, quotes included; longer ones are dropped.
 pub(crate) const MAX_MODEL: usize = 256;
-/// Longest object key that can matter: `max_completion_tokens`, and some room.
-const MAX_KEY: usize = 32;
+/// Longest object key that can matter: `max_completion_tokens`, each of its characters written as an escape of six.
+const MAX_KEY: usize = 21 * 6;
 
 /// Reads one document. All formats put `usage` and `model` (or `usageMetadata`, `modelVersion`) at the top, or one level below in `message` (the first
 /// event of a stream of one vendor) or `response` (the last event of a stream of another).
@@ -27,7 +27,8 @@ pub(crate) struct Fields {
     found: Found,
 }
 
-/// What was found in one document; of several values of one name the last holds, as in most readers of JSON.
+/// What was found in one document. Of several values of one name the last holds, as in most readers of JSON; of what a
+/// request asks for the largest does, whichever name and whichever of several the server follows.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     /// The `usage` object, as JSON.
@@ -38,8 +39,10 @@ pub(crate) struct Found {
     pub(crate) input: Option<u64>,
     /// Tokens out, likewise.
     pub(crate) output: Option<u64>,
-    /// Most tokens that a request asks for.
+    /// Most tokens that a request asks for in one answer.
     pub(crate) most: Option<u64>,
+    /// How many answers it asks for.
+    pub(crate) choices: Option<u64>,
     /// Whether a request asks for an answer that comes later.
     pub(crate) background: bool,
 }
@@ -50,6 +53,7 @@ enum Number {
     Input,
     Output,
     Most,
+    Choices,
 }
 
 impl Number {
@@ -64,7 +68,12 @@ impl Number {
             | b"maxTokens"
             | b"max_tokens_to_sample"
             | b"num_predict"
-            | b"n_predict" => Some(Self::Most),
+            | b"n_predict"
+            | b"max_new_tokens"
+            | b"maxTokenCount" => Some(Self::Most),
+            b"n" | b"best_of" | b"candidateCount" | b"candidate_count" | b"num_generations" => {
+                Some(Self::Choices)
+            }
             _ => None,
         }
     }
@@ -142,7 +151,10 @@ impl Fields {
                     self.text = Text::Key { escaped: true };
                     self.key_byte(byte);
                 }
-                b'"' => self.text = Text::Outside,
+                b'"' => {
+                    self.text = Text::Outside;
+                    self.key_ends();
+                }
                 _ => self.key_byte(byte),
             },
             Text::Outside => self.structure(byte),
@@ -152,6 +164,17 @@ impl Fields {
     fn key_byte(&mut self, byte: u8) {
         if self.key.len() < MAX_KEY {
             self.key.push(byte);
+        }
+    }
+
+    /// An escape in a key hides no number: servers read it undone.
+    fn key_ends(&mut self) {
+        if !self.key.contains(&b'\\') {
+            return;
+        }
+        let quoted = [b"\"", self.key.as_slice(), b"\""].concat();
+        if let Ok(key) = serde_json::from_slice::<String>(&quoted) {
+            self.key = key.into_bytes();
         }
     }
 
@@ -167,6 +190,8 @@ impl Fields {
             (b'0'..=b'9', None) => {
                 self.number = Number::named(&self.key).map(|number| (number, u64::from(byte - b'0')));
             }
+            // An exponent: whatever it is, the number may be very large.
+            (b'e' | b'E', Some((Number::Most | Number::Choices, value))) => *value = u64::MAX,
             (b't', _) if self.key == b"background" => self.found.background = true,
             _ => {}
         }
@@ -176,7 +201,8 @@ impl Fields {
         match self.number.take() {
             Some((Number::Input, value)) => self.found.input = Some(value),
             Some((Number::Output, value)) => self.found.output = Some(value),
-            Some((Number::Most, value)) => self.found.most = Some(value),
+            Some((Number::Most, value)) => self.found.most = self.found.most.max(Some(value)),
+            Some((Number::Choices, value)) => self.found.choices = self.found.choices.max(Some(value)),
             None => {}
         }
     }
@@ -193,7 +219,14 @@ impl Fields {
                 if self.depth == 1 {
                     self.inside = matches!(
                         self.key.as_slice(),
-                        b"message" | b"response" | b"generationConfig" | b"inferenceConfig" | b"options"
+                        b"message"
+                            | b"response"
+                            | b"generationConfig"
+                            | b"generation_config"
+                            | b"inferenceConfig"
+                            | b"textGenerationConfig"
+                            | b"parameters"
+                            | b"options"
                     );
                 }
                 self.depth = self.depth.saturating_add(1);

@@ -10,8 +10,10 @@ use super::{BYTES_PER_TOKEN, DEFAULT_OUTPUT, clean_name};
 pub(crate) struct RequestFacts {
     /// Name of the model.
     pub(crate) model: Option<String>,
-    /// Most tokens of the answer.
+    /// Most tokens of one answer.
     pub(crate) most: Option<u64>,
+    /// How many answers are asked for.
+    pub(crate) choices: Option<u64>,
     /// Whether the answer comes later, by another request.
     pub(crate) background: bool,
 }
@@ -33,13 +35,16 @@ impl RequestFacts {
                 .map(|name| clean_name(&name))
                 .filter(|name| !name.is_empty()),
             most: found.most,
+            choices: found.choices,
             background: found.background,
         }
     }
 
     /// Tokens in and out that it may use, for a body of this length.
     pub(crate) fn tokens(&self, length: u64) -> (u64, u64) {
-        (length / BYTES_PER_TOKEN, self.most.unwrap_or(DEFAULT_OUTPUT))
+        let one = self.most.unwrap_or(DEFAULT_OUTPUT);
+        let output = one.saturating_mul(self.choices.unwrap_or(1).max(1));
+        (length / BYTES_PER_TOKEN, output)
     }
 }
 
@@ -121,5 +126,37 @@ mod tests {
         }
         assert!(facts(r#"{"background": true}"#, "/").background);
         assert!(!facts(r#"{"background": false}"#, "/").background);
+    }
+
+    #[test]
+    fn the_largest_number_holds_whatever_its_name_its_place_or_its_spelling() {
+        for (body, output) in [
+            (r#"{"max_completion_tokens":2000,"max_tokens":1}"#, 2_000),
+            (r#"{"max_tokens":1,"max_completion_tokens":2000}"#, 2_000),
+            (r#"{"max_tokens":2000,"max_tokens":1}"#, 2_000),
+            (r#"{"max_tokens":2000,"options":{"num_predict":5}}"#, 2_000),
+            (r#"{"max_tokens":10,"n":30}"#, 300),
+            (r#"{"n":30,"best_of":2,"max_tokens":10}"#, 300),
+            (r#"{"max_tokens":10,"n":0}"#, 10),
+            (r#"{"n":2}"#, 2 * DEFAULT_OUTPUT),
+            (
+                r#"{"generationConfig":{"maxOutputTokens":6,"candidateCount":3}}"#,
+                18,
+            ),
+            (r#"{"max_tokens":1,"\u006e":30}"#, 30),
+            (r#"{"max_tokens":1,"max_completion_\u0074okens":7}"#, 7),
+            (r#"{"max_tokens":1e9}"#, u64::MAX),
+            (
+                r#"{"max_tokens":9000000000000000000,"n":9000000000000000000}"#,
+                u64::MAX,
+            ),
+            (r#"{"max_tokens":10,"messages":[{"n":30}],"tools":{"n":30}}"#, 10),
+        ] {
+            assert_eq!(
+                facts(body, "/v1/chat/completions").tokens(400),
+                (100, output),
+                "{body}"
+            );
+        }
     }
 }
