@@ -11,7 +11,7 @@
 //! that requests sent side by side cannot all pass the last of a budget.
 mod reservation;
 
-pub(crate) use reservation::{Estimate, Reservation};
+pub(crate) use reservation::{Estimate, Reservation, WithTurn};
 
 use bastle_contract::egress::{BudgetKind, BudgetReached, BudgetStep};
 use std::sync::Mutex;
@@ -77,6 +77,7 @@ pub(crate) struct Budget {
     changed: Notify,
     /// Held while a reservation is judged and made, so that two never take the same rest.
     gate: Mutex<()>,
+    largest: reservation::Largest,
 }
 
 /// One counter. `limit` 0 with `bounded` 0 would be ambiguous, so "no limit" is the largest number.
@@ -115,6 +116,7 @@ impl Budget {
             report: Box::new(report),
             changed: Notify::new(),
             gate: Mutex::new(()),
+            largest: reservation::Largest::default(),
         }
     }
 

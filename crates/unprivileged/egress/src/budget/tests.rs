@@ -124,7 +124,7 @@ fn limit_turns(most: u64) -> Limits {
 async fn a_run_may_take_as_many_turns_as_its_limit_says_and_not_one_more() {
     let (budget, told) = turns(Attendance::Unattended, limit_turns(5));
     for _ in 0..5 {
-        Reservation::take(&budget, Estimate::default())
+        Reservation::take(&budget, Estimate::default(), WithTurn::One)
             .await
             .unwrap()
             .answered();
@@ -134,7 +134,11 @@ async fn a_run_may_take_as_many_turns_as_its_limit_says_and_not_one_more() {
         Flow::Go,
         "other requests go on after the last turn"
     );
-    assert!(Reservation::take(&budget, Estimate::default()).await.is_none());
+    assert!(
+        Reservation::take(&budget, Estimate::default(), WithTurn::One)
+            .await
+            .is_none()
+    );
     assert_eq!(budget.flow(), Flow::Stop);
     let kind = BudgetKind::Turns;
     let expected = [(kind, BudgetStep::Warn, 4), (kind, BudgetStep::Stop, 5)];
@@ -145,23 +149,27 @@ async fn a_run_may_take_as_many_turns_as_its_limit_says_and_not_one_more() {
 async fn a_turn_that_came_to_nothing_is_given_back_and_no_more_than_that() {
     let (budget, _) = turns(Attendance::Attended, limit_turns(1));
     for _ in 0..10 {
-        drop(Reservation::take(&budget, Estimate::default()).await.unwrap());
+        drop(
+            Reservation::take(&budget, Estimate::default(), WithTurn::One)
+                .await
+                .unwrap(),
+        );
     }
-    Reservation::take(&budget, Estimate::default())
+    Reservation::take(&budget, Estimate::default(), WithTurn::One)
         .await
         .unwrap()
         .answered();
-    let mut waits = Box::pin(Reservation::take(&budget, Estimate::default()));
+    let mut waits = Box::pin(Reservation::take(&budget, Estimate::default(), WithTurn::One));
     assert!(futures_now(&mut waits).is_none());
     assert_eq!(budget.flow(), Flow::Wait);
     budget.extend();
     assert_eq!(budget.flow(), Flow::Go);
     waits.await.unwrap().answered();
-    Reservation::take(&budget, Estimate::default())
+    Reservation::take(&budget, Estimate::default(), WithTurn::One)
         .await
         .unwrap()
         .answered();
-    let mut waits = Box::pin(Reservation::take(&budget, Estimate::default()));
+    let mut waits = Box::pin(Reservation::take(&budget, Estimate::default(), WithTurn::One));
     assert!(
         futures_now(&mut waits).is_none(),
         "an extension lets the one that waited and a fifth through"
@@ -181,7 +189,7 @@ fn futures_now<T>(future: &mut std::pin::Pin<Box<impl Future<Output = T>>>) -> O
 async fn thirty_requests_at_once_do_not_pass_a_budget_of_three_turns() {
     let (budget, told) = turns(Attendance::Unattended, limit_turns(3));
     let mut asked: Vec<_> = (0..30)
-        .map(|_| Box::pin(Reservation::take(&budget, Estimate::default())))
+        .map(|_| Box::pin(Reservation::take(&budget, Estimate::default(), WithTurn::One)))
         .collect();
     let passed: Vec<Reservation> = asked
         .iter_mut()
@@ -210,11 +218,12 @@ async fn estimates_keep_requests_sent_side_by_side_from_passing_the_last_of_a_bu
     };
     let (budget, _) = turns(Attendance::Unattended, limits);
     let estimate = Estimate {
-        tokens: 4_000,
+        input: 1_000,
+        output: 3_000,
         cost: 0,
     };
     let mut asked: Vec<_> = (0..30)
-        .map(|_| Box::pin(Reservation::take(&budget, estimate)))
+        .map(|_| Box::pin(Reservation::take(&budget, estimate, WithTurn::One)))
         .collect();
     let mut passed: Vec<Reservation> = asked
         .iter_mut()
@@ -222,15 +231,15 @@ async fn estimates_keep_requests_sent_side_by_side_from_passing_the_last_of_a_bu
         .collect();
     assert_eq!(
         passed.len(),
-        3,
-        "8 000 of 10 000 are spoken for when the third comes"
+        2,
+        "8 000 of 10 000 are spoken for when the third comes, and it would not fit"
     );
     // One of them used little: there is room for another.
     budget.count(BudgetKind::Tokens, 100);
     drop(passed.pop());
     let more: Vec<Reservation> = asked
         .iter_mut()
-        .skip(3)
+        .skip(2)
         .filter_map(|one| futures_now(one).flatten())
         .collect();
     assert_eq!(more.len(), 1);
@@ -239,10 +248,39 @@ async fn estimates_keep_requests_sent_side_by_side_from_passing_the_last_of_a_bu
     drop((passed, more));
     let last = asked
         .iter_mut()
-        .skip(4)
+        .skip(3)
         .filter_map(|one| futures_now(one).flatten())
         .count();
     assert_eq!((last, budget.flow()), (0, Flow::Stop));
+}
+
+#[tokio::test]
+async fn after_a_large_answer_no_small_estimate_is_believed_while_others_are_out() {
+    let limits = Limits {
+        tokens: Some(100_000),
+        ..Limits::default()
+    };
+    let (budget, _) = turns(Attendance::Unattended, limits);
+    let lie = Estimate {
+        input: 0,
+        output: 1,
+        cost: 0,
+    };
+    drop(Reservation::take(&budget, lie, WithTurn::One).await.unwrap());
+    budget.count(BudgetKind::Tokens, 40_000);
+    budget.saw(40_000, 0);
+    let mut asked: Vec<_> = (0..30)
+        .map(|_| Box::pin(Reservation::take(&budget, lie, WithTurn::One)))
+        .collect();
+    let passed: Vec<Reservation> = asked
+        .iter_mut()
+        .filter_map(|one| futures_now(one).flatten())
+        .collect();
+    assert_eq!(
+        passed.len(),
+        1,
+        "60 000 are left, and each may be as large as the one before"
+    );
 }
 
 #[tokio::test]
@@ -253,11 +291,17 @@ async fn an_estimate_larger_than_a_budget_passes_alone_and_lets_nothing_pass_bes
     };
     let (budget, _) = turns(Attendance::Attended, limits);
     let huge = Estimate {
-        tokens: u64::MAX,
+        input: u64::MAX,
+        output: u64::MAX,
         cost: u64::MAX,
     };
-    let first = Reservation::take(&budget, huge).await.unwrap();
-    let mut second = Box::pin(Reservation::take(&budget, Estimate { tokens: 1, cost: 1 }));
+    let small = Estimate {
+        input: 1,
+        output: 0,
+        cost: 1,
+    };
+    let first = Reservation::take(&budget, huge, WithTurn::One).await.unwrap();
+    let mut second = Box::pin(Reservation::take(&budget, small, WithTurn::One));
     assert!(futures_now(&mut second).is_none());
     drop(first);
     assert!(second.await.is_some());

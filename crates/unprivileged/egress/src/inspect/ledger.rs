@@ -4,15 +4,17 @@
 //! estimate where it does not or was cut off.
 use super::body::{BodyError, Stopped, Tally};
 use super::decode::Coded;
-use super::turn::{Claim, Turn};
-use crate::budget::{Estimate, Flow, Reservation};
+use super::socket::Socket;
+use super::turn::{Api, Claim, Turn};
+use crate::budget::{Flow, Reservation};
 use crate::state::State;
-use crate::usage::{BYTES_PER_TOKEN, Ending, Prices, Settlement, UsageReader, prices};
+use crate::usage::{BYTES_PER_TOKEN, Ending, Settlement, UsageReader, prices};
 use bastle_contract::egress::{BudgetKind, ModelUse, NetClosed, UsageBasis};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Reports when it is dropped.
 pub(super) struct Ledger {
@@ -23,9 +25,8 @@ pub(super) struct Ledger {
     turn: Turn,
     usage: Option<UsageReader>,
     ending: Ending,
-    /// Messages and bytes of a WebSocket to a model.
-    messages: AtomicU64,
-    socket: AtomicU64,
+    /// A WebSocket to a model.
+    socket: Socket,
 }
 
 impl Ledger {
@@ -39,8 +40,7 @@ impl Ledger {
             turn,
             usage: None,
             ending: Ending::Cut,
-            messages: AtomicU64::new(0),
-            socket: AtomicU64::new(0),
+            socket: Socket::default(),
         }
     }
 
@@ -52,7 +52,15 @@ impl Ledger {
             return;
         }
         if let Turn::Taken(claim) = &mut self.turn {
-            claim.reservation.answered();
+            match claim.api {
+                Api::Known => claim.reservation.answered(),
+                // Its answer may still say that nothing was generated.
+                Api::Unlisted => {}
+            }
+            if switched {
+                // An upgrade alone makes no model answer, and its messages would wait for its estimate for ever.
+                claim.reservation.release_estimate();
+            }
         }
         if self.turn.reads_answer() && !switched {
             let text = |name| {
@@ -96,31 +104,47 @@ impl Ledger {
         }
     }
 
-    /// Bytes of a WebSocket. To a model each few of them stand for a token, because nothing inside is read.
+    /// Bytes of a WebSocket. To a model each few of them stand for a token, because nothing inside is read; tokens and
+    /// their cost count at once, because a connection may live as long as the run.
     pub(super) fn passed(&self, kind: BudgetKind, amount: u64) -> Result<(), BodyError> {
-        if let Turn::Taken(_) = self.turn {
-            let before = self.socket.fetch_add(amount, Ordering::Relaxed);
-            let tokens = (before + amount) / BYTES_PER_TOKEN - before / BYTES_PER_TOKEN;
-            self.state.budget.count(BudgetKind::Tokens, tokens);
+        if let Turn::Taken(claim) = &self.turn {
+            let model = claim.facts.model.clone().unwrap_or_default();
+            let price = |used: &ModelUse| claim.cost_of(used).unwrap_or(0);
+            let more = self.socket.passed(kind, amount, model, price);
+            self.state.budget.count(BudgetKind::Tokens, more.tokens);
+            self.state.budget.count(BudgetKind::Cost, more.cost);
         }
         self.count(kind, amount)
     }
 
-    /// A message that the client sends over a WebSocket; to a model each is a turn, the first that of the upgrade.
-    pub(super) async fn message(&self) -> Result<(), BodyError> {
-        let Turn::Taken(_) = self.turn else {
+    /// Whether messages over a WebSocket are turns.
+    pub(super) fn counts_messages(&self) -> bool {
+        match self.turn {
+            Turn::Taken(_) => true,
+            Turn::Watched | Turn::None => false,
+        }
+    }
+
+    /// A message of this length that the client sends over a WebSocket; to a model each is a turn, the first that of the
+    /// upgrade. Returns when there is room for it.
+    pub(super) async fn message(&self, length: u64) -> Result<(), BodyError> {
+        let Turn::Taken(claim) = &self.turn else {
             return Ok(());
         };
-        if self.messages.fetch_add(1, Ordering::Relaxed) == 0 {
-            return Ok(());
-        }
-        match Reservation::take(&self.state.budget, Estimate::default()).await {
+        let turn = self.socket.begins();
+        match Reservation::take(&self.state.budget, claim.message(length), turn).await {
             Some(mut reservation) => {
                 reservation.answered();
+                self.socket.hold(reservation);
                 Ok(())
             }
             None => Err(self.stopped()),
         }
+    }
+
+    /// Gives back, again and again, what is reserved for messages of a WebSocket on which nothing passes any more.
+    pub(super) async fn settles(&self) -> Infallible {
+        self.socket.settles().await
     }
 
     fn stopped(&self) -> BodyError {
@@ -130,13 +154,14 @@ impl Ledger {
 
     /// What a model used.
     fn settle(&mut self, sent: u64) -> Option<ModelUse> {
-        let (turn, usage) = (std::mem::replace(&mut self.turn, Turn::None), self.usage.take());
+        let (turn, mut usage) = (std::mem::replace(&mut self.turn, Turn::None), self.usage.take());
+        let told = usage.as_mut().is_some_and(UsageReader::has_usage);
         let used = match (&turn, usage) {
             (Turn::Taken(claim), Some(usage)) => Some(self.answer_of(claim, usage, sent)),
             (Turn::Taken(claim), None) => self.answer_unseen(claim, sent),
-            (Turn::Watched, Some(mut usage)) => {
-                // Not known as an endpoint, and yet tokens were used there.
-                usage.has_usage().then(|| {
+            (Turn::Watched, Some(usage)) => {
+                // Nothing should be generated there, and yet tokens were used.
+                told.then(|| {
                     let used = usage.finish(prices(), &Settlement::unknown(sent));
                     self.state
                         .budget
@@ -147,19 +172,22 @@ impl Ledger {
             (Turn::Watched, None) | (Turn::None, _) => None,
         };
         if let (Some(used), Turn::Taken(_) | Turn::Watched) = (&used, &turn) {
-            // The tokens of a WebSocket were counted as they passed.
+            // What a WebSocket used was counted as it passed.
             if self.status != Some(101) {
                 let tokens = [used.input, used.output, used.cache_read, used.cache_write]
                     .iter()
                     .fold(0u64, |sum, n| sum.saturating_add(*n));
+                let cost = used.cost_micro_usd.unwrap_or(0);
                 self.state.budget.count(BudgetKind::Tokens, tokens);
+                self.state.budget.count(BudgetKind::Cost, cost);
+                self.state.budget.saw(used.output, cost);
             }
-            let cost = used.cost_micro_usd.unwrap_or(0);
-            self.state.budget.count(BudgetKind::Cost, cost);
         }
         // Only now is the reservation given back: between the two nothing more passes.
         if let Turn::Taken(mut claim) = turn {
-            if used.is_some() {
+            let nothing_generated =
+                claim.api == Api::Unlisted && told && used.as_ref().is_some_and(|used| used.output == 0);
+            if used.is_some() && !nothing_generated {
                 claim.reservation.answered();
             }
             drop(claim);
@@ -193,18 +221,17 @@ impl Ledger {
             basis: UsageBasis::Estimated,
             ..ModelUse::default()
         };
-        used.cost_micro_usd = match claim.call.price {
-            Some(price) => Some(Prices::cost_at(price, &used)),
-            None => prices().cost(&used),
-        };
-        Some(charged(claim, used))
+        used.cost_micro_usd = claim.cost_of(&used);
+        Some(used)
     }
 }
 
 /// Under a budget of cost nothing is free because nobody knows its price.
 fn charged(claim: &Claim, mut used: ModelUse) -> ModelUse {
-    if claim.must_cost && used.cost_micro_usd.is_none() {
-        used.cost_micro_usd = Some(prices().dearest(&used));
+    if used.cost_micro_usd.is_none()
+        && let Some(cost) = claim.cost_of(&used)
+    {
+        used.cost_micro_usd = Some(cost);
         used.basis = UsageBasis::Estimated;
     }
     used

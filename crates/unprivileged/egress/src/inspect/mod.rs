@@ -24,6 +24,7 @@ mod overrides;
 mod pool;
 mod push;
 mod reply;
+mod socket;
 #[cfg(test)]
 mod tests;
 mod turn;

@@ -8,13 +8,15 @@ use super::headers::{Upgrade, upgrade};
 use super::operation::{Begun, is_plain};
 use super::reply::{Reply, denied};
 use super::{Session, Site};
-use crate::budget::{Estimate, Flow, Reservation};
+use crate::budget::{Estimate, Flow, Reservation, WithTurn};
 use crate::denial::{Asked, Grounds};
 use crate::state::Generation;
-use crate::usage::{Prices, RequestFacts, prices};
+use crate::usage::{BYTES_PER_TOKEN, DEFAULT_OUTPUT, Prices, RequestFacts, prices};
 use bastle_contract::Code;
 use bastle_contract::egress::{BudgetKind, BudgetReached, ModelUse};
-use bastle_policy::{HostRole, ModelCall, NetPolicy, NetRequest};
+use bastle_policy::{HostRole, ModelCall, NetPolicy, NetRequest, UnlistedCall};
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
 
 /// How much of a body is read for the model's name and the most tokens of the answer.
 const PEEK: usize = 256 * 1024;
@@ -26,7 +28,7 @@ const PEEK_FOR_PRICE: usize = 8 * 1024 * 1024;
 pub(super) enum Turn {
     /// Nothing: it passes by.
     None,
-    /// No known endpoint, but on a model's host: should its answer say that tokens were used, they count.
+    /// Nothing is generated there, but it is a model's host: should its answer say that tokens were used, they count.
     Watched,
     /// A turn, for which room is taken.
     Taken(Box<Claim>),
@@ -40,6 +42,36 @@ pub(super) struct Claim {
     pub(super) facts: RequestFacts,
     /// A budget of cost holds, and what has no price is charged the highest.
     pub(super) must_cost: bool,
+    pub(super) api: Api,
+}
+
+/// Whether a model answers for certain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Api {
+    /// The request is one of a known or declared API.
+    Known,
+    /// It is a write to a model's host: a turn unless its answer says that nothing was generated.
+    Unlisted,
+}
+
+impl Claim {
+    /// What `used` costs. Under a budget of cost nothing is free because nobody knows its price.
+    pub(super) fn cost_of(&self, used: &ModelUse) -> Option<u64> {
+        let known = match self.call.price {
+            Some(price) => Some(Prices::cost_at(price, used)),
+            None => prices().cost(used),
+        };
+        known.or_else(|| self.must_cost.then(|| prices().dearest(used)))
+    }
+
+    /// What a message of this many bytes over a WebSocket may use.
+    pub(super) fn message(&self, length: u64) -> Estimate {
+        estimate(
+            &self.call,
+            &self.facts,
+            (length / BYTES_PER_TOKEN, DEFAULT_OUTPUT),
+        )
+    }
 }
 
 impl Turn {
@@ -63,7 +95,7 @@ pub(super) async fn take(
 ) -> Result<Turn, Box<Reply>> {
     let (state, policy) = (&session.state, &generation.policy);
     let (host, port) = (&site.via.host, site.via.port);
-    let call = policy.model_call(&NetRequest {
+    let request = NetRequest {
         method: inbound.method.as_str(),
         host,
         port,
@@ -71,25 +103,24 @@ pub(super) async fn take(
         body_len: inbound.length,
         operation: None,
         websocket: upgrade(&inbound.headers) == Upgrade::WebSocket,
-    });
+    };
     let refuse = async |grounds: Grounds| {
         let denial = state.deny(asked, &grounds).await;
         Box::new(denied(&denial))
     };
-    let Some(call) = call else {
-        if state.budget.flow() != Flow::Go && state.budget.clear().await != Flow::Go {
-            return Err(refuse(used_up(&state.budget.worst())).await);
+    let (call, api) = match part(policy, &request, &inbound.headers) {
+        Part::Call(call, api) => (call, api),
+        Part::Refused(grounds) => return Err(refuse(grounds).await),
+        Part::Passes(turn) => {
+            if state.budget.flow() != Flow::Go && state.budget.clear().await != Flow::Go {
+                return Err(refuse(used_up(&state.budget.worst())).await);
+            }
+            return Ok(turn);
         }
-        let writes = !matches!(inbound.method.as_str(), "GET" | "HEAD" | "OPTIONS" | "DELETE");
-        let watched = writes && policy.counts_models() && policy.host_role(host, port) == HostRole::Model;
-        return Ok(if watched { Turn::Watched } else { Turn::None });
     };
     let holds = |kind: BudgetKind| holds(policy, kind);
-    if !call.counted && BudgetKind::OF_MODELS.into_iter().any(holds) {
-        return Err(refuse(uncountable()).await);
-    }
     let must_cost = holds(BudgetKind::Cost);
-    let most = if must_cost && call.price.is_none() {
+    let most = if must_cost && call.price.is_none() && api == Api::Known {
         PEEK_FOR_PRICE
     } else {
         PEEK
@@ -98,21 +129,78 @@ pub(super) async fn take(
         Ok(facts) => facts,
         Err(error) => return Err(refuse(Grounds::own(code_of(&error), error.to_string())).await),
     };
-    let unpriced = |name: &&String| must_cost && call.price.is_none() && !prices().knows(name);
+    let unpriced =
+        |name: &&String| must_cost && api == Api::Known && call.price.is_none() && !prices().knows(name);
     if let Some(model) = facts.model.as_ref().filter(unpriced) {
         return Err(refuse(no_price(model, host.as_str())).await);
     }
     let length = inbound.length.unwrap_or(body.length as u64);
-    let estimate = estimate(&call, &facts, length);
-    match Reservation::take(&state.budget, estimate).await {
+    let estimate = estimate(&call, &facts, facts.tokens(length));
+    match Reservation::take(&state.budget, estimate, WithTurn::One).await {
         Some(reservation) => Ok(Turn::Taken(Box::new(Claim {
             reservation,
             call,
             facts,
             must_cost,
+            api,
         }))),
         None => Err(refuse(used_up(&state.budget.worst())).await),
     }
+}
+
+/// What a request is to the budgets of models, before room is looked for.
+enum Part {
+    Call(ModelCall, Api),
+    Passes(Turn),
+    Refused(Grounds),
+}
+
+/// Tells what a request is. Whatever is not read as HTTP messages cannot be counted on a model's host.
+fn part(policy: &NetPolicy, request: &NetRequest<'_>, headers: &HeaderMap) -> Part {
+    let held: Vec<BudgetKind> = BudgetKind::OF_MODELS
+        .into_iter()
+        .filter(|kind| holds(policy, *kind))
+        .collect();
+    let is_models = policy.host_role(request.host, request.port) == HostRole::Model;
+    if is_models && !held.is_empty() && is_grpc(headers) {
+        return Part::Refused(unreadable("gRPC", &held));
+    }
+    if let Some(call) = policy.model_call(request) {
+        return if call.counted || held.is_empty() {
+            Part::Call(call, Api::Known)
+        } else {
+            Part::Refused(uncountable())
+        };
+    }
+    match policy.unlisted_call(request) {
+        UnlistedCall::Write(call) if !held.is_empty() => Part::Call(call, Api::Unlisted),
+        UnlistedCall::WebSocket if !held.is_empty() => {
+            let mut grounds = unreadable("a WebSocket that no API declares", &held);
+            grounds.help.insert(
+                0,
+                format!(
+                    "declare its path: \"net\": {{\"models\": [{{\"host\": \"{}\", \"paths\": [\"/...\"], \"api\": \"openai-realtime\"}}]}}",
+                    request.host
+                ),
+            );
+            Part::Refused(grounds)
+        }
+        UnlistedCall::Write(_) | UnlistedCall::Management if policy.counts_models() => {
+            Part::Passes(Turn::Watched)
+        }
+        UnlistedCall::Write(_) | UnlistedCall::Management | UnlistedCall::WebSocket | UnlistedCall::None => {
+            Part::Passes(Turn::None)
+        }
+    }
+}
+
+/// Whether a request says that it is gRPC, in any of its forms.
+fn is_grpc(headers: &HeaderMap) -> bool {
+    const GRPC: &[u8] = b"application/grpc";
+    headers.get_all(CONTENT_TYPE).iter().any(|value| {
+        let kind = value.as_bytes().trim_ascii_start().get(..GRPC.len());
+        kind.is_some_and(|kind| kind.eq_ignore_ascii_case(GRPC))
+    })
 }
 
 /// Whether a budget has a limit that was not waived.
@@ -147,8 +235,9 @@ async fn facts(
     Ok(read(body))
 }
 
-fn estimate(call: &ModelCall, facts: &RequestFacts, length: u64) -> Estimate {
-    let (input, output) = facts.tokens(length);
+/// What a request may use. The number of tokens that it declares may be a lie, so no estimate is below the usual answer.
+fn estimate(call: &ModelCall, facts: &RequestFacts, (input, output): (u64, u64)) -> Estimate {
+    let output = output.max(DEFAULT_OUTPUT);
     let used = ModelUse {
         model: facts.model.clone().unwrap_or_default(),
         input,
@@ -159,10 +248,7 @@ fn estimate(call: &ModelCall, facts: &RequestFacts, length: u64) -> Estimate {
         Some(price) => Prices::cost_at(price, &used),
         None => prices().cost(&used).unwrap_or_else(|| prices().dearest(&used)),
     };
-    Estimate {
-        tokens: input.saturating_add(output),
-        cost,
-    }
+    Estimate { input, output, cost }
 }
 
 fn used_up(worst: &BudgetReached) -> Grounds {
@@ -179,6 +265,19 @@ fn uncountable() -> Grounds {
     let reason =
         "what this request uses is told by another request or by none, so the budget could not count it";
     Grounds::own(Code::NetBudget, reason)
+}
+
+fn unreadable(what: &str, held: &[BudgetKind]) -> Grounds {
+    let reason = format!("{what} to a model's host is not read, so the budget could not count it");
+    let mut grounds = Grounds::own(Code::NetBudget, reason);
+    let waive: Vec<String> = held
+        .iter()
+        .map(|kind| format!("--waive {}", kind.name()))
+        .collect();
+    grounds
+        .help
+        .push(format!("or start the run with {}", waive.join(" ")));
+    grounds
 }
 
 fn no_price(model: &str, host: &str) -> Grounds {

@@ -23,27 +23,31 @@ struct Frames {
 }
 
 impl Frames {
-    /// How many messages begin in the next piece of the stream.
-    fn feed(&mut self, mut bytes: &[u8]) -> usize {
-        let mut messages = 0;
-        while let Some((&first, rest)) = bytes.split_first() {
+    /// Reads on until the head of a message is complete or the piece ends: how many bytes were taken, and the length of
+    /// the message's first frame.
+    fn next(&mut self, bytes: &[u8]) -> (usize, Option<u64>) {
+        let mut at = 0;
+        while let Some(&byte) = bytes.get(at) {
             if self.left > 0 {
-                let skipped = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
+                let here = bytes.len() - at;
+                let skipped = usize::try_from(self.left).unwrap_or(usize::MAX).min(here);
                 self.left -= skipped as u64;
-                bytes = bytes.get(skipped..).unwrap_or_default();
+                at += skipped;
                 continue;
             }
-            self.head.push(first);
-            bytes = rest;
+            self.head.push(byte);
+            at += 1;
             if let Some(length) = self.payload() {
                 // Text or binary; a continuation belongs to what began before, and the rest is control.
                 let opcode = self.head.first().copied().unwrap_or_default() & 0x0f;
-                messages += usize::from(matches!(opcode, 1 | 2));
                 self.left = length;
                 self.head.clear();
+                if matches!(opcode, 1 | 2) {
+                    return (at, Some(length));
+                }
             }
         }
-        messages
+        (at, None)
     }
 
     /// The length of the payload once the whole head is there.
@@ -101,25 +105,42 @@ pub(super) async fn relay<R, W>(
     let ended: io::Result<()> = tokio::select! {
         ended = out => ended,
         ended = back => ended,
+        never = ledger.settles() => match never {},
     };
     // How it ended changes nothing: both sides are closed, and the account is written.
     drop(ended);
 }
 
-/// Nothing of a piece is sent before there is room for every message that begins in it.
+/// Sends a piece; to a model, each message in it only when there is room for it.
 async fn pass_on<W: AsyncWrite + Unpin>(
     piece: &[u8],
     to: &mut W,
     ledger: &Ledger,
     frames: &mut Frames,
 ) -> io::Result<()> {
-    for _ in 0..frames.feed(piece) {
-        ledger.message().await.map_err(io::Error::other)?;
+    let (mut sent, mut read) = (0, 0);
+    while ledger.counts_messages() {
+        let (more, message) = frames.next(piece.get(read..).unwrap_or_default());
+        read += more;
+        let Some(length) = message else { break };
+        // All but the last byte of its head: what comes before must reach the server, for whose answer this message
+        // may have to wait, and a head that is not complete is no message yet.
+        let before = read.saturating_sub(1);
+        send(piece.get(sent..before).unwrap_or_default(), to, ledger).await?;
+        sent = before;
+        ledger.message(length).await.map_err(io::Error::other)?;
+    }
+    send(piece.get(sent..).unwrap_or_default(), to, ledger).await
+}
+
+async fn send<W: AsyncWrite + Unpin>(bytes: &[u8], to: &mut W, ledger: &Ledger) -> io::Result<()> {
+    if bytes.is_empty() {
+        return Ok(());
     }
     ledger
-        .passed(BudgetKind::BytesOut, piece.len() as u64)
+        .passed(BudgetKind::BytesOut, bytes.len() as u64)
         .map_err(io::Error::other)?;
-    to.write_all(piece).await?;
+    to.write_all(bytes).await?;
     to.flush().await
 }
 
@@ -177,23 +198,34 @@ mod tests {
         bytes
     }
 
+    /// The lengths of the messages that begin in a piece.
+    fn begun(reader: &mut Frames, piece: &[u8]) -> Vec<u64> {
+        let (mut at, mut found) = (0, Vec::new());
+        while let (more, Some(length)) = reader.next(&piece[at..]) {
+            at += more;
+            found.push(length);
+        }
+        found
+    }
+
     proptest! {
         #[test]
         fn messages_are_counted_however_the_stream_is_cut(
             frames in proptest::collection::vec((0u8..11, prop_oneof![0usize..200, Just(70_000usize)]), 0..12),
             step in 1usize..5000,
         ) {
-            let expected = frames.iter().filter(|(opcode, _)| matches!(opcode, 1 | 2)).count();
+            let messages = frames.iter().filter(|(opcode, _)| matches!(opcode, 1 | 2));
+            let expected: Vec<u64> = messages.map(|(_, length)| *length as u64).collect();
             let bytes: Vec<u8> = frames.iter().flat_map(|(opcode, length)| frame(*opcode, *length)).collect();
             let mut reader = Frames::default();
-            let counted: usize = bytes.chunks(step).map(|piece| reader.feed(piece)).sum();
+            let counted: Vec<u64> = bytes.chunks(step).flat_map(|piece| begun(&mut reader, piece)).collect();
             prop_assert_eq!(counted, expected);
         }
 
         #[test]
         fn no_bytes_panic_or_grow_the_counter(bytes in proptest::collection::vec(any::<u8>(), 0..512)) {
             let mut reader = Frames::default();
-            reader.feed(&bytes);
+            begun(&mut reader, &bytes);
             prop_assert!(reader.head.len() <= 14);
         }
     }

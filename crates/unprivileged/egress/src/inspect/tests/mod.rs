@@ -1,6 +1,7 @@
 //! Requests through a whole egress, against real TLS servers on loopback, with real clients.
 mod attacks;
 mod bodies;
+mod budgets;
 mod credentials;
 mod disguises;
 mod git;
