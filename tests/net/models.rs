@@ -97,11 +97,22 @@ fn no_spelling_of_a_path_and_no_version_of_http_is_a_turn_that_nobody_counts() {
 #[test]
 fn thirty_requests_at_once_do_not_pass_a_budget_of_three_turns_or_of_their_tokens() {
     for_each_identity(|lab| {
-        for budget in [json!({ "turns": 3 }), json!({ "tokens": 4_000 })] {
+        let honest = json!({ "how": "slow", "max_tokens": 2_000 });
+        for (budget, ask) in [
+            (json!({ "turns": 3 }), &honest),
+            (json!({ "tokens": 4_000 }), &honest),
+            (
+                json!({ "tokens": 4_000 }),
+                &json!({ "how": "slow", "max_completion_tokens": 2_000, "max_tokens": 1 }),
+            ),
+            (
+                json!({ "tokens": 4_000 }),
+                &json!({ "how": "slow", "max_tokens": 1, "n": 30 }),
+            ),
+        ] {
             let name = host("llm");
-            let ask = json!({ "how": "slow", "max_tokens": 2_000 });
             let one =
-                post(&format!("https://{name}:{{tls}}/v1/chat/completions"), &ask).replace('\n', " &\n");
+                post(&format!("https://{name}:{{tls}}/v1/chat/completions"), ask).replace('\n', " &\n");
             let script = format!("for i in $(seq 30); do {one} done\nwait; sleep 30; echo survived");
             let allow = json!([format!("{name}:{{tls}}")]);
             let output = fence(lab, &allow, &budget, &json!([])).shell(&script);
