@@ -111,8 +111,7 @@ fn thirty_requests_at_once_do_not_pass_a_budget_of_three_turns_or_of_their_token
             ),
         ] {
             let name = host("llm");
-            let one =
-                post(&format!("https://{name}:{{tls}}/v1/chat/completions"), ask).replace('\n', " &\n");
+            let one = post(&format!("https://{name}:{{tls}}/v1/chat/completions"), ask).replace('\n', " &\n");
             let script = format!("for i in $(seq 30); do {one} done\nwait; sleep 30; echo survived");
             let allow = json!([format!("{name}:{{tls}}")]);
             let output = fence(lab, &allow, &budget, &json!([])).shell(&script);
