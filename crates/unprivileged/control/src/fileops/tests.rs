@@ -182,3 +182,48 @@ fn no_number_of_new_names_pushes_a_changed_one_out_of_the_record() {
     assert_eq!(events.len(), MOST_CHANGES);
     assert_eq!(told.left_out, 8);
 }
+
+#[test]
+fn what_was_written_at_least_counts_neither_moves_nor_modes_and_no_content_twice() {
+    let state = |size: u64, digest: Option<&str>| {
+        Some(FileState {
+            kind: "file".to_owned(),
+            size: Some(size),
+            digest: digest.map(str::to_owned),
+        })
+    };
+    let written = |list: &[FileChange]| {
+        let list = list.iter().enumerate();
+        let changes = Changes {
+            sight: ChangeSight::Listing,
+            list: list
+                .map(|(n, change)| (format!("/w/{n}").into_bytes(), change.clone()))
+                .collect(),
+            more: 0,
+        };
+        changes.written()
+    };
+    let told = |sort, before, after| FileChange { sort, before, after };
+    let created = |size| told(ChangeSort::Created, None, state(size, Some("a")));
+    let deleted = |size| told(ChangeSort::Deleted, state(size, Some("a")), None);
+    let changed = |before, after| told(ChangeSort::Changed, before, after);
+    assert_eq!(written(&[created(5), created(7)]), 12);
+    assert_eq!(written(&[created(5), deleted(5)]), 0, "moved");
+    assert_eq!(written(&[created(5), created(5), deleted(5)]), 5, "moved once");
+    assert_eq!(
+        written(&[changed(state(9, Some("a")), state(9, Some("b")))]),
+        9,
+        "rewritten"
+    );
+    assert_eq!(
+        written(&[changed(state(9, Some("a")), state(9, Some("a")))]),
+        0,
+        "its mode alone"
+    );
+    assert_eq!(
+        written(&[changed(state(9, None), state(11, Some("b")))]),
+        2,
+        "grown"
+    );
+    assert_eq!(written(&[created(u64::MAX), created(u64::MAX)]), u64::MAX);
+}
