@@ -170,6 +170,16 @@ async fn answered(stream: &mut TlsStream<TcpStream>, messages: usize, answer: u8
 #[tokio::test]
 async fn messages_over_one_websocket_do_not_pass_a_budget_of_cost() {
     let port = websocket_server(120).await;
+    // At a dollar for a million tokens each message and its answer cost 32.5 millionths.
+    let priced = model_host(r#"{"usd": 0.005}"#).replace(
+        r#""api": "any""#,
+        r#""api": "any", "price": {"input": 1, "output": 1}"#,
+    );
+    let egress = egress_for(port, &priced).await;
+    let (mut stream, _) = websocket(&egress, port, "/v1/realtime").await;
+    let passed = answered(&mut stream, 200, 120).await;
+    assert!((150..=155).contains(&passed), "{passed} messages were answered");
+    // Of a model that nobody named each token costs as much as the dearest.
     let egress = egress_for(port, &model_host(r#"{"usd": 0.005}"#)).await;
     let (mut stream, head) = websocket(&egress, port, "/v1/realtime").await;
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
