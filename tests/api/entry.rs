@@ -153,6 +153,16 @@ fn nobody_acts_inside_a_run_that_has_more_authority_than_their_ceiling() {
         // It can be looked at and ended all the same.
         let seen = daemon.with(&token, "GET", &format!("/api/v1/runs/{run}"), None);
         assert_eq!(seen.status, 200, "{run}: {seen:?}");
+        // What it does is told without its command line, which may hold a prompt.
+        let status = format!("/api/v1/runs/{run}/status");
+        let told = daemon.with(&token, "GET", &status, None).json();
+        assert_eq!(
+            (&told["state"], &told["argv"]),
+            (&json!("running"), &Value::Null),
+            "{told}"
+        );
+        let admins = daemon.own("GET", &status, None).json();
+        assert_eq!(admins["argv"][0], "sh", "the control: {admins}");
         let ended = daemon.with(&token, "POST", &format!("/api/v1/runs/{run}/kill"), None);
         assert_eq!(ended.status, 200, "{run}: {ended:?}");
     }

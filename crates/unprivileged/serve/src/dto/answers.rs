@@ -16,8 +16,8 @@ pub(crate) struct JsonObject(serde_json::Map<String, Value>);
 pub(crate) struct RunStatus {
     /// Its name.
     run: String,
-    /// Its command line.
-    argv: Vec<String>,
+    /// Its command line; only for whoever may act inside the run.
+    argv: Option<Vec<String>>,
     /// Where it is: `running`, `suspended`, `needs-input`, …
     state: String,
     /// Why it is there.

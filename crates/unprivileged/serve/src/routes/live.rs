@@ -165,7 +165,12 @@ async fn status(
     PathOf(id): PathOf<String>,
     Params(_): Params<Nothing>,
 ) -> Result<Json<Anything>, Refusal> {
-    say(&app, &caller, Verb::Read, &id, Command::Status {}).await
+    let Json(Anything(mut told)) = say(&app, &caller, Verb::Read, &id, Command::Status {}).await?;
+    // The command line may hold the prompt.
+    if app.entered(&caller, Verb::Read, &id).await.is_err() {
+        told.remove("argv");
+    }
+    Ok(Json(Anything(told)))
 }
 
 async fn grants(
