@@ -7,7 +7,7 @@ use bastle_contract::{
     Access, CgroupFacts, CgroupFlavour, Code, Controller, EnvName, HostFacts, LimitKind, LimitMechanism,
     Waiver,
 };
-use bastle_policy::{At, LaunchRequest, LayerKind, NetMode, plan, preset, render_dry_run};
+use bastle_policy::{At, LaunchRequest, LayerKind, NetMode, names, plan, preset, render_dry_run};
 use common::launch::{at, disk, grant, host, is_bind, planned, request};
 use common::{layer, merged, path, with_default};
 use std::collections::BTreeMap;
@@ -139,6 +139,33 @@ fn a_run_that_states_no_memory_gets_four_fifths_of_the_host_and_a_stated_value_w
         None,
         "nothing is claimed that nobody knows"
     );
+}
+
+#[test]
+fn every_shipped_preset_has_every_default_limit() {
+    let limits = |name: &str| -> BTreeMap<LimitKind, u64> {
+        let policy = merged(&[bastle_policy::floor().unwrap(), preset(name).unwrap()]);
+        let planned = plan(grant(&policy, request(&["ls"])), &host(), &disk(&policy, &[])).unwrap();
+        let limits = planned.plan.limits.iter();
+        limits.map(|rule| (rule.limit, rule.value)).collect()
+    };
+    let default = limits("default");
+    for kind in [LimitKind::Pids, LimitKind::FileSize, LimitKind::DiskReserve] {
+        assert!(default.contains_key(&kind), "control: {kind}");
+    }
+    for name in names() {
+        let found = limits(name);
+        for (kind, value) in &default {
+            let expected = match (name, kind) {
+                // It states these itself.
+                ("safe-unrestricted", LimitKind::Memory) => 8 << 30,
+                ("safe-unrestricted", LimitKind::Disk) => 20 << 30,
+                ("safe-unrestricted", LimitKind::Output) => 256 << 20,
+                _ => *value,
+            };
+            assert_eq!(found.get(kind), Some(&expected), "{name}: {kind}");
+        }
+    }
 }
 
 #[test]
