@@ -146,14 +146,23 @@ except ChildProcessError:
 fn a_run_writes_only_in_its_scopes_and_is_told_so() {
     let (dir, root) = root();
     let daemon = Daemon::start_in(root, Some(dir), &[]);
-    let script = "touch sub/a && echo inside; touch outside 2>/dev/null && echo escaped; cat hello.txt";
+    // Modes and times are no contents: nothing but the mount holds them.
+    let script = "touch sub/a && chmod 600 sub/a && rm sub/a && echo inside
+        for change in 'touch outside' 'chmod 600 hello.txt' 'touch -d 2001-01-01 hello.txt' 'chmod 700 .' \
+            'mv hello.txt gone.txt' 'mv gone.txt hello.txt' 'rm outside'; do $change 2>/dev/null && echo escaped; done
+        cat hello.txt";
+    let free = format!("inside\n{}hello\n", "escaped\n".repeat(7));
     let scope = format!("{}/sub", daemon.workspace());
-    for (scopes, expected) in [
-        (json!([scope]), "inside\nhello\n"),
-        (json!([]), "inside\nescaped\nhello\n"),
+    for (mode, scopes, expected) in [
+        ("copy", json!([scope]), "inside\nhello\n"),
+        ("overlay", json!([scope]), "inside\nhello\n"),
+        ("in-place", json!([scope]), "inside\nhello\n"),
+        ("copy", json!([]), free.as_str()),
+        ("overlay", json!([]), free.as_str()),
     ] {
-        let wish = json!({ "argv": ["sh", "-c", script], "workspace": daemon.workspace(), "mode": "copy",
+        let wish = json!({ "argv": ["sh", "-c", script], "workspace": daemon.workspace(), "mode": mode,
             "scopes": scopes });
+        let wish = json!({ "runs": [wish], "on_conflict": "queue" });
         let made = daemon.own("POST", "/api/v1/runs", Some(&wish));
         assert_eq!(made.status, 201, "{}", String::from_utf8_lossy(&made.body));
         let run = made.json()["runs"][0]["name"].as_str().unwrap().to_owned();
@@ -168,7 +177,7 @@ fn a_run_writes_only_in_its_scopes_and_is_told_so() {
             .iter()
             .filter_map(|record| record["text"].as_str())
             .collect();
-        assert_eq!(said, expected, "{logs}");
+        assert_eq!(said, expected, "{mode}: {logs}");
     }
 }
 

@@ -9,6 +9,8 @@ enum When {
     Always,
     /// Only root's runs have it.
     Root,
+    /// Only runs over an overlay have it, of which a part may be written.
+    Overlay,
 }
 
 /// A layer, and the words of which one must be in the message: the guarantee that was not proven, or the step that failed.
@@ -30,6 +32,7 @@ const LAYERS: &[(&str, When, &[&str])] = &[
     ("host-name", When::Always, &["host name", "uts-isolated"]),
     ("read-only-root", When::Always, &["writes-confined"]),
     ("read-only-binds", When::Always, &["writes-confined"]),
+    ("read-only-overlays", When::Overlay, &["writes-confined"]),
     ("masks", When::Always, &["secrets-hidden", "proc-masked"]),
     ("proc-masks", When::Always, &["proc-masked"]),
     ("session", When::Always, &["own-session"]),
@@ -121,7 +124,13 @@ fn a_start_without_any_one_layer_fails_and_names_it() {
         assert!(marker.exists(), "control");
         let mut wrong = Vec::new();
         for (layer, when, words) in LAYERS {
-            if *when == When::Root && lab.identity != Identity::Root {
+            let has = match when {
+                When::Always => true,
+                When::Root => lab.identity == Identity::Root,
+                // Its work is not in the project: see the next test.
+                When::Overlay => false,
+            };
+            if !has {
                 continue;
             }
             if marker.exists() {
@@ -140,6 +149,45 @@ fn a_start_without_any_one_layer_fails_and_names_it() {
             }
         }
         assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    });
+}
+
+#[test]
+fn a_start_over_an_overlay_that_can_be_written_in_place_of_a_read_only_one_fails_and_names_it() {
+    for_each_identity(|lab| {
+        lab.project(
+            "agent-permissions.json",
+            r#"{"version": 1, "fs": {"write": ["./sub"]}}"#,
+        );
+        lab.project("sub/.idea/keep", "as it was\n");
+        let start = |without: Option<&str>| {
+            let mut fence = lab.fence().binary(with_hooks());
+            fence = fence.flags(["--workspace", "overlay", "--unprotect", "sub/.idea/keep"]);
+            if let Some(layer) = without {
+                fence = fence.env("BASTLE_TEST_WITHOUT", layer);
+            }
+            fence.sh("echo started > sub/marker && echo opened > sub/.idea/keep && echo started")
+        };
+        let whole = start(None);
+        assert_eq!(whole.said(), "started", "control: {whole:?}");
+        for (layer, _, words) in LAYERS.iter().filter(|(_, when, _)| *when == When::Overlay) {
+            let output = start(Some(layer));
+            let said = &output.ended.stderr;
+            assert_eq!(
+                (output.ended.code, output.said()),
+                (125, ""),
+                "{layer}: {output:?}"
+            );
+            assert!(
+                said.contains("BST-FENCE-0") && words.iter().any(|word| said.contains(word)),
+                "{output:?}"
+            );
+            let root = lab.workspace();
+            for place in [root.join("sub/.idea"), root] {
+                let place = place.to_str().expect("UTF-8");
+                assert!(said.contains(place), "{place} is not named: {output:?}");
+            }
+        }
     });
 }
 

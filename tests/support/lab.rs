@@ -44,10 +44,15 @@ pub(crate) struct Output {
 impl Lab {
     /// Makes it.
     pub(crate) fn new(identity: Identity) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
         let place = std::env::temp_dir()
             .canonicalize()
             .expect("there is a place for temporary files");
+        Self::below(&place, identity)
+    }
+
+    /// Makes it below a directory that is there.
+    pub(crate) fn below(place: &Path, identity: Identity) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
         let root = loop {
             let count = COUNT.fetch_add(1, Ordering::Relaxed);
             let root = place.join(format!("bastle-lab-{}-{count}", std::process::id()));

@@ -5,6 +5,7 @@
 //! | `copies` | a host tree that differs after a run; two runs in one tree; a hidden file inside; a copy that leads out |
 //! | `review`, `review_kept`, `review_gate`, `review_crash` | something on the host that nobody reviewed; lost work; a project between old and new |
 //! | `modes` | an overlay or a work tree that writes the host, shows what a copy would not, or finds other work |
+//! | `write_scopes` | a file or its attributes changed outside of what a run may write, in any way of making the tree |
 //! | `hidden_history` | a content that was committed under a hidden name, or has another name, inside |
 //! | `fileops` | a change that no record names; a name that acts on a terminal; a reading claimed to be seen that is not |
 //! | `sealed` | a statement that names what was not done, or that somebody changed |
@@ -27,3 +28,4 @@ mod review_guide;
 mod review_kept;
 mod review_recorded;
 mod sealed;
+mod write_scopes;

@@ -91,6 +91,14 @@ static int do_mkdir(char **a) { return outcome(mkdir(a[0], 0755)); }
 static int do_unlink(char **a) { return outcome(unlink(a[0])); }
 static int do_chmod(char **a) { return outcome(chmod(a[0], number(a[1]))); }
 static int do_fchmodat2(char **a) { return outcome(syscall(452, AT_FDCWD, a[0], number(a[1]), 0)); }
+static int do_set_attribute(char **a) { return outcome(setxattr(a[0], a[1], a[2], strlen(a[2]), 0)); }
+
+/* set-times PATH SECONDS */
+static int do_set_times(char **a) {
+    struct timespec times[2] = {{.tv_sec = number(a[1])}, {.tv_sec = number(a[1])}};
+    return outcome(utimensat(AT_FDCWD, a[0], times, 0));
+}
+
 static int do_chroot(char **a) { return outcome(chroot(a[0])); }
 
 /* link-fd PATH NEW: an open file gets a name through /proc. */
@@ -256,6 +264,8 @@ const struct entry FILES[] = {
     {"unlink", 1, do_unlink},
     {"chmod", 2, do_chmod},
     {"fchmodat2", 2, do_fchmodat2},
+    {"set-attribute", 3, do_set_attribute},
+    {"set-times", 2, do_set_times},
     {"create-mode", 3, do_create_mode},
     {"tmpfile", 3, do_tmpfile},
     {"mknod", 4, do_mknod},

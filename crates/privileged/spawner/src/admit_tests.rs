@@ -101,6 +101,7 @@ fn a_source_outside_the_roots_is_refused_wherever_it_hides_in_the_plan() {
     let overlay = |lower: &str, layer: &str| MountKind::Overlay {
         lower: path(lower),
         layer: path(layer),
+        access: Access::ReadOnly,
         owned: true,
     };
     assert_eq!(at(bind("/srv/ws/a", Access::ReadWrite)), None);
@@ -125,4 +126,73 @@ fn another_backend_and_a_flood_of_environment_are_refused() {
     let name = EnvName::try_from("A".to_owned()).unwrap();
     let env = vec![(name, "x".repeat(MOST_ENVIRONMENT))];
     assert_eq!(judged(&LaunchPlan { env, ..plan() }), Some(Code::FenceStep));
+}
+
+#[test]
+fn nothing_is_shown_again_for_writing_but_parts_of_an_overlay_and_of_what_may_be_written() {
+    let path = |text: &str| AbsPath::new(text).unwrap();
+    let bind = |access| MountKind::Bind {
+        source: path("/srv/ws/a"),
+        access,
+        owned: true,
+    };
+    let overlay = |access| MountKind::Overlay {
+        lower: path("/srv/ws/a"),
+        layer: path("/srv/ws/b"),
+        access,
+        owned: true,
+    };
+    let again = |of: &str, access| MountKind::Again { of: path(of), access };
+    let checked = |mounts: &[(&str, MountKind)]| {
+        let mounts = mounts.iter().map(|(at, kind)| Mount {
+            at: path(at),
+            kind: kind.clone(),
+        });
+        let mounts = mounts.collect();
+        LaunchPlan { mounts, ..plan() }.check().is_ok()
+    };
+    let (read, write) = (Access::ReadOnly, Access::ReadWrite);
+    let part = || ("/x/sub", again("/x/sub", write));
+    assert!(checked(&[("/x", overlay(read)), part()]));
+    assert!(checked(&[("/x", overlay(write)), part()]));
+    assert!(checked(&[("/x", bind(write)), part()]));
+    assert!(checked(&[("/x", bind(read)), ("/x/sub", again("/x/sub", read))]));
+    let within = [
+        ("/x", overlay(read)),
+        ("/x/.idea", again("/x/.idea", read)),
+        ("/x/.idea/a", again("/x/.idea/a", write)),
+    ];
+    assert!(checked(&within));
+    assert!(!checked(&[("/x", bind(read)), part()]));
+    assert!(!checked(&[("/x", bind(read)), ("/y", again("/x/sub", write))]));
+    assert!(!checked(&[
+        ("/x", overlay(write)),
+        ("/x/sub", bind(read)),
+        ("/y", again("/x/sub/a", write))
+    ]));
+    assert!(!checked(&[
+        ("/x", overlay(write)),
+        ("/x/sub", MountKind::Mask),
+        ("/y", again("/x/sub", write))
+    ]));
+    assert!(
+        !checked(&[part(), ("/x/sub/later", overlay(write))]),
+        "of nothing that is there by then"
+    );
+}
+
+#[test]
+fn a_plan_that_does_not_say_whether_its_overlay_may_be_written_is_no_plan() {
+    let access = Access::ReadOnly;
+    let overlay = MountKind::Overlay {
+        lower: AbsPath::new("/srv/ws/a").unwrap(),
+        layer: AbsPath::new("/srv/ws/b").unwrap(),
+        access,
+        owned: true,
+    };
+    let mut value = serde_json::to_value(&overlay).unwrap();
+    let read = |value: &serde_json::Value| serde_json::from_value::<MountKind>(value.clone()).ok();
+    assert_eq!(read(&value), Some(overlay), "control");
+    value.as_object_mut().unwrap().remove("access");
+    assert_eq!(read(&value), None);
 }

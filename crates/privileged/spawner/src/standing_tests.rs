@@ -50,6 +50,7 @@ fn a_plan_that_needs_its_run_to_be_known_does_not_stand() {
                 MountKind::Overlay {
                     lower: path("/lower"),
                     layer: path("/layer"),
+                    access: Access::ReadWrite,
                     owned: true,
                 },
             ));

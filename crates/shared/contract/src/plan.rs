@@ -87,10 +87,13 @@ pub enum MountKind {
         lower: AbsPath,
         /// A directory of the run's own that has the directories `upper` and `work`.
         layer: AbsPath,
+        /// Reading or also writing. Parts of a read-only one are writable where an [`MountKind::Again`] says so.
+        access: Access,
         /// Whether files of the invoking user appear as the agent's own (needed only when started as root).
         owned: bool,
     },
-    /// What the constructed root has at a path already, once more at this place. Skipped when nothing is there.
+    /// What the constructed root has at a path already, once more at this place. Skipped when nothing is there. For
+    /// writing only where the path lies in an overlay, or in something that may be written.
     Again {
         /// Path inside.
         of: AbsPath,
@@ -305,6 +308,14 @@ pub enum PlanError {
     /// A file of the attachments in a plan without any.
     #[error("{0} is part of the attachments, and the plan has none")]
     Attachment(AbsPath),
+    /// A second way to something that would allow more than the first.
+    #[error("mount {at} shows {of} for writing, which is no part of an overlay or of anything writable")]
+    Widened {
+        /// The place.
+        at: AbsPath,
+        /// What is shown there.
+        of: AbsPath,
+    },
     /// Outside what can be held.
     #[error("limit {limit} = {value} is outside {least}..={most}")]
     Limit {
@@ -361,6 +372,17 @@ impl LaunchPlan {
             if attached && self.attachments.is_none() {
                 return Err(PlanError::Attachment(mount.at.clone()));
             }
+            if let MountKind::Again {
+                of,
+                access: Access::ReadWrite,
+            } = &mount.kind
+                && !may_be_written(&self.mounts[..index], of)
+            {
+                return Err(PlanError::Widened {
+                    at: mount.at.clone(),
+                    of: of.clone(),
+                });
+            }
             let mut sources = mount.kind.sources().into_iter().flatten();
             if let Some((source, _)) = sources.find(|(path, _)| NEVER_BOUND.contains(&path.as_str())) {
                 return Err(PlanError::HostRoot(source.clone()));
@@ -384,6 +406,30 @@ impl LaunchPlan {
     #[must_use]
     pub fn limit(&self, limit: LimitKind) -> Option<&LimitRule> {
         self.limits.iter().find(|rule| rule.limit == limit)
+    }
+}
+
+/// Whether a part of what these mounts show at `path` may be writable: the innermost one decides, and of an overlay, which
+/// takes every change into a layer of the run's own, any part may be.
+fn may_be_written(mounts: &[Mount], path: &AbsPath) -> bool {
+    let shows = mounts
+        .iter()
+        .filter(|mount| path.is_within(&mount.at) && !matches!(mount.kind, MountKind::Again { .. }))
+        .max_by_key(|mount| mount.at.as_str().len());
+    match shows.map(|mount| &mount.kind) {
+        Some(MountKind::Bind { access, .. }) => *access == Access::ReadWrite,
+        Some(MountKind::Overlay { .. } | MountKind::Scratch { .. }) => true,
+        Some(
+            MountKind::Again { .. }
+            | MountKind::Proc
+            | MountKind::Dev
+            | MountKind::Symlink { .. }
+            | MountKind::File { .. }
+            | MountKind::Attached { .. }
+            | MountKind::Given { .. }
+            | MountKind::Mask,
+        )
+        | None => false,
     }
 }
 

@@ -95,6 +95,10 @@ fn writes(plan: &LaunchPlan, results: &mut Vec<ProbeResult>) -> Control {
             access: Access::ReadOnly,
             ..
         }
+        | MountKind::Overlay {
+            access: Access::ReadOnly,
+            ..
+        }
         | MountKind::Again {
             access: Access::ReadOnly,
             ..

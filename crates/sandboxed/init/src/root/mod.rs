@@ -15,7 +15,7 @@ use bastle_sys::tree;
 use place::Root;
 use rustix::fs::{FileType, Mode};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 pub(crate) use dev::DEVICES;
 pub(crate) use proc::{MASKED as PROC_MASKED, READ_ONLY as PROC_READ_ONLY};
@@ -214,6 +214,7 @@ fn fill(
 ) -> Result<(), Fault> {
     let mut sources = material.sources.into_iter();
     let hosts = places_of_hosts(mounts);
+    let mut read_only = Vec::new();
     for entry in mounts.iter().filter(|entry| !is_own(entry, &hosts)) {
         let Mount { at, kind } = entry;
         match kind {
@@ -225,15 +226,30 @@ fn fill(
                 let tree = sources.next().ok_or("no descriptor left").step("bind", source)?;
                 bind(root, at, tree)?;
             }
-            MountKind::Overlay { .. } => {
+            MountKind::Overlay {
+                lower: _,
+                layer: _,
+                access,
+                owned: _,
+            } => {
                 let mut next = || sources.next().ok_or("no descriptor left").step("overlay", at);
                 let layers = overlay::Layers {
                     lower: next()?,
                     layer: next()?,
                 };
-                root.attach_dir(at, overlay::make(root, scratch, layers)?)?;
+                let made = overlay::make(root, scratch, layers)?;
+                if *access == Access::ReadOnly {
+                    read_only.push((at, made.try_clone().step("overlay", at)?));
+                }
+                root.attach_dir(at, made)?;
             }
-            MountKind::Again { of, access } => again(root, at, of, *access)?,
+            MountKind::Again { of, access } if has_writable_parts(mounts, at) => {
+                let shown = again(root, at, of, Access::ReadWrite)?;
+                if *access == Access::ReadOnly {
+                    read_only.extend(shown.map(|mount| (at, mount)));
+                }
+            }
+            MountKind::Again { of, access } => drop(again(root, at, of, *access)?),
             // Made ahead, always there.
             MountKind::Proc if at.as_str() == PROC => {}
             MountKind::Dev if at.as_str() == DEV => {}
@@ -252,7 +268,27 @@ fn fill(
             MountKind::Mask => mask(root, at)?,
         }
     }
+    // Last: a part that is shown again for writing is a copy of the mount, and has its attributes.
+    for (at, mount) in read_only {
+        if crate::hooks::enforces("read-only-overlays") {
+            set_attributes(mount.as_fd(), Attributes::READ_ONLY, Depth::One).step("read-only overlay", at)?;
+        }
+    }
     Ok(())
+}
+
+/// Whether something below a place is shown again for writing.
+fn has_writable_parts(mounts: &[Mount], place: &AbsPath) -> bool {
+    mounts.iter().any(|mount| {
+        let MountKind::Again {
+            of,
+            access: Access::ReadWrite,
+        } = &mount.kind
+        else {
+            return false;
+        };
+        of != place && of.is_within(place)
+    })
 }
 
 /// Most bytes of one attached file: a system's certificate bundle is a quarter of a megabyte.
@@ -285,16 +321,16 @@ fn bind(root: &Root, at: &AbsPath, tree: OwnedFd) -> Result<(), Fault> {
     }
 }
 
-/// Shows what is at `of` at `at` too. A name that is not there is no hole: the write guard keeps it from coming into being.
-fn again(root: &Root, at: &AbsPath, of: &AbsPath, access: Access) -> Result<(), Fault> {
-    match root.existing(of)? {
-        None => Ok(()),
-        Some(there) => bind(
-            root,
-            at,
-            tree::detach(&there, attributes(access)).step("bind", of)?,
-        ),
-    }
+/// Shows what is at `of` at `at` too, and gives back that mount. A name that is not there is no hole: the write guard
+/// keeps it from coming into being.
+fn again(root: &Root, at: &AbsPath, of: &AbsPath, access: Access) -> Result<Option<OwnedFd>, Fault> {
+    let Some(there) = root.existing(of)? else {
+        return Ok(None);
+    };
+    let tree = tree::detach(&there, attributes(access)).step("bind", of)?;
+    let mount = tree.try_clone().step("bind", of)?;
+    bind(root, at, tree)?;
+    Ok(Some(mount))
 }
 
 /// Covers what is at `at`. A name that is gone since the plan was made is no hole: the write guard keeps it from coming back.

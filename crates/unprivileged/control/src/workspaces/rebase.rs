@@ -44,6 +44,7 @@ impl<'a> Standing<'a> {
             Self::Layered { lower, layer } => MountKind::Overlay {
                 lower: lower.clone(),
                 layer: layer.clone(),
+                access,
                 owned: true,
             },
         }

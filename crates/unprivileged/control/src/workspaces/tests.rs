@@ -1,5 +1,9 @@
 //! The copy in the project's place, by plans and links that were made up for it.
-#![allow(clippy::unwrap_used, reason = "what cannot be prepared must fail the test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "what cannot be prepared must fail the test"
+)]
 use super::making::branch;
 use super::rebase::{Standing, rebase};
 use crate::lookup::View;
@@ -95,6 +99,47 @@ fn a_directory_above_the_project_does_not_show_it() {
         );
         assert_eq!(cover, Some(&expected));
     }
+}
+
+#[test]
+fn an_overlay_may_be_written_where_the_project_may_and_nowhere_else() {
+    let (read, write) = (Access::ReadOnly, Access::ReadWrite);
+    let layered = |mounts: Vec<Mount>| -> Vec<(String, &str, Access)> {
+        let mut plan = plan(mounts);
+        let standing = Standing::Layered {
+            lower: path("/all/project"),
+            layer: path("/state/work/calm-otter/layer"),
+        };
+        rebase(&mut plan, &path("/all/project"), &standing, None).unwrap();
+        plan.check().unwrap();
+        let shown = |mount: &Mount| match &mount.kind {
+            MountKind::Overlay { access, .. } => (mount.at.to_string(), "overlay", *access),
+            MountKind::Again { access, .. } => (mount.at.to_string(), "again", *access),
+            MountKind::Bind { access, .. } => (mount.at.to_string(), "bind", *access),
+            other => panic!("{other:?}"),
+        };
+        plan.mounts.iter().map(shown).collect()
+    };
+    let project = |kind, access| ("/all/project".to_owned(), kind, access);
+    for access in [read, write] {
+        assert_eq!(
+            layered(vec![bind("/all/project", access)]),
+            [project("overlay", access)]
+        );
+        let above = ("/all".to_owned(), "bind", access);
+        assert_eq!(
+            layered(vec![bind("/all", access)]),
+            [above, project("overlay", access)]
+        );
+    }
+    let part = bind("/all/project/sub", write);
+    assert_eq!(
+        layered(vec![bind("/all/project", read), part]),
+        [
+            project("overlay", read),
+            ("/all/project/sub".to_owned(), "again", write)
+        ]
+    );
 }
 
 #[test]

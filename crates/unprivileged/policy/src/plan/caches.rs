@@ -105,6 +105,7 @@ impl Planned {
                 LentPlace::Layered { lower, layer } => MountKind::Overlay {
                     lower: lower.clone(),
                     layer: layer.clone(),
+                    access: Access::ReadWrite,
                     owned: true,
                 },
             },
