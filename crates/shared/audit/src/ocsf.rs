@@ -285,13 +285,6 @@ fn fill_event(event: &AuditEvent, run: &RunId, body: &mut Map<String, Value>) {
             let by = rule.as_deref().unwrap_or(by);
             fill_answer("tool.answer", &format!("{id} {used}"), (*allow, by), body)
         }
-        AuditEvent::NetChanged { change, cut, by, .. } => {
-            let text = format!(
-                "network rules replaced: {change}{}; {cut} connections cut",
-                asked_by(by)
-            );
-            net::fill_api("net.change", text, body)
-        }
         AuditEvent::NetLost { restart, why } => format!("egress process lost ({restart}): {why}"),
         AuditEvent::Budget(reached) => net::budget_message(reached),
         AuditEvent::Wanted { rule, why } => {
@@ -314,16 +307,6 @@ fn fill_event(event: &AuditEvent, run: &RunId, body: &mut Map<String, Value>) {
             bytes,
             ..
         } => format!("workspace {mode} of {source}: {files} files, {bytes} bytes copied"),
-        AuditEvent::Granted { path, by, .. } => net::fill_api(
-            "grant",
-            format!("{path} granted to the living run{}", asked_by(by)),
-            body,
-        ),
-        AuditEvent::GrantEnded { path, why, by, .. } => net::fill_api(
-            "grant.end",
-            format!("{path} is not granted any more: {why}{}", asked_by(by)),
-            body,
-        ),
         AuditEvent::BrokerAccess {
             op,
             name,
@@ -331,13 +314,10 @@ fn fill_event(event: &AuditEvent, run: &RunId, body: &mut Map<String, Value>) {
             refused,
             ..
         } => net::fill_api("broker", broker(*op, name, *bytes, refused.as_deref()), body),
-        AuditEvent::HostChanged {
-            run,
-            by,
-            at,
-            principal,
-            ..
-        } => fill_changed(run, by, &format!("{at}{}", asked_by(principal)), body),
+        AuditEvent::NetChanged { .. }
+        | AuditEvent::Granted { .. }
+        | AuditEvent::GrantEnded { .. }
+        | AuditEvent::HostChanged { .. } => fill_act(event, body),
         AuditEvent::ExecRequested { id, by, argv, .. } => fill_wish(*id, by, argv.program(), body),
         AuditEvent::ExecEnded { id, exit, reason } => fill_over(*id, *exit, reason.as_deref(), body),
         AuditEvent::Note { topic, text } => format!("{topic}: {text}"),
@@ -350,16 +330,32 @@ fn fill_answer(api: &str, what: &str, (allow, by): (bool, &str), body: &mut Map<
     net::fill_api(api, format!("{word} {what} (by {by})"), body)
 }
 
-fn asked_by(principal: &str) -> String {
-    if principal.is_empty() {
-        String::new()
-    } else {
-        format!(" (by {principal})")
-    }
-}
-
-fn fill_changed(run: &RunId, by: &str, at: &impl std::fmt::Display, body: &mut Map<String, Value>) -> String {
-    net::fill_api(by, format!("{by} of {run}: {at}"), body)
+/// What a principal did to a living run, or with the work of one that ended.
+fn fill_act(event: &AuditEvent, body: &mut Map<String, Value>) -> String {
+    let (api, text, who) = match event {
+        AuditEvent::NetChanged { change, cut, by, .. } => {
+            let text = format!("network rules replaced: {change}; {cut} connections cut");
+            ("net.change", text, by)
+        }
+        AuditEvent::Granted { path, by, .. } => ("grant", format!("{path} granted to the living run"), by),
+        AuditEvent::GrantEnded { path, why, by, .. } => {
+            let text = format!("{path} is not granted any more: {why}");
+            ("grant.end", text, by)
+        }
+        AuditEvent::HostChanged {
+            run,
+            by,
+            at,
+            principal,
+            ..
+        } => (by.as_str(), format!("{by} of {run}: {at}"), principal),
+        _ => return String::new(),
+    };
+    let text = match who.is_empty() {
+        true => text,
+        false => format!("{text} (by {who})"),
+    };
+    net::fill_api(api, text, body)
 }
 
 fn fill_merge(cache: &str, [merged, refused]: [u64; 2], body: &mut Map<String, Value>) -> String {

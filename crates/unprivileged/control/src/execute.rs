@@ -142,10 +142,7 @@ pub(crate) fn execute(
         ),
     };
     let mut record = record()?;
-    if let Some(text) = record.take_warning() {
-        voice.audit_contradicted(&text);
-    }
-    tell_unwatched(&mut record, unwatched)?;
+    tell_gaps(&mut record, voice, unwatched)?;
     // From here on the copy counts as the agent's: whatever fails before leaves none behind.
     work.begin()?;
     let outcome = Relay::new(parts, &mut record, voice).run();
@@ -170,9 +167,7 @@ pub(crate) fn execute(
     };
     // Should the spawner have been killed, its groups are empty by now (init died with it) but still there.
     if closed.is_err() || closed.is_ok_and(|status| !status.success()) {
-        for directory in &cgroups {
-            remove(Path::new(directory));
-        }
+        cgroups.iter().for_each(|directory| remove(Path::new(directory)));
     }
     if let Ok(Receipt {
         fault: Some(_),
@@ -185,8 +180,12 @@ pub(crate) fn execute(
     receipt
 }
 
-/// Records how many directories of the project are beyond the limit of what is watched.
-fn tell_unwatched(record: &mut Record, count: usize) -> Result<(), Fault> {
+/// Tells what is known to be missing before the agent starts: an anchor that contradicts the record, and directories of the
+/// project beyond the limit of what is watched.
+fn tell_gaps(record: &mut Record, voice: &mut dyn Voice, count: usize) -> Result<(), Fault> {
+    if let Some(text) = record.take_warning() {
+        voice.audit_contradicted(&text);
+    }
     if count == 0 {
         return Ok(());
     }

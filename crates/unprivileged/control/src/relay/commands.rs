@@ -133,11 +133,7 @@ impl Relay<'_> {
                 }
                 self.deny_rule(Asker::at(peer, by), &target)
             }
-            Command::Revoke { target, by } => {
-                self.change(Asker::at(peer, by), format!("revoke {target}"), |rules| {
-                    rules.withdraw(&target)
-                })
-            }
+            Command::Revoke { target, by } => self.revoke_rule(Asker::at(peer, by), &target),
         }
     }
 
@@ -157,6 +153,14 @@ impl Relay<'_> {
                 Err(fault) => Some(Err(vec![fault])),
             },
         )
+    }
+
+    fn revoke_rule(
+        &mut self,
+        asker: Asker,
+        target: &str,
+    ) -> Result<Option<Result<Value, Vec<Fault>>>, Fault> {
+        self.change(asker, format!("revoke {target}"), |rules| rules.withdraw(target))
     }
 
     fn deny_rule(&mut self, asker: Asker, target: &str) -> Result<Option<Result<Value, Vec<Fault>>>, Fault> {
