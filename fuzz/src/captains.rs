@@ -16,6 +16,11 @@ pub fn mcp_tools(data: &[u8]) {
     bastle_serve::fuzzing::fuzz_tool(data);
 }
 
+/// Bodies of the daemon's REST interface, and its settings file. The first byte chooses which.
+pub fn rest_bodies(data: &[u8]) {
+    bastle_serve::fuzzing::fuzz_rest(data);
+}
+
 /// Calls, bodies and addresses of the agent protocol.
 pub fn a2a_bodies(data: &[u8]) {
     bastle_serve::fuzzing::fuzz_a2a(data);

@@ -14,7 +14,7 @@ mod net;
 mod runs;
 mod work;
 
-pub use captains::{a2a_bodies, editor_lines, mcp_http, mcp_pipes, mcp_tools};
+pub use captains::{a2a_bodies, editor_lines, mcp_http, mcp_pipes, mcp_tools, rest_bodies};
 pub use mutate::Mutator;
 pub use net::{
     canonical_request, client_hello, dns_answer, dns_query, operations, pkt_line, proxy_answer, request_body,

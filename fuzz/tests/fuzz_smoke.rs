@@ -196,6 +196,11 @@ fn mcp_tools() {
 }
 
 #[test]
+fn rest_bodies() {
+    fuzz("rest_bodies", ROUNDS, bastle_fuzz::rest_bodies);
+}
+
+#[test]
 fn a2a_bodies() {
     fuzz("a2a_bodies", ROUNDS / 2, bastle_fuzz::a2a_bodies);
 }

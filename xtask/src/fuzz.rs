@@ -34,6 +34,7 @@ const TARGETS: &[&str] = &[
     "mcp_pipes",
     "mcp_http",
     "mcp_tools",
+    "rest_bodies",
     "a2a_bodies",
     "editor_lines",
     "guard_path",

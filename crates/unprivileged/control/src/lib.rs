@@ -60,7 +60,7 @@ pub use pipeline::{Helpers, Launch, Ready, prepare, prepare_in, run};
 pub use place::Place;
 pub use record::Record;
 pub use secrets::{Store, Stored, typed_secret, variable_secret};
-pub use spawner::{SPAWNER_VERB, Spawner, has_spawner_daemon, offer_spawner};
+pub use spawner::{SPAWNER_VERB, Spawner, has_spawner_daemon, is_spawner_bound, offer_spawner};
 pub use standalone::{StandaloneArgs, StandaloneRequest, StandaloneWish, Wishes, standalone};
 pub use streams::choose as choose_stdio;
 pub use voice::{About, AfterLoss, Question, Reply, ToolWish, Voice};

@@ -286,6 +286,23 @@ pub fn has_spawner_daemon() -> bool {
     }
 }
 
+/// Whether the spawner that runs are sent to is there: always where each run has one of its own.
+///
+/// A stream socket cannot connect to a packet socket: the kernel answers `EPROTOTYPE` while some process has it bound, else
+/// `ECONNREFUSED` (unix(7)). The spawner sees nothing of it.
+#[must_use]
+pub fn is_spawner_bound() -> bool {
+    let Named::Path(path) = named() else {
+        return true;
+    };
+    let asked = SocketAddrUnix::new(Path::new(&path)).and_then(|address| {
+        let flags = SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::net::connect(&socket, &address)
+    });
+    matches!(asked, Ok(()) | Err(Errno::PROTOTYPE))
+}
+
 /// What the environment says about a daemon.
 enum Named {
     Path(std::ffi::OsString),

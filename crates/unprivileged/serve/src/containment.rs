@@ -6,6 +6,7 @@ use crate::dto::time;
 use crate::errors::Refusal;
 use bastle_contract::Code;
 use bastle_control::containment::{Containment, ContainmentVerdict};
+use bastle_control::is_spawner_bound;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -109,14 +110,22 @@ pub(crate) fn millis(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// A count of failures that no daemon reaches: no earlier result counts.
+const NO_SPAWNER: u64 = u64::MAX;
+
 impl App {
     /// A fresh result. However many ask, one trial is made and one thread waits for it.
     pub(crate) async fn contained(&self) -> Result<Containment, Refusal> {
-        if let Some(known) = self.containment.fresh(self.fleet.fence_failures()) {
+        // A spawner that is gone is seen at once, whatever the age of the last trial.
+        let failures = match is_spawner_bound() {
+            true => self.fleet.fence_failures(),
+            false => NO_SPAWNER,
+        };
+        if let Some(known) = self.containment.fresh(failures) {
             return Ok(known);
         }
         let _one = self.probing.lock().await;
-        let (cache, failures) = (Arc::clone(&self.containment), self.fleet.fence_failures());
+        let cache = Arc::clone(&self.containment);
         let base = base(self);
         let trial = move || cache.get(failures, || Containment::probe(&base));
         let probed = tokio::task::spawn_blocking(trial).await;

@@ -172,6 +172,13 @@ fn fault(path: &Path, why: &str) -> Fault {
     Fault::new(Code::ApiConfig, format!("{} cannot be used", path.display()), why)
 }
 
+/// The ceiling of a settings file that can be used.
+pub(crate) fn fuzz(bytes: &[u8]) -> Option<AuthorityCeiling> {
+    let config: Config = serde_json::from_slice(bytes).ok()?;
+    drop(config.retention.runs());
+    Some(config.ceiling)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -401,7 +401,10 @@ fn too_much(place: &Place, run: &RunId, why: &str) -> Fault {
         ),
         why,
     )
-    .help(format!("leave it out: bastle cache discard {run}"))
+    .help(format!(
+        "leave it out: bastle cache rm {} --run {run}",
+        place.cache.name
+    ))
 }
 
 fn judge(file: &File, checking: Option<Checking>) -> Option<Fate> {

@@ -15,6 +15,9 @@ use bastle_contract::LimitKind;
 /// Most `tests`.
 const MAX_TESTS: usize = 200;
 
+/// Beyond 2^53 - 1 a number is not the same to every reader of JSON (RFC 8259, section 6).
+const MOST_EXACT: u64 = (1 << 53) - 1;
+
 impl Reader<'_> {
     pub(super) fn secrets(&mut self, node: &Node) -> Vec<At<Secret>> {
         let mut secrets = Vec::new();
@@ -139,13 +142,14 @@ impl Reader<'_> {
         example: &str,
     ) -> Option<At<u64>> {
         let text = self.text(node)?;
-        if let Some(value) = read(text) {
-            return Some(self.at(node.span, value));
+        match read(text) {
+            Some(value) if value <= MOST_EXACT => return Some(self.at(node.span, value)),
+            Some(_) => self.fault(node.span, format!("{text:?} is too large")),
+            None => self.fault(
+                node.span,
+                format!("{text:?} is not understood; write it like {example}"),
+            ),
         }
-        self.fault(
-            node.span,
-            format!("{text:?} is not understood; write it like {example}"),
-        );
         None
     }
 

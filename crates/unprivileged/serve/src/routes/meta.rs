@@ -158,7 +158,10 @@ async fn readyz(State(app): State<App>) -> Result<Json<Ready>, Refusal> {
 
 async fn metrics(State(app): State<App>) -> Result<Response, Refusal> {
     let snapshot = app.ask(|fleet| fleet.metrics()).await?;
-    let contained = app.containment.latest();
+    let contained = match bastle_control::is_spawner_bound() {
+        true => app.containment.latest(),
+        false => Some(app.contained().await?),
+    };
     let text = app
         .metrics
         .text(&snapshot, app.streams.count(), contained.as_ref());

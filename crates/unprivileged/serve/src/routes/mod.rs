@@ -226,3 +226,31 @@ async fn missing() -> Refusal {
 async fn other_method() -> Refusal {
     Refusal::new(Code::ApiMethod, "this address does not serve that method", "")
 }
+
+/// Reads bytes as the body of a request or as the settings file: what is taken must read back as the same.
+pub(crate) fn fuzz(bytes: &[u8]) {
+    use crate::dto::{Answering, Applying, CanI, Ceiling, Granting, PutProfile, Ruling};
+    use crate::json::parse;
+    let Some((which, body)) = bytes.split_first() else {
+        return;
+    };
+    match which % 9 {
+        0 => spawn::fuzz(body),
+        1 => tokens::fuzz(body),
+        2 => fuzz_ceiling(parse::<Ceiling>(body).ok().and_then(|form| form.read().ok())),
+        3 => drop(parse::<Applying>(body).map(|asked| review::wish(&asked, String::new()))),
+        4 => drop(parse::<Answering>(body)),
+        5 => drop(parse::<Granting>(body)),
+        6 => drop(parse::<Ruling>(body)),
+        7 => drop((parse::<PutProfile>(body), parse::<CanI>(body))),
+        _ => fuzz_ceiling(crate::options::fuzz(body)),
+    }
+}
+
+/// A ceiling that was taken is printed and read as the same one: nothing of it is lost on its way to a run.
+fn fuzz_ceiling(ceiling: Option<bastle_policy::AuthorityCeiling>) {
+    if let Some(ceiling) = ceiling {
+        let form = bastle_policy::CeilingForm::from(ceiling.clone());
+        assert_eq!(bastle_policy::AuthorityCeiling::try_from(form), Ok(ceiling));
+    }
+}

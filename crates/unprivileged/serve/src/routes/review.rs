@@ -167,7 +167,7 @@ async fn apply(
     Ok(object(value))
 }
 
-fn wish(asked: &Applying, principal: String) -> Result<Wish, Refusal> {
+pub(super) fn wish(asked: &Applying, principal: String) -> Result<Wish, Refusal> {
     let destination = match (&asked.branch, asked.resolve.as_deref()) {
         (Some(_), Some(_)) => return Err(Refusal::bad("resolve: a branch has no conflicts")),
         (Some(name), None) => Destination::Branch {

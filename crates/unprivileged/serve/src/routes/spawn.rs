@@ -133,3 +133,13 @@ async fn preamble(
     let text = app.ask(move |fleet| fleet.preamble(&caller, &request)).await?;
     Ok(Json(Preamble { preamble: Some(text) }))
 }
+
+/// A request that was taken is kept and read again as the same one.
+pub(super) fn fuzz(body: &[u8]) {
+    let request = json::parse::<Value>(body).ok().and_then(|value| read(value).ok());
+    if let Some(request) = request {
+        let kept = serde_json::to_vec(&request).unwrap_or_default();
+        let again = json::parse::<SpawnRequest>(&kept);
+        assert!(again.is_ok_and(|again| again == request), "reads back");
+    }
+}

@@ -142,3 +142,8 @@ async fn revoke(
     let token = app.ask(move |fleet| fleet.token_revoke(&caller, &id)).await?;
     Ok(Json(token.into()))
 }
+
+pub(super) fn fuzz(body: &[u8]) {
+    let asked = crate::json::parse::<MakeToken>(body).ok();
+    super::fuzz_ceiling(asked.and_then(|asked| wish(asked).ok()).map(|wish| wish.ceiling));
+}

@@ -1,12 +1,12 @@
 //! Tools for what workers ask, and what a policy says.
 use super::{Effect, Tool, Way, list, object, question, same, text};
-use crate::mcp::schema::{At, Kind, Param, may, must};
+use crate::mcp::schema::{At, Kind, MOST_INTEGER, Param, may, must};
 use serde_json::json;
 
 const ANSWER: &[Param] = &[
     must(
         "approval",
-        Kind::Number(1, u64::MAX),
+        Kind::Number(1, MOST_INTEGER),
         At::Path,
         "Number of the question, from list_approvals",
     ),
