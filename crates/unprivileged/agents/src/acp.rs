@@ -33,6 +33,8 @@ pub struct Acp {
     prompts: u32,
     held: Option<String>,
     waiting: Waiting<(Value, Vec<Choice>)>,
+    /// Requests that an interruption answered: nobody else's answer reaches them any more.
+    interrupted: Vec<String>,
     last_words: String,
     usage: AgentUsage,
 }
@@ -68,6 +70,7 @@ impl Acp {
             prompts: 0,
             held: None,
             waiting: Waiting::default(),
+            interrupted: Vec::new(),
             last_words: String::new(),
             usage: AgentUsage::default(),
         }
@@ -318,8 +321,9 @@ impl AgentDriver for Acp {
         let mut bytes = self
             .rpc
             .tell("session/cancel", &json!({ "sessionId": self.session }));
-        for (_, (asked, _)) in self.waiting.drain() {
+        for (id, (asked, _)) in self.waiting.drain() {
             bytes.extend(self.rpc.answer(&asked, &cancelled()));
+            self.interrupted.push(id);
         }
         Ok(bytes)
     }
@@ -344,6 +348,8 @@ impl AgentDriver for Acp {
 
     fn take(&mut self, bytes: &[u8]) -> Heard {
         let mut heard = Heard::default();
+        let interrupted = self.interrupted.drain(..);
+        heard.said.extend(interrupted.map(|id| Said::Withdrawn { id }));
         for message in self.lines.messages(bytes) {
             match message {
                 Ok(value) => self.hear(&value, &mut heard),
@@ -440,7 +446,10 @@ mod tests {
         );
         let heard = acp.take(b"{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"stopReason\":\"cancelled\"}}\n");
         let how = TurnEnd::Interrupted;
-        assert_eq!(heard.said, [Said::TurnEnded { how, text: None }]);
+        let [Said::Withdrawn { .. }, ended] = &heard.said[..] else {
+            panic!("the question is withdrawn first: {heard:?}")
+        };
+        assert_eq!(*ended, Said::TurnEnded { how, text: None });
     }
 
     #[test]
