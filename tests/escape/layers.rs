@@ -1,5 +1,5 @@
 //! Every layer of the fence is left out once, in a build made for it: the start must fail and name what is missing.
-use crate::support::{Identity, Lab, Limit, Output, bastle, for_each_identity, run, with_hooks};
+use crate::support::{Identity, Lab, Limit, Output, bastle, for_each_identity, run, text, with_hooks};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -160,32 +160,38 @@ fn a_start_over_an_overlay_that_can_be_written_in_place_of_a_read_only_one_fails
             r#"{"version": 1, "fs": {"write": ["./sub"]}}"#,
         );
         lab.project("sub/.idea/keep", "as it was\n");
-        let start = |without: Option<&str>| {
+        let opened = ["--unprotect", "sub/.idea/keep"];
+        let start = |more: &[&str], without: Option<&str>| {
             let mut fence = lab.fence().binary(with_hooks());
-            fence = fence.flags(["--workspace", "overlay", "--unprotect", "sub/.idea/keep"]);
+            fence = fence.flags(["--workspace", "overlay"]).flags(more);
             if let Some(layer) = without {
                 fence = fence.env("BASTLE_TEST_WITHOUT", layer);
             }
-            fence.sh("echo started > sub/marker && echo opened > sub/.idea/keep && echo started")
+            fence.sh("echo x > sub/marker; echo x > sub/.idea/keep && echo opened; echo started")
         };
-        let whole = start(None);
-        assert_eq!(whole.said(), "started", "control: {whole:?}");
-        for (layer, _, words) in LAYERS.iter().filter(|(_, when, _)| *when == When::Overlay) {
-            let output = start(Some(layer));
-            let said = &output.ended.stderr;
-            assert_eq!(
-                (output.ended.code, output.said()),
-                (125, ""),
-                "{layer}: {output:?}"
-            );
-            assert!(
-                said.contains("BST-FENCE-0") && words.iter().any(|word| said.contains(word)),
-                "{output:?}"
-            );
-            let root = lab.workspace();
-            for place in [root.join("sub/.idea"), root] {
-                let place = place.to_str().expect("UTF-8");
-                assert!(said.contains(place), "{place} is not named: {output:?}");
+        let root = lab.workspace();
+        let (root, directory) = (text(&root).to_owned(), text(&root.join("sub/.idea")).to_owned());
+        // Only the overlay; and a protected directory in it as well, of which one file may be written.
+        for (more, whole, places) in [
+            (&[][..], "started", format!("[\"{root}\"]")),
+            (
+                &opened[..],
+                "opened\nstarted",
+                format!("[\"{root}\", \"{directory}\"]"),
+            ),
+        ] {
+            let control = start(more, None);
+            assert_eq!(control.said(), whole, "control: {control:?}");
+            for (layer, _, words) in LAYERS.iter().filter(|(_, when, _)| *when == When::Overlay) {
+                let output = start(more, Some(layer));
+                let said = &output.ended.stderr;
+                assert_eq!(
+                    (output.ended.code, output.said()),
+                    (125, ""),
+                    "{layer}: {output:?}"
+                );
+                let named = said.contains("BST-FENCE-0") && words.iter().any(|word| said.contains(word));
+                assert!(named && said.contains(&places), "{places}: {output:?}");
             }
         }
     });
