@@ -183,4 +183,19 @@ fn what_is_listed_as_blocked_is_not_allowed_when_asked() {
     assert!(!rules("/api/v1/agents/blocked-commands").contains("make *"));
     assert!(rules("/api/v1/agents/blocked-commands?profile=narrow").contains("make *"));
     assert_eq!(get(&daemon, "/api/v1/blocked-commands?profile=nobody").0, 404);
+    let ask = |more: Value| {
+        let mut asked = json!({ "kind": "exec", "target": "make all" });
+        for (key, value) in more.as_object().unwrap() {
+            asked[key] = value.clone();
+        }
+        daemon.own("POST", "/api/v1/policies/can-i", Some(&asked))
+    };
+    assert_eq!(ask(json!({ "profile": "narrow" })).json()["outcome"], "deny");
+    assert_ne!(
+        ask(json!({})).json()["outcome"],
+        "deny",
+        "control: the usual policy"
+    );
+    assert_eq!(ask(json!({ "profile": "nobody" })).status, 404);
+    assert_eq!(ask(json!({ "profile": "narrow", "policy": {} })).status, 400);
 }

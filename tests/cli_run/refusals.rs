@@ -30,7 +30,7 @@ fn impossible_limits_are_refused() {
             ["--timeout", "0s"],
             ["--open-files", "3"],
             ["--disk", "1K"],
-            ["--mem", "99999T"],
+            ["--mem", "8000T"],
         ] {
             refused(lab, &flags, "BST-LIM-010");
         }

@@ -191,16 +191,23 @@ fn a_program_that_may_execute_is_not_written_under_any_of_its_names_nor_is_its_i
         let interpreter = executable("interpreter", "");
         std::fs::copy("/bin/sh", &interpreter).expect("own file");
         executable(
-            "script",
+            "listed-script",
             &format!("#!{}\necho the listed script\n", interpreter.display()),
         );
         lab.project(
             "agent.sh",
-            "cp /usr/bin/id alias; ./tool; cp /usr/bin/id interpreter; truncate -s 1 interpreter; ./script; echo x > new && ls new",
+            "cp /usr/bin/id alias; ./tool; cp /usr/bin/id interpreter; truncate -s 1 interpreter; ./listed-script; echo x > new && ls new",
         );
         let rules = policy(
             lab,
-            &["sh agent.sh", "./tool", "./script", "ls *", "cp *", "truncate *"],
+            &[
+                "sh agent.sh",
+                "./tool",
+                "./listed-script",
+                "ls *",
+                "cp *",
+                "truncate *",
+            ],
         );
         let output = lab.fence().flags(["--policy", &rules]).run(["sh", "agent.sh"]);
         assert_eq!(
@@ -230,7 +237,9 @@ fn a_project_does_not_choose_what_a_bare_name_of_the_list_means() {
         let home = lab.workspace().parent().expect("below the lab").to_owned();
         let run = |allow: &[&str]| {
             let rules = policy(lab, allow);
+            let state = lab.home().join(".local/state");
             let fence = lab.fence().env("HOME", text(&home));
+            let fence = fence.env("XDG_STATE_HOME", text(&state));
             fence.flags(["--policy", &rules]).run(["sh", "agent.sh"])
         };
         let output = run(&["sh agent.sh", "listed-name *"]);

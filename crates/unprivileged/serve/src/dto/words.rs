@@ -405,7 +405,9 @@ pub(crate) struct CanI {
     pub(crate) kind: String,
     /// Path, command line, URL or tool.
     pub(crate) target: String,
-    /// Preset to start from.
+    /// The profile whose policy is asked; not together with `policy`.
+    pub(crate) profile: Option<String>,
+    /// Preset to start from; default that of the profile.
     pub(crate) preset: Option<String>,
     /// An `agent-permissions` document on top.
     pub(crate) policy: Option<BTreeMap<String, Value>>,

@@ -144,6 +144,16 @@ pub(super) async fn blocked_by(app: &App, of: BlockedOf) -> Result<Json<Anything
 /// The policy that is meant: with a project, as a run there would have it; without, the preset and the document alone.
 fn merged(fleet: &Fleet, caller: &Caller, source: &PolicySource) -> Result<Effective, Refusal> {
     let flags = source.policy.as_ref().map(document).transpose()?;
+    merged_with(fleet, caller, source, flags)
+}
+
+/// The same with a document that was read already.
+fn merged_with(
+    fleet: &Fleet,
+    caller: &Caller,
+    source: &PolicySource,
+    flags: Option<bastle_policy::Document>,
+) -> Result<Effective, Refusal> {
     let Some(workspace) = &source.workspace else {
         return merged_of(source.preset.as_deref(), flags);
     };
@@ -260,14 +270,25 @@ async fn can_i(
             "",
         ));
     }
-    let source = PolicySource {
+    if asked.profile.is_some() && asked.policy.is_some() {
+        return Err(Refusal::bad("profile: a profile has its own policy"));
+    }
+    let mut source = PolicySource {
         preset: asked.preset,
         policy: asked.policy,
         workspace: asked.workspace,
     };
+    let profile = asked.profile;
     let value = app
         .ask(move |fleet| {
-            let effective = merged(fleet, &caller, &source)?;
+            let effective = match &profile {
+                Some(profile) => {
+                    let (preset, document) = fleet.profile_policy(profile)?;
+                    source.preset = source.preset.or(preset);
+                    merged_with(fleet, &caller, &source, Some(document))?
+                }
+                None => merged(fleet, &caller, &source)?,
+            };
             let question = format!("{} {}", asked.kind, asked.target);
             let query = Query::parse(&question, &effective.surroundings)?;
             Ok::<_, Refusal>(answer(&query, &decide(&effective, &query)))

@@ -91,6 +91,12 @@ pub(super) const DECIDING: &[Tool] = &[
                 At::Body,
                 "Path, command line, URL or tool",
             ),
+            may(
+                "profile",
+                Kind::Text(128),
+                At::Body,
+                "The profile whose policy is asked; not together with policy",
+            ),
             may("preset", Kind::Text(128), At::Body, "Preset to start from"),
             may(
                 "policy",
