@@ -120,4 +120,5 @@ pub fn audit_reader(data: &[u8]) {
 /// A path that a call of the agent names, judged by the write guard.
 pub fn guard_path(data: &[u8]) {
     bastle_init::fuzzing::guard_path(data);
+    bastle_init::fuzzing::guard_walk(data);
 }

@@ -161,12 +161,13 @@ fn directories_moved_about_do_not_bring_a_guarded_name_into_being() {
 fn existing_protected_files_cannot_be_changed_replaced_or_removed() {
     for_each_identity(|lab| {
         let hook = lab.project(".git/hooks/pre-commit", "original");
-        let config = lab.project(".git/config", "original");
+        let config = lab.project(".git/config", "# original");
         let settings = lab.project(".claude/settings.json", "original");
         let ci = lab.project(".github/workflows/ci.yml", "original");
         lab.project("mine", "pwned");
         for path in [&hook, &config, &settings, &ci] {
             let path = text(path);
+            let before = std::fs::read_to_string(path).expect("is there");
             let (seen, output) = lab.fence().attack(&[
                 &["overwrite", path, "pwned"],
                 &["rename", "mine", path],
@@ -181,7 +182,7 @@ fn existing_protected_files_cannot_be_changed_replaced_or_removed() {
                 );
             }
             assert_eq!(seen[4], "OK", "control: reading is allowed");
-            assert_eq!(std::fs::read_to_string(path).expect("is there"), "original");
+            assert_eq!(std::fs::read_to_string(path).expect("is there"), before);
         }
         let own = lab.fenced(&[&["overwrite", "mine", "new"], &["unlink", "mine"]]);
         assert_eq!(own, all("OK", 2), "control: an ordinary file");

@@ -346,6 +346,8 @@ impl Over {
     }
 }
 
+pub(crate) use walk::agrees_with_kernel as walks_alike;
+
 /// Whether a tree guards a canonical path, for fuzzing.
 pub(crate) fn decides(tree: &bastle_contract::GuardedTree, path: &[u8]) -> bool {
     Trees::of(std::slice::from_ref(tree))

@@ -247,3 +247,15 @@ fn components(path: &[u8]) -> Vec<Vec<u8>> {
         .filter(|part| !part.is_empty() && *part != b".");
     parts.rev().map(<[u8]>::to_vec).collect()
 }
+
+/// Walks `path` from `start` as for a caller and as the kernel does for this process: both must come to the same directory, or
+/// fail alike.
+pub(crate) fn agrees_with_kernel(start: BorrowedFd<'_>, path: &[u8]) -> bool {
+    let caller = Caller::new(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned());
+    let identity = |fd: OwnedFd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
+    let ours = Walk::new(&caller)
+        .directory(Start::At(start), path)
+        .and_then(identity);
+    let kernels = rustix::fs::openat(start, path, DIRECTORY, Mode::empty()).and_then(identity);
+    ours == kernels
+}
