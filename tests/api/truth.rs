@@ -1,6 +1,6 @@
 //! Status answers are the result of a trial run, and say so: a daemon that can start nothing does not call itself ready.
 use crate::daemon::Daemon;
-use crate::support::{Limit, bastle, eventually};
+use crate::support::{Limit, bastle};
 use serde_json::{Value, json};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
