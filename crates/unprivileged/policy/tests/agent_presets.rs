@@ -158,7 +158,8 @@ fn every_command_line_that_names_an_agent_has_its_preset_read() {
             ]);
         }
         for line in lines {
-            let runner = ["npx", "uvx"].contains(&line[0].as_str());
+            // bun obeys the project's bunfig.toml, so it is no certain way either.
+            let runner = ["npx", "uvx", "bun"].contains(&line[0].as_str());
             let picked = bastle_policy::agent::pick(&agent, &line);
             assert!(
                 picked.is_some_and(|pick| (pick.way == bastle_policy::agent::Way::Own) != runner),

@@ -92,6 +92,14 @@ pub(super) fn hold_heads(search: &mut Search<'_>) -> Result<(), Fault> {
         let Some(below) = directory.relative_to(&root) else {
             continue;
         };
+        // A copy stands in the project's place, with a repository of its own.
+        if search
+            .view
+            .project()
+            .is_some_and(|project| directory.is_within(project))
+        {
+            continue;
+        }
         for path in BESIDE_HEAD.iter().filter_map(|name| directory.join(name).ok()) {
             let there = path.as_path().symlink_metadata();
             if there.is_ok_and(|meta| !meta.is_symlink()) && !search.facts.protected.contains(&path) {

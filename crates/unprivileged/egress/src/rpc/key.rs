@@ -3,6 +3,7 @@
 //! **Trust:** reads the agent's text. Go's `encoding/json` folds U+017F to `s` and U+212A to `k` and lets the last key
 //! win; Java's `equalsIgnoreCase` folds U+0130 and U+0131 to `i` as well.
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// The key as a reader sees it that ignores case: by Unicode's simple case folding where that leads to ASCII.
@@ -46,11 +47,13 @@ impl<'de> Visitor<'de> for OnlyText {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Option<String>, A::Error> {
         let mut found = None;
+        let mut seen = BTreeSet::new();
         while let Some(key) = map.next_key::<String>()? {
+            if !seen.insert(folded(&key)) {
+                return Err(A::Error::custom("a key stands twice"));
+            }
             if key == self.0 {
-                if found.replace(map.next_value::<String>()?).is_some() {
-                    return Err(A::Error::custom("a key stands twice"));
-                }
+                found = Some(map.next_value::<String>()?);
             } else if !is_word(&key) || poses_as(&key, self.0) {
                 return Err(A::Error::custom("ambiguous key"));
             } else {
