@@ -1,6 +1,6 @@
 //! Status answers are the result of a trial run, and say so: a daemon that can start nothing does not call itself ready.
 use crate::daemon::Daemon;
-use crate::support::{Limit, bastle};
+use crate::support::{Limit, bastle, eventually};
 use serde_json::{Value, json};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
@@ -131,9 +131,13 @@ fn a_daemon_that_loses_its_spawner_says_so_at_once() {
     let daemon = with_spawner(|root| spawner = Some(Spawner::start(root)));
     assert_eq!(said(&daemon), (200, true, true));
     spawner.take().unwrap().kill();
-    let metrics = daemon.own("GET", "/metrics", None);
-    let text = String::from_utf8_lossy(&metrics.body).into_owned();
-    assert!(text.contains("bastle_containment_enforced 0"), "{text}");
+    let metrics = || {
+        let metrics = daemon.own("GET", "/metrics", None);
+        String::from_utf8_lossy(&metrics.body).into_owned()
+    };
+    // Its processes end a moment later, and with the last of them the socket is nobody's.
+    let told = || metrics().contains("bastle_containment_enforced 0");
+    assert!(eventually(Limit::HANG, told), "{}", metrics());
     assert_eq!(said(&daemon), (503, false, false));
 }
 
