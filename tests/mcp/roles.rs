@@ -15,6 +15,8 @@ fn a_token_is_refused_by_tools_what_it_is_refused_by_requests_and_nothing_change
     let daemon = Daemon::start(&[]);
     keep(&daemon, ASKS);
     let question = asked(&daemon, "asker");
+    // The state follows the question a moment later.
+    daemon.until("asker", &["needs-input"]);
     let before = daemon.everything();
     let viewer = Web::new(&daemon, json!({ "role": "viewer" }));
     let wish = json!({ "workspace": daemon.workspace(), "argv": ["true"] });
