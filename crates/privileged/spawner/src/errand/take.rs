@@ -45,12 +45,14 @@ pub(super) fn take(
         ending.everybody();
         make_read_only(&place, &numbers, &mut ending)
     });
-    if unchangeable.is_err() {
-        // A writer that is not listed ends with its PID namespace.
-        rustix::process::pidfd_send_signal(init, Signal::KILL).map_err(failed)?;
-    }
+    // A writer that is not listed ends with its PID namespace.
+    let killed = match unchangeable {
+        Ok(()) => Ok(()),
+        Err(_) => rustix::process::pidfd_send_signal(init, Signal::KILL),
+    };
     // In any case: a name that is not there any more cannot be opened.
     rustix::mount::unmount(place.as_str(), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).map_err(failed)?;
+    killed.map_err(failed)?;
     // A second tree below the first would be the next one to be seen.
     open_place(&place).map_err(|error| fault(&path, "check", error))?;
     // Before anything else is mounted here: the number of a mount that nobody holds is used again at once.
