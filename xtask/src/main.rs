@@ -1,12 +1,13 @@
-//! Chores of the repository: `cargo xtask test | tidy | bench | fuzz | dist | package`. Developer tool; never shipped.
+//! Chores of the repository: `cargo xtask test | agents | tidy | bench | fuzz | dist | package`. Developer tool; never shipped.
 //!
 //! Trust: runs with the developer's own rights, on the developer's own tree. It installs system packages only
-//! in `test` and `bench --install`, and says so before it does.
+//! in `test` and `bench --install`, and agents in `test` and `agents`, and says so before it does.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod dist;
 mod fuzz;
+mod hosts;
 mod package;
 mod sh;
 mod test;
@@ -23,14 +24,20 @@ cargo xtask CHORE
                                  everything a change must pass; installs what is missing
                                  --fast: format, lints, tidy and unit tests only
                                  FILTER: only tests whose name contains it
+  test --hosts [--record] [--list] [--bin PATH] [GUEST]
+                                 real kernels and systems as guests, one after the other; every check in each
+                                 --record: write what came of it into docs/hosts.md
+  agents                         install the agents that tests run, as `test` does, into target/agents
   bench start [--samples N] [--install] [--bin PATH]
   bench policy [--samples N] [--bin PATH]
                                  compare with peers and with the lower bound; writes bench/results.json
   bench workspace [--samples N] [--bin PATH]
                                  trees of 20 000 files: some minutes; says what it measures, prints what it has
+  bench review [--samples N] [--bin PATH]
+                                 5 000 changed files to the project and back, and an archive of them
   bench daemon [--runs N] [--events N] [--bin PATH]
                                  the daemon under load: memory, spawns, events, restart
-  dist                           the binary as it is shipped: one static file; prints where it is
+  dist [--target x86_64|aarch64] the binary as it is shipped: one static file; prints where it is
   package [--bin PATH] [--out DIR] [--as-built]
                                  a Debian package of it, the list of what it is made of, and SHA256SUMS
                                  --as-built: also of a binary that is not shipped; its version says so
@@ -47,6 +54,7 @@ fn main() -> ExitCode {
     let outcome = match chore {
         "tidy" => tidy::main(rest),
         "test" => test::main(rest),
+        "agents" => test::install_agents(rest),
         "bench" => bench::main(rest),
         "fuzz" => fuzz::main(rest),
         "dist" => dist::main(rest),

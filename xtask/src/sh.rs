@@ -50,6 +50,15 @@ pub(crate) enum Ended {
     TooLong(Duration),
 }
 
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exited(status) => status.fmt(f),
+            Self::TooLong(limit) => write!(f, "still running after {} s, killed", limit.as_secs()),
+        }
+    }
+}
+
 /// The repository's root: the parent of this package.
 pub(crate) fn root() -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -170,6 +179,8 @@ mod tests {
         command.arg("600");
         let ended = stream(&mut command, Duration::from_millis(50), |_| {});
         assert!(matches!(ended, Ok(Ended::TooLong(_))), "{ended:?}");
+        let told = ended.map(|ended| ended.to_string());
+        assert_eq!(told, Ok("still running after 0 s, killed".to_owned()));
     }
 
     #[test]

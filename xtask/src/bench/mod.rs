@@ -5,6 +5,7 @@ mod daemon;
 mod egress;
 mod policy;
 mod results;
+mod review;
 mod sample;
 mod start;
 mod workspace;
@@ -12,8 +13,11 @@ mod workspace;
 use crate::sh::{self, Failed};
 use crate::test::tools;
 use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::str::FromStr;
 
 /// Fewer samples say nothing on a shared machine.
 const LEAST_SAMPLES: usize = 30;
@@ -43,6 +47,7 @@ enum Group {
     Policy,
     Egress,
     Workspace,
+    Review,
     Daemon,
 }
 
@@ -85,6 +90,7 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failed> {
             };
             ("workspace", workspace::run(&binary, size)?)
         }
+        Group::Review => ("review", review::run(&binary, options.samples)?),
         Group::Daemon => ("daemon", daemon::run(&binary, options.samples, options.load)?),
     };
     if options.files != workspace::FILES {
@@ -153,18 +159,19 @@ fn parse(arguments: &[String]) -> Result<Options, Failed> {
         Some("policy") => Group::Policy,
         Some("egress") => Group::Egress,
         Some("workspace") => Group::Workspace,
+        Some("review") => Group::Review,
         Some("daemon") => Group::Daemon,
         other => {
             return Err(Failed::new(
                 "bench",
-                format!("group {other:?} is not one of start, policy, egress, workspace, daemon"),
+                format!("group {other:?} is not one of start, policy, egress, workspace, review, daemon"),
             ));
         }
     };
     let (least, samples) = match group {
         Group::Start | Group::Policy | Group::Egress => (LEAST_SAMPLES, LEAST_SAMPLES),
         Group::Daemon => (LEAST_SAMPLES, SAMPLES_TAIL),
-        Group::Workspace => (LEAST_LONG, SAMPLES_LONG),
+        Group::Workspace | Group::Review => (LEAST_LONG, SAMPLES_LONG),
     };
     let mut options = Options {
         group,
@@ -181,52 +188,32 @@ fn parse(arguments: &[String]) -> Result<Options, Failed> {
         match word.as_str() {
             "--install" => options.peers = Peers::Install,
             "--bin" => options.binary = words.next().map(PathBuf::from),
-            "--runs" => {
-                let value = words.next().map(String::as_str).unwrap_or_default();
-                options.load.runs = value
-                    .parse()
-                    .ok()
-                    .filter(|runs| (2..=daemon::MOST_RUNS).contains(runs))
-                    .ok_or_else(|| {
-                        Failed::new(
-                            "bench --runs",
-                            format!("{value:?}: from 2 to {}", daemon::MOST_RUNS),
-                        )
-                    })?;
-            }
-            "--events" => {
-                let value = words.next().map(String::as_str).unwrap_or_default();
-                options.load.events = value
-                    .parse()
-                    .ok()
-                    .filter(|events| (1..=10_000_000).contains(events))
-                    .ok_or_else(|| Failed::new("bench --events", format!("{value:?}: from 1 to 10000000")))?;
-            }
-            "--samples" => {
-                let value = words.next().map(String::as_str).unwrap_or_default();
-                options.samples = value
-                    .parse()
-                    .ok()
-                    .filter(|samples| *samples >= least)
-                    .ok_or_else(|| Failed::new("bench --samples", format!("{value:?}: at least {least}")))?;
-            }
-            "--files" => {
-                let value = words.next().map(String::as_str).unwrap_or_default();
-                options.files = value
-                    .parse()
-                    .ok()
-                    .filter(|files| (10..=workspace::FILES).contains(files))
-                    .ok_or_else(|| {
-                        Failed::new(
-                            "bench --files",
-                            format!("{value:?}: from 10 to {}", workspace::FILES),
-                        )
-                    })?;
-            }
+            "--runs" => options.load.runs = number(word, words.next(), 2..=daemon::MOST_RUNS)?,
+            "--events" => options.load.events = number(word, words.next(), 1..=10_000_000)?,
+            "--samples" => options.samples = number(word, words.next(), least..=usize::MAX)?,
+            "--files" => options.files = number(word, words.next(), 10..=workspace::FILES)?,
             other => return Err(Failed::new("bench", format!("unexpected argument {other:?}"))),
         }
     }
     Ok(options)
+}
+
+fn number<T>(option: &str, value: Option<&String>, range: RangeInclusive<T>) -> Result<T, Failed>
+where
+    T: FromStr + PartialOrd + Display,
+{
+    let value = value.map(String::as_str).unwrap_or_default();
+    value
+        .parse()
+        .ok()
+        .filter(|number| range.contains(number))
+        .ok_or_else(|| {
+            let (least, most) = (range.start(), range.end());
+            Failed::new(
+                format!("bench {option}"),
+                format!("{value:?}: from {least} to {most}"),
+            )
+        })
 }
 
 #[cfg(test)]

@@ -35,6 +35,9 @@ const FILES: &[(&str, &str)] = &[
     ("ceiling.json", "etc/bastle/ceiling.json"),
     ("config/serve.json", "etc/bastle/serve.json"),
     ("config/policy.json", "etc/bastle/policy.json"),
+    // The script of the installation copies it to where AppArmor reads it, if this AppArmor knows its rule.
+    ("apparmor/bastle", "usr/share/bastle/apparmor/bastle"),
+    ("container/seccomp.json", "usr/share/bastle/seccomp.json"),
     ("debian/copyright", "usr/share/doc/bastle/copyright"),
     ("debian/overrides", "usr/share/lintian/overrides/bastle"),
 ];

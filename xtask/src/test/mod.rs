@@ -1,15 +1,17 @@
 //! `cargo xtask test`: everything a change must pass, on a fresh Debian with only the Rust toolchain.
 //!
 //! Every step runs even when an earlier one failed, so that one run tells everything; `--fail-fast` stops at
-//! the first. The last line is `N passed, N failed, N skipped`.
+//! the first. The last lines are a table of the steps and `N passed, N failed, N skipped`.
 mod agents;
 pub(crate) mod packages;
+mod report;
 pub(crate) mod stage;
 mod steps;
 mod tally;
 pub(crate) mod tools;
 
 use crate::sh::Failed;
+use report::Report;
 use std::time::Instant;
 use steps::{Step, StepEnd};
 use tally::Tally;
@@ -47,45 +49,59 @@ enum Advisories {
 
 /// Runs the steps and prints the closing line.
 pub(crate) fn main(arguments: &[String]) -> Result<(), Failed> {
+    if let Some((word, rest)) = arguments.split_first()
+        && word == "--hosts"
+    {
+        return crate::hosts::main(rest);
+    }
     let options = parse(arguments)?;
     let steps = steps::plan(&options);
+    let mut report = Report::of(steps.iter().map(|step| step.name));
     let count = steps.len();
-    let started = Instant::now();
-    let mut total = Tally::default();
-    let mut failed = Vec::new();
     let mut ledger = steps::Ledger::new()?;
     for (index, step) in steps.into_iter().enumerate() {
+        let started = Instant::now();
         let tally = run_step(&step, &format!("[{}/{count}]", index + 1), &mut ledger);
-        total.add(&tally);
-        if tally.failed > 0 {
-            failed.push(step.name);
-            if options.on_failure == OnFailure::Stop {
-                break;
-            }
+        report.ended(index, tally, started.elapsed());
+        if tally.failed > 0 && options.on_failure == OnFailure::Stop {
+            break;
         }
     }
     if let Scope::Filter(filter) = &options.scope
         && ledger.tests == 0
-        && failed.is_empty()
+        && report.total().failed == 0
     {
         println!("no test's name contains {filter:?}");
-        failed.push("filter");
-        total.failed += 1;
+        report.add("filter", Tally::failed(1));
     }
     for line in ledger.skips() {
         println!("skipped: {line}");
     }
-    println!("whole run: {:.0} s", started.elapsed().as_secs_f64());
-    if !failed.is_empty() {
-        println!("failed steps: {}", failed.join(", "));
-    }
-    // Before the closing line, which must be the last: what was staged is removed, and may complain.
+    // Before the closing lines, which must be the last: what was staged is removed, and may complain.
     drop(ledger);
-    println!("{total}");
-    if total.failed == 0 {
+    println!("{report}");
+    if report.total().failed == 0 {
         Ok(())
     } else {
         Err(Failed::told())
+    }
+}
+
+/// Installs the agents alone, for tests that are run by `cargo test`.
+pub(crate) fn install_agents(arguments: &[String]) -> Result<(), Failed> {
+    if let Some(argument) = arguments.first() {
+        return Err(Failed::new("agents", format!("unexpected argument {argument:?}")));
+    }
+    let mut missing = Vec::new();
+    for outcome in agents::ensure()? {
+        match outcome.result {
+            Ok(()) => println!("{}: installed", outcome.program),
+            Err(failed) => missing.push(format!("{}: {failed}", outcome.program)),
+        }
+    }
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(Failed::new("not installed", missing.join("\n"))),
     }
 }
 

@@ -124,6 +124,31 @@ const NEEDED: &[Package] = &[
         sign: "secret-tool",
         reason: "the client with which keyring secrets are stored and fetched",
     },
+    Package {
+        name: "podman",
+        sign: "podman",
+        reason: "starts containers in which doctor is tried; this package starts no service",
+    },
+    Package {
+        name: "runc",
+        sign: "/usr/sbin/runc",
+        reason: "runs those containers also where control groups are of both versions",
+    },
+    Package {
+        name: "qemu-system-x86",
+        sign: "qemu-system-x86_64",
+        reason: "boots other kernels by software emulation",
+    },
+    Package {
+        name: "busybox-static",
+        sign: "busybox",
+        reason: "the programs in containers and in virtual machines",
+    },
+    Package {
+        name: "attr",
+        sign: "setfattr",
+        reason: "marks a control group as delegated in virtual machines, as systemd does",
+    },
 ];
 
 /// Peers that `bench start` compares with.
@@ -174,9 +199,57 @@ const PROXIES: &[Package] = &[
     },
 ];
 
+/// What boots guests.
+const GUESTS: &[Package] = &[
+    Package {
+        name: "qemu-system-x86",
+        sign: "qemu-system-x86_64",
+        reason: "boots other kernels by software emulation",
+    },
+    Package {
+        name: "e2fsprogs",
+        sign: "mkfs.ext4",
+        reason: "makes the disks of guests",
+    },
+    Package {
+        name: "debootstrap",
+        sign: "debootstrap",
+        reason: "makes the guests that have systemd",
+    },
+];
+
+/// What builds for aarch64 and boots it.
+const AARCH64_GUESTS: &[Package] = &[
+    Package {
+        name: "qemu-system-arm",
+        sign: "qemu-system-aarch64",
+        reason: "boots kernels for aarch64",
+    },
+    Package {
+        name: "gcc-aarch64-linux-gnu",
+        sign: "aarch64-linux-gnu-gcc",
+        reason: "links programs for aarch64",
+    },
+    Package {
+        name: "libc6-dev-arm64-cross",
+        sign: "/usr/aarch64-linux-gnu/include/stdio.h",
+        reason: "the C library for aarch64",
+    },
+];
+
 /// Installs what the tests need and is not there.
 pub(super) fn ensure_needed() -> Result<(), Failed> {
     ensure(NEEDED)
+}
+
+/// Installs what boots guests of this machine's processor.
+pub(crate) fn ensure_guests() -> Result<(), Failed> {
+    ensure(GUESTS)
+}
+
+/// Installs what builds for aarch64 and boots guests of it.
+pub(crate) fn ensure_aarch64_guests() -> Result<(), Failed> {
+    ensure(AARCH64_GUESTS)
 }
 
 /// Installs the peers of the benchmarks.

@@ -1,10 +1,11 @@
 //! A place for the binaries under test that every user of the machine can reach.
 //!
 //! Tests run the fence also as an ordinary user, who may not enter the developer's home.
-use crate::sh::Failed;
+use crate::sh::{self, Failed};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// How many names are tried.
 const MOST_NAMES: u32 = 100;
@@ -12,6 +13,8 @@ const MOST_NAMES: u32 = 100;
 /// A directory of this run, removed when dropped.
 pub(crate) struct Stage {
     directory: PathBuf,
+    /// Whether a tmpfs of its own is mounted on it.
+    is_mounted: bool,
 }
 
 impl Stage {
@@ -31,6 +34,25 @@ impl Stage {
         }
     }
 
+    /// The same with a tmpfs of its own mounted on it, which only root can do; without one where it is refused. A
+    /// workspace cannot be below `/dev/shm`: bastle does not hand that over.
+    pub(crate) fn on_tmpfs(name: &str) -> Result<Self, Failed> {
+        let mut stage = Self::new(name)?;
+        let mut mount = Command::new("mount");
+        mount
+            .args(["-t", "tmpfs", "-o", "mode=755,size=2g", "tmpfs"])
+            .arg(stage.path());
+        stage.is_mounted = sh::stdout_of(&mut mount).is_ok();
+        Ok(stage)
+    }
+
+    /// The type of the file system that it is on, as `stat` names it.
+    pub(crate) fn file_system(&self) -> Result<String, Failed> {
+        let mut stat = Command::new("stat");
+        stat.args(["--file-system", "--format=%T"]).arg(self.path());
+        sh::stdout_of(&mut stat).map(|name| name.trim().to_owned())
+    }
+
     fn below(parent: &Path, name: &str) -> Result<Self, Failed> {
         let stem = parent.join(format!("bastle-{name}-{}", std::process::id()));
         let names = (0..MOST_NAMES).map(|turn| match turn {
@@ -41,7 +63,10 @@ impl Stage {
         for directory in names {
             match std::fs::create_dir(&directory) {
                 Ok(()) => {
-                    let stage = Self { directory };
+                    let stage = Self {
+                        directory,
+                        is_mounted: false,
+                    };
                     stage.open_to_all(stage.path())?;
                     return Ok(stage);
                 }
@@ -72,6 +97,12 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
+        if self.is_mounted
+            && let Err(error) = sh::stdout_of(Command::new("umount").arg("--lazy").arg(&self.directory))
+        {
+            eprintln!("xtask: {} stays mounted: {error}", self.directory.display());
+            return;
+        }
         if let Err(error) = std::fs::remove_dir_all(&self.directory)
             && error.kind() != std::io::ErrorKind::NotFound
         {
@@ -96,6 +127,16 @@ mod tests {
         let second = Stage::new("stage-test").expect("can be made");
         assert_ne!(second.path(), place, "a taken name is not used");
         drop((stage, second));
+        assert!(!place.exists());
+    }
+
+    #[test]
+    fn a_stage_on_a_tmpfs_is_unmounted_and_gone_afterwards() {
+        let stage = Stage::on_tmpfs("stage-tmpfs-test").expect("can be made");
+        let place = stage.path().to_path_buf();
+        let name = stage.file_system().expect("has a type");
+        assert!(!stage.is_mounted || name == "tmpfs", "{name}");
+        drop(stage);
         assert!(!place.exists());
     }
 }

@@ -3,12 +3,16 @@ use super::stage::Stage;
 use super::tally::{Selection, Tally, summary};
 use super::{Advisories, Options, Scope, agents, packages, tools};
 use crate::sh::{self, Ended, Failed};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 /// No step of a healthy tree comes near this on two slow cores; a step that does hangs.
 const STEP_LIMIT: Duration = Duration::from_secs(30 * 60);
+
+/// The smallest test of the root package.
+const SMALL_TEST: &str = "validation";
 
 const AARCH64: &str = "aarch64-unknown-linux-gnu";
 
@@ -34,7 +38,7 @@ enum Kind {
     Build { hooks: Hooks },
     UnitTests { filter: Option<String> },
     Agents,
-    DocTests,
+    Kernels,
     IntegrationTests { filter: Option<String> },
     Aarch64,
     Fuzz,
@@ -69,7 +73,8 @@ impl Ledger {
     }
 
     pub(super) fn skip(&mut self, reason: String) {
-        self.skips.push(reason);
+        // A line is a test.
+        self.skips.push(reason.trim().replace('\n', "; "));
     }
 
     pub(super) fn skips(&self) -> &[String] {
@@ -88,7 +93,6 @@ pub(super) fn plan(options: &Options) -> Vec<Step> {
         step("clippy", Kind::Clippy { hooks: shipped }),
         step("tidy", Kind::Tidy),
     ];
-    // Hooks first: what both have in common is built once, and what stays in the target directory is the shipped one.
     let builds = vec![
         step("build with test hooks", Kind::Build { hooks }),
         step("build", Kind::Build { hooks: shipped }),
@@ -103,6 +107,7 @@ pub(super) fn plan(options: &Options) -> Vec<Step> {
                 },
             ),
             step("agents", Kind::Agents),
+            step("kernels", Kind::Kernels),
             step("integration tests", Kind::IntegrationTests { filter }),
         ]
     };
@@ -122,7 +127,6 @@ pub(super) fn plan(options: &Options) -> Vec<Step> {
             steps.push(step("deny", Kind::Deny(options.advisories)));
             steps.extend(builds);
             steps.extend(tests(None));
-            steps.push(step("doc tests", Kind::DocTests));
             steps.push(step("aarch64", Kind::Aarch64));
             steps.push(step("fuzz", Kind::Fuzz));
         }
@@ -147,29 +151,51 @@ impl Step {
             Kind::Deny(advisories) => deny(*advisories),
             Kind::Build { hooks } => build(*hooks, ledger),
             Kind::UnitTests { filter } => test(&["--workspace", "--exclude", "bastle"], filter, ledger),
-            Kind::DocTests => counted(
-                sh::cargo().args(["test", "--workspace", "--doc", "--no-fail-fast"]),
-                Selection::All,
-            ),
             Kind::IntegrationTests { filter } => test(&["--package", "bastle"], filter, ledger),
-            Kind::Agents => Ok(match agents::ensure() {
+            Kind::Agents => agents(ledger),
+            Kind::Kernels => Ok(match kernels() {
                 Ok(()) => StepEnd::Passed,
-                Err(failed) => StepEnd::Skipped(format!("they cannot be installed: {failed}")),
+                Err(failed) => StepEnd::Skipped(format!("guests have none: {failed}")),
             }),
             Kind::Aarch64 => aarch64(),
-            Kind::Fuzz => counted(&mut crate::fuzz::builtin_command(None)?, Selection::All),
+            Kind::Fuzz => {
+                let mut command = crate::fuzz::builtin_command(None)?;
+                match counted(&mut command, Selection::All)? {
+                    StepEnd::Counted(tally) => some_ran(&command, tally).map(StepEnd::Counted),
+                    other @ (StepEnd::Passed | StepEnd::Skipped(_)) => Ok(other),
+                }
+            }
         }
     }
 }
 
+/// With hooks only the libraries that they reach are looked at again: their tests, and all tests of the root package, are the
+/// same. One of those tests is named so that every dependency has the features of the first time and is not checked anew.
 fn clippy_arguments(hooks: Hooks) -> Vec<&'static str> {
-    let mut arguments = vec!["clippy", "--workspace", "--all-targets"];
+    let mut arguments = vec!["clippy", "--workspace"];
     match hooks {
-        Hooks::Shipped => {}
-        Hooks::Hooks => arguments.extend(["--features", "test-hooks"]),
+        Hooks::Shipped => arguments.push("--all-targets"),
+        Hooks::Hooks => {
+            arguments.extend(["--lib", "--test", SMALL_TEST, "--features", "test-hooks"]);
+        }
     }
     arguments.extend(["--", "-D", "warnings"]);
     arguments
+}
+
+/// Installs the agents: those that cannot be had are counted as skipped, each for its own reason, and so are their tests.
+fn agents(ledger: &mut Ledger) -> Result<StepEnd, Failed> {
+    let mut tally = Tally::default();
+    for outcome in agents::ensure()? {
+        match outcome.result {
+            Ok(()) => tally.passed += 1,
+            Err(failed) => {
+                ledger.skip(format!("agent {}: {failed}", outcome.program));
+                tally.skipped += 1;
+            }
+        }
+    }
+    Ok(StepEnd::Counted(tally))
 }
 
 fn deny(advisories: Advisories) -> Result<StepEnd, Failed> {
@@ -188,18 +214,22 @@ fn deny(advisories: Advisories) -> Result<StepEnd, Failed> {
 
 /// Builds the shipped binary, or the one with hooks, and puts a copy where every user can run it.
 ///
-/// The one with hooks does not stay behind: it must never lie where a shipped one is looked for.
+/// The one with hooks is a debug build, made as one of a test: it shares with the tests all that hooks do not reach. It does not
+/// stay behind: it must never lie where a shipped one is looked for.
 fn build(hooks: Hooks, ledger: &mut Ledger) -> Result<StepEnd, Failed> {
-    let mut command = sh::cargo();
-    command.args(["build", "--release", "--package", "bastle"]);
-    if hooks == Hooks::Hooks {
-        command.args(["--features", "test-hooks"]);
-    }
-    check(&mut command)?;
-    let built = tools::target_directory()?.join("release/bastle");
+    let target = tools::target_directory()?;
     match hooks {
-        Hooks::Shipped => ledger.shipped = Some(ledger.stage.put(&built, "bastle")?),
+        Hooks::Shipped => {
+            check(sh::cargo().args(["build", "--release", "--package", "bastle"]))?;
+            ledger.shipped = Some(ledger.stage.put(&target.join("release/bastle"), "bastle")?);
+        }
         Hooks::Hooks => {
+            check(
+                sh::cargo()
+                    .args(["test", "--no-run", "--package", "bastle", "--test", SMALL_TEST])
+                    .args(["--features", "test-hooks"]),
+            )?;
+            let built = target.join("debug/bastle");
             ledger.hooks = Some(ledger.stage.put(&built, "bastle-with-test-hooks")?);
             std::fs::remove_file(&built).map_err(Failed::io(built.display()))?;
         }
@@ -235,22 +265,39 @@ fn test(packages: &[&str], filter: &Option<String>, ledger: &mut Ledger) -> Resu
     command.env("BASTLE_SKIPS", &skips);
     let end = counted(&mut command, selection)?;
     let written = std::fs::read_to_string(&skips).map_err(Failed::io(skips.display()))?;
-    ledger.skips.extend(written.lines().map(str::to_owned));
+    // Once for each test, although it may say so for every user that it runs as.
+    let reasons: BTreeSet<&str> = written.lines().collect();
+    ledger.skips.extend(reasons.iter().map(|line| (*line).to_owned()));
     match end {
         StepEnd::Counted(mut tally) => {
-            let tests = tally.passed + tally.failed + tally.skipped;
-            ledger.tests += tests;
-            if tests == 0 && selection == Selection::All {
-                return Err(Failed::new(
-                    sh::shown(&command),
-                    "no test ran: that proves nothing",
-                ));
+            ledger.tests += tally.passed + tally.failed + tally.skipped;
+            tally.move_to_skipped(reasons.len() as u64);
+            match selection {
+                Selection::All => some_ran(&command, tally).map(StepEnd::Counted),
+                Selection::Filtered => Ok(StepEnd::Counted(tally)),
             }
-            tally.move_to_skipped(written.lines().count() as u64);
-            Ok(StepEnd::Counted(tally))
         }
         other @ (StepEnd::Passed | StepEnd::Skipped(_)) => Ok(other),
     }
+}
+
+/// Single tests may be skipped; a step in which none ran proves nothing.
+fn some_ran(command: &Command, tally: Tally) -> Result<Tally, Failed> {
+    match tally.passed + tally.failed {
+        0 => Err(Failed::new(
+            sh::shown(command),
+            format!("no test ran ({} skipped): that proves nothing", tally.skipped),
+        )),
+        _ => Ok(tally),
+    }
+}
+
+/// The kernels that `tests/vm` boots: one with every part of Landlock and one without.
+fn kernels() -> Result<(), Failed> {
+    for suite in ["trixie", "bookworm"] {
+        println!("  {}", crate::hosts::kernel_image(suite)?.display());
+    }
+    Ok(())
 }
 
 fn aarch64() -> Result<StepEnd, Failed> {
@@ -302,10 +349,7 @@ fn counted(command: &mut Command, selection: Selection) -> Result<StepEnd, Faile
 }
 
 fn too_long(command: &Command, limit: Duration) -> Failed {
-    Failed::new(
-        sh::shown(command),
-        format!("still running after {} s, killed", limit.as_secs()),
-    )
+    Failed::new(sh::shown(command), Ended::TooLong(limit).to_string())
 }
 
 #[cfg(test)]
@@ -338,6 +382,57 @@ mod tests {
                 skipped: 0
             }
         );
+    }
+
+    #[test]
+    fn a_step_in_which_every_test_was_skipped_is_a_failure() {
+        let command = Command::new("fuzz");
+        for nothing in [Tally::default(), Tally::skipped(7)] {
+            let failed = some_ran(&command, nothing)
+                .expect_err("proves nothing")
+                .to_string();
+            assert!(failed.contains("fuzz: no test ran"), "{failed}");
+        }
+        let mut some = Tally::failed(1);
+        some.add(&Tally::skipped(7));
+        assert_eq!(some_ran(&command, some), Ok(some));
+    }
+
+    #[test]
+    fn hooks_are_in_libraries_alone_so_that_nothing_else_needs_to_be_checked_with_them() {
+        let mut found = Vec::new();
+        let mut places: Vec<PathBuf> = ["crates", "src", "tests"]
+            .map(|name| sh::root().join(name))
+            .into();
+        while let Some(place) = places.pop() {
+            for entry in std::fs::read_dir(&place).expect("can be listed") {
+                let path = entry.expect("can be listed").path();
+                if path.is_dir() {
+                    places.push(path);
+                    continue;
+                }
+                let text = std::fs::read_to_string(&path).unwrap_or_default();
+                let rust = path.extension().is_some_and(|end| end == "rs");
+                if rust
+                    && text
+                        .lines()
+                        .any(|line| line.contains("cfg") && line.contains("\"test-hooks\""))
+                {
+                    found.push(path.strip_prefix(sh::root()).expect("is below").to_path_buf());
+                }
+            }
+        }
+        assert!(!found.is_empty());
+        for file in found {
+            let words: Vec<&str> = file.iter().filter_map(std::ffi::OsStr::to_str).collect();
+            assert!(
+                words[0] == "crates" && words[3] == "src" && words[4] != "main.rs",
+                "{}",
+                file.display()
+            );
+        }
+        let small = sh::root().join("tests").join(SMALL_TEST).with_extension("rs");
+        assert!(small.is_file());
     }
 
     #[test]

@@ -11,6 +11,9 @@ const CARGO_DENY: &str = "0.20.2";
 /// The version of cargo-nextest that `.config/nextest.toml` was written for.
 const CARGO_NEXTEST: &str = "0.9.143";
 
+/// The profile in which tools are built: what they do for us takes a second or two.
+const UNOPTIMISED: &[(&str, &str)] = &[("OPT_LEVEL", "0"), ("LTO", "off"), ("DEBUG", "false")];
+
 /// A compile of a large tool on two slow cores, with room.
 const INSTALL_LIMIT: Duration = Duration::from_secs(1500);
 
@@ -52,12 +55,16 @@ pub(crate) fn installed(tool: &str, version: Option<&str>) -> Result<PathBuf, Fa
     }
     // Outside our own target directory, so that its build is thrown away and only the program stays.
     command.arg("--root").arg(&tools).env_remove("CARGO_TARGET_DIR");
+    // It is compiled for longer than it ever runs.
+    for (setting, value) in UNOPTIMISED {
+        command.env(format!("CARGO_PROFILE_RELEASE_{setting}"), value);
+    }
     let mut last = String::new();
     match sh::stream(&mut command, INSTALL_LIMIT, |line| line.clone_into(&mut last))? {
         Ended::Exited(status) if status.success() => Ok(ours),
         other => Err(Failed::new(
             format!("cargo install {tool}"),
-            format!("{other:?}: {last}"),
+            format!("{other}: {last}"),
         )),
     }
 }
@@ -68,7 +75,7 @@ pub(super) fn cargo_nextest() -> Result<PathBuf, Failed> {
 }
 
 /// Makes sure that `target` can be compiled for; the error says why not.
-pub(super) fn ensure_target(target: &str) -> Result<(), Failed> {
+pub(crate) fn ensure_target(target: &str) -> Result<(), Failed> {
     let mut sysroot = Command::new("rustc");
     sysroot.current_dir(sh::root()).args(["--print", "sysroot"]);
     let libraries = PathBuf::from(sh::stdout_of(&mut sysroot)?.trim())

@@ -97,13 +97,17 @@ pub(super) const CRATES: &[CrateRule] = &[
         arrows: &["contract", "sys"],
         // policy: tests judge with the catalogue that control hands in.
         test_arrows: &["policy"],
-        // icu_normalizer: one form of a name before it is judged. toml: manifests are parsed, not searched.
+        // icu_normalizer: one form of a name before it is judged. toml: manifests are parsed, not searched. flate2, sha1, sha2:
+        // git's binary patches are compressed and name blobs by these hashes; nothing is trusted because of them.
         outside: &[
             "blake3",
+            "flate2",
             "icu_normalizer",
             "rustix",
             "serde",
             "serde_json",
+            "sha1",
+            "sha2",
             "thiserror",
             "toml",
         ],

@@ -1,0 +1,259 @@
+//! The guests, what is tried in each, and what is expected: data alone.
+use super::archive::Arch;
+
+/// One boot: a kernel, the system on the disk, and situations that are tried one after the other.
+pub(super) struct Guest {
+    pub(super) name: &'static str,
+    /// The suite of the kernel.
+    pub(super) suite: &'static str,
+    pub(super) arch: Arch,
+    pub(super) userland: Userland,
+    /// Those of every guest with this userland, and those of kernels and systems that have more to try.
+    pub(super) situations: [&'static [Situation]; 2],
+}
+
+/// The system on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Userland {
+    /// No service manager: cgroup v2 belongs to root.
+    Busybox,
+    /// Debian's own of this release.
+    Systemd(&'static str),
+}
+
+/// Who runs bastle, on which settings of the machine, and what has to come of it.
+pub(super) struct Situation {
+    pub(super) name: &'static str,
+    /// The same in the words of the table.
+    pub(super) about: &'static str,
+    /// A name that the guest's `as` knows.
+    pub(super) session: &'static str,
+    /// Shell lines of root before and after.
+    pub(super) enter: &'static str,
+    pub(super) leave: &'static str,
+    pub(super) expected: Expected,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expected {
+    Works(Means),
+    /// Nothing starts. `doctor` names a problem with these words and prints as its fix a command with those, after which it
+    /// works. Without words for the fix there is none that a command could be.
+    Refuses {
+        cause: &'static str,
+        fix: &'static str,
+        then: Means,
+    },
+}
+
+/// What a situation offers besides the fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Means {
+    /// A cgroup with every controller: fractions of a processor can be held.
+    pub(super) cgroup: bool,
+    pub(super) overlay: bool,
+}
+
+const NO_CGROUP: Means = Means {
+    cgroup: false,
+    overlay: true,
+};
+const CGROUP: Means = Means {
+    cgroup: true,
+    overlay: true,
+};
+const NO_OVERLAY: Means = Means {
+    cgroup: false,
+    overlay: false,
+};
+
+/// Nothing is changed on the machine.
+const fn plain(name: &'static str, about: &'static str, session: &'static str, means: Means) -> Situation {
+    Situation {
+        name,
+        about,
+        session,
+        enter: "",
+        leave: "",
+        expected: Expected::Works(means),
+    }
+}
+
+const BUSYBOX: &[Situation] = &[
+    plain("user", "ordinary user", "user", NO_CGROUP),
+    plain("root", "root", "root", CGROUP),
+    plain(
+        "delegated",
+        "ordinary user, delegated cgroup",
+        "delegated",
+        CGROUP,
+    ),
+    Situation {
+        name: "yama-2",
+        about: "ordinary user, `kernel.yama.ptrace_scope=2`",
+        session: "user",
+        enter: "echo 2 > /proc/sys/kernel/yama/ptrace_scope",
+        leave: "echo 0 > /proc/sys/kernel/yama/ptrace_scope",
+        expected: Expected::Refuses {
+            cause: "kernel.yama.ptrace_scope",
+            fix: "ptrace_scope",
+            then: NO_CGROUP,
+        },
+    },
+    Situation {
+        name: "no-overlay",
+        about: "ordinary user, no overlay module",
+        session: "user",
+        enter: "rmmod overlay",
+        leave: "",
+        expected: Expected::Works(NO_OVERLAY),
+    },
+    Situation {
+        name: "no-userns",
+        about: "ordinary user, `user.max_user_namespaces=0`",
+        session: "user",
+        enter: "echo 0 > /proc/sys/user/max_user_namespaces",
+        leave: "echo 1000 > /proc/sys/user/max_user_namespaces",
+        expected: Expected::Refuses {
+            cause: "user.max_user_namespaces",
+            fix: "max_user_namespaces",
+            then: NO_OVERLAY,
+        },
+    },
+    Situation {
+        name: "no-unprivileged-userns",
+        about: "ordinary user, `kernel.unprivileged_userns_clone=0`",
+        session: "user",
+        enter: "echo 0 > /proc/sys/kernel/unprivileged_userns_clone",
+        leave: "echo 1 > /proc/sys/kernel/unprivileged_userns_clone",
+        expected: Expected::Refuses {
+            cause: "kernel.unprivileged_userns_clone",
+            fix: "unprivileged_userns_clone",
+            then: NO_OVERLAY,
+        },
+    },
+];
+
+const SYSTEMD: &[Situation] = &[
+    plain("login", "login session", "user", NO_CGROUP),
+    plain("service", "system service, `User=`", "service", NO_CGROUP),
+    plain(
+        "service-delegated",
+        "system service, `User=`, `Delegate=yes`",
+        "delegated",
+        CGROUP,
+    ),
+    plain("user-manager", "`systemd-run --user`", "manager", CGROUP),
+    plain(
+        "user-manager-delegated",
+        "`systemd-run --user -p Delegate=yes`",
+        "manager-delegated",
+        CGROUP,
+    ),
+    plain("root-service", "system service, root", "root", CGROUP),
+    plain(
+        "root-delegated",
+        "system service, root, `Delegate=yes`",
+        "root-delegated",
+        CGROUP,
+    ),
+];
+
+/// What Debian's own AppArmor can refuse: a profile on bastle without `userns`. Ubuntu's restriction for programs without a
+/// profile is not in these kernels.
+const APPARMOR: &[Situation] = &[Situation {
+    name: "apparmor",
+    about: "login session, an AppArmor profile on bastle that denies `userns`",
+    session: "user",
+    enter: "printf 'abi <abi/4.0>,\\nprofile bastle /usr/bin/bastle flags=(default_allow) { deny userns create, }\\n' > /tmp/profile; apparmor_parser -r /tmp/profile",
+    leave: "apparmor_parser -R /tmp/profile",
+    expected: Expected::Refuses {
+        cause: "AppArmor profile",
+        fix: "",
+        then: NO_CGROUP,
+    },
+}];
+
+/// Every guest, in the order in which they are tried.
+pub(super) const GUESTS: &[Guest] = &[
+    guest("6.1", "bookworm", Arch::Amd64, Userland::Busybox),
+    guest("6.12", "trixie", Arch::Amd64, Userland::Busybox),
+    guest("newest", "sid", Arch::Amd64, Userland::Busybox),
+    guest(
+        "6.1-systemd",
+        "bookworm",
+        Arch::Amd64,
+        Userland::Systemd("bookworm"),
+    ),
+    guest("6.12-systemd", "trixie", Arch::Amd64, Userland::Systemd("trixie")),
+    guest("newest-systemd", "sid", Arch::Amd64, Userland::Systemd("trixie")),
+    guest("6.1-arm64", "bookworm", Arch::Arm64, Userland::Busybox),
+    guest("6.12-arm64", "trixie", Arch::Arm64, Userland::Busybox),
+];
+
+const fn guest(name: &'static str, suite: &'static str, arch: Arch, userland: Userland) -> Guest {
+    let situations: [&'static [Situation]; 2] = match userland {
+        Userland::Busybox => [BUSYBOX, &[]],
+        // AppArmor judges user namespaces since Linux 6.7, and its parser since 4.0.
+        Userland::Systemd(release) if matches!(release.as_bytes(), b"trixie") => [SYSTEMD, APPARMOR],
+        Userland::Systemd(_) => [SYSTEMD, &[]],
+    };
+    Guest {
+        name,
+        suite,
+        arch,
+        userland,
+        situations,
+    }
+}
+
+impl Guest {
+    /// What is tried, in this order.
+    pub(super) fn situations(&self) -> impl Iterator<Item = &'static Situation> {
+        self.situations.into_iter().flatten()
+    }
+
+    /// The shell lines that the guest reads.
+    pub(super) fn plan(&self) -> String {
+        let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
+        let mut plan = String::new();
+        for situation in self.situations() {
+            let fix = match situation.expected {
+                Expected::Works(_) => "",
+                Expected::Refuses { fix, .. } => fix,
+            };
+            let words = [
+                situation.name,
+                situation.session,
+                situation.enter,
+                situation.leave,
+                fix,
+            ];
+            plan.push_str("situation");
+            for word in words {
+                plan.push(' ');
+                plan.push_str(&quoted(word));
+            }
+            plan.push('\n');
+        }
+        plan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_what_a_shell_would_read_otherwise_is_quoted() {
+        let mut names: Vec<&str> = GUESTS.iter().map(|guest| guest.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), GUESTS.len());
+        for guest in GUESTS {
+            let plan = guest.plan();
+            assert_eq!(plan.lines().count(), guest.situations().count());
+            assert!(plan.lines().all(|line| line.starts_with("situation '")), "{plan}");
+        }
+    }
+}
