@@ -4,6 +4,8 @@
 
 mod standing;
 
+use bastle_contract::egress::FromEgress;
+use bastle_contract::socket;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::ExitCode;
@@ -37,6 +39,12 @@ fn main() -> ExitCode {
     }
     if verb.as_ref().is_some_and(|verb| verb == bastle_cli::MOTHER_VERB) {
         return bear();
+    }
+    if verb
+        .as_ref()
+        .is_some_and(|verb| verb == bastle_cli::FENCE_STEPS_VERB)
+    {
+        return ExitCode::from(bastle_cli::try_fence_steps());
     }
     // Before anything of the command line's: the privileged zone has its own small parser.
     if verb.as_ref().is_some_and(|verb| verb == "spawner") {
@@ -98,12 +106,12 @@ fn egress() -> ExitCode {
     }
     // The roots of trust are read while there is a file system; from then on there is none.
     bastle_egress::preload_roots();
-    match bastle_init::fence_server(&[]) {
-        Ok(()) => ExitCode::from(bastle_egress::serve(control)),
-        Err(fault) => {
-            eprintln!("bastle: {fault}");
-            ExitCode::FAILURE
-        }
+    match bastle_init::fence_server() {
+        Ok(probes) => ExitCode::from(bastle_egress::serve(control, probes)),
+        // To control, which shows it; nobody may be there to read the other streams.
+        Err(fault) => match socket::send(&control, &FromEgress::Refused(fault), &[]) {
+            Ok(()) | Err(_) => ExitCode::FAILURE,
+        },
     }
 }
 
@@ -112,8 +120,8 @@ fn broker() -> ExitCode {
     let Ok(control) = std::io::stdin().as_fd().try_clone_to_owned() else {
         return ExitCode::FAILURE;
     };
-    match bastle_init::fence_server(&[]) {
-        Ok(()) => ExitCode::from(bastle_egress::serve_files(control)),
+    match bastle_init::fence_server() {
+        Ok(_probes) => ExitCode::from(bastle_egress::serve_files(control)),
         Err(fault) => {
             eprintln!("bastle: {fault}");
             ExitCode::FAILURE

@@ -117,7 +117,7 @@ pub(crate) fn serve() -> ExitCode {
     };
     // The roots of trust are read while there is a file system.
     bastle_egress::preload_roots();
-    match bastle_egress::stand(BufReader::new(orders), || bastle_init::fence_server(&[])) {
+    match bastle_egress::stand(BufReader::new(orders), || bastle_init::fence_server().map(drop)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(fault) => {
             // The parent tells it in its own form.

@@ -1,6 +1,10 @@
 //! `bastle doctor` on this host: it tries a real fence and tells what it found.
 #![allow(clippy::expect_used, clippy::panic, unreachable_pub)] // Helpers of tests fail by panicking.
 
+#[path = "cli_doctor/containers.rs"]
+mod containers;
+#[path = "cli_doctor/refusals.rs"]
+mod refusals;
 #[path = "support/mod.rs"]
 mod support;
 
@@ -33,9 +37,14 @@ fn a_host_with_a_fence_is_told_so_with_the_proof() {
         );
         follows("doctor", &found);
         assert_eq!(check(&found, "fence")["state"], "ok");
-        // Where files share no extents, what a copy costs is said with the command that avoids it.
+        assert_eq!(
+            (found["cause"].as_str(), found["fixes"].as_array().map(Vec::len)),
+            (None, Some(0)),
+            "{found}"
+        );
+        // Where files share no extents, what a copy costs is said with what avoids it: an overlay only where one works.
         let copies = check(&found, "copies");
-        let told = copies["fix"][0] == "bastle run --workspace overlay -- CMD";
+        let told = copies["fix"].as_array().is_some_and(|fixes| fixes.len() == 1);
         assert_eq!(copies["state"] == "info", told, "{copies}");
         assert!(
             found["statement"]["probes"]
@@ -84,6 +93,7 @@ fn a_host_without_a_fence_fails_and_says_why() {
                     .is_some_and(|fact| fact.contains("BST-FENCE-006")),
             "{fence}"
         );
+        assert_eq!(found["cause"], "already-fenced", "{found}");
         let human = doctor(lab, &[], &[("AGENT_IN_SANDBOX", "1")]);
         assert!(
             human.code == 1 && human.stdout.contains("does NOT work"),

@@ -136,7 +136,10 @@ async def main():
         first = event
         break
     assert first.HasField("task") and first.task.id == long, first
-    watching = asyncio.create_task(anext_of_end(client, long))
+    subscribed = asyncio.Event()
+    watching = asyncio.create_task(anext_of_end(client, long, subscribed))
+    # A task that has ended cannot be subscribed to any more.
+    await asyncio.wait([watching, asyncio.create_task(subscribed.wait())], return_when=asyncio.FIRST_COMPLETED)
     canceled = await client.cancel_task(p.CancelTaskRequest(id=long))
     assert p.TaskState.Name(canceled.status.state) == "TASK_STATE_CANCELED", canceled
     assert await watching == "TASK_STATE_CANCELED"
@@ -194,9 +197,10 @@ def bend(card):
     yield bent
 
 
-async def anext_of_end(client, task):
+async def anext_of_end(client, task, subscribed):
     last = None
     async for event in client.subscribe(p.SubscribeToTaskRequest(id=task)):
+        subscribed.set()
         last = state(event) if not event.HasField("artifact_update") else last
     return last
 

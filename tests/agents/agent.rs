@@ -27,7 +27,7 @@ pub(crate) enum Asks {
     Commands,
 }
 
-/// Where `cargo xtask test` puts the agents; a marker beside them says that they are whole.
+/// Where `cargo xtask test` puts the agents: a directory for each.
 fn place() -> PathBuf {
     std::env::var_os("BASTLE_AGENTS").map_or_else(
         || Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("agents"),
@@ -35,19 +35,33 @@ fn place() -> PathBuf {
     )
 }
 
-/// The directory of all agents, or why there is none.
-pub(crate) fn installed() -> Result<PathBuf, String> {
-    let place = place();
-    match place.join("whole").is_file() {
-        true => Ok(place.canonicalize().map_err(|error| error.to_string())?),
-        false => Err(format!(
-            "the agents are not installed in {}: `cargo xtask test` does that",
-            place.display()
-        )),
-    }
+/// `PATH` of whoever starts an agent: the Node installed beside the agents first, which is there where the host's is too old.
+pub(crate) fn search_path() -> String {
+    let node = place().join("node/node_modules/.bin");
+    format!("{}:/usr/local/bin:/usr/bin:/bin", node.display())
 }
 
 impl Agent {
+    /// The directory that it is installed in, or why it is not.
+    pub(crate) fn installed(self) -> Result<PathBuf, String> {
+        let place = place().join(self.name());
+        match self {
+            Self::Claude | Self::Codex | Self::Opencode | Self::Gemini => {}
+            // Its program is named, or on `PATH`.
+            Self::Aider => return Ok(place),
+        }
+        if place.join("whole").is_file() {
+            return place.canonicalize().map_err(|error| error.to_string());
+        }
+        let why = std::fs::read_to_string(place.join("why"))
+            .unwrap_or_else(|_| "`cargo xtask agents` does that".to_owned());
+        Err(format!(
+            "{} is not installed in {}: {why}",
+            self.name(),
+            place.display()
+        ))
+    }
+
     /// The name of its program.
     pub(crate) fn name(self) -> &'static str {
         match self {

@@ -3,7 +3,7 @@
 //!
 //! A captain is its owner's own agent and has no fence here; its model is ours, and a dead proxy keeps the rest of the world
 //! away from it. Its workers are fenced as ever.
-use crate::agent::{Agent, installed};
+use crate::agent::{Agent, search_path};
 use crate::daemon::Daemon;
 use crate::model::{Call, KEY, Model, Turn};
 use crate::scene::PATIENCE;
@@ -115,7 +115,7 @@ fn captain(agent: Agent, place: &Path, daemon: &Daemon, model: &Model, token: &s
 }
 
 fn leads(test: &str, agent: Agent) {
-    let place = match installed() {
+    let place = match agent.installed() {
         Ok(place) => place,
         Err(reason) => return skip(test, &reason),
     };
@@ -125,7 +125,7 @@ fn leads(test: &str, agent: Agent) {
     let model = Model::plain(agent, orders(agent, &daemon.workspace()));
     let (words, variables) = captain(agent, &place, &daemon, &model, &token.0);
     let mut command = lab.command(Path::new(&words[0]));
-    command.args(&words[1..]);
+    command.args(&words[1..]).env("PATH", search_path());
     for (name, value) in variables.as_object().expect("an object") {
         command.env(name, value.as_str().expect("text"));
     }

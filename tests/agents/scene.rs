@@ -1,5 +1,5 @@
 //! One agent at work: a project, a scripted model, a policy that lets it reach that model alone, and its run.
-use crate::agent::{Agent, Asks, installed};
+use crate::agent::{Agent, Asks, search_path};
 use crate::kept::{Kept, fresh, verb};
 use crate::model::{HOST, KEY, Model, Turn};
 use crate::names::Names;
@@ -41,7 +41,7 @@ pub(crate) struct Working<'a> {
 }
 
 impl Scene {
-    /// A project and a model that goes by the script; nothing where no agents are installed, which is counted.
+    /// A project and a model that goes by the script; nothing where the agent is not installed, which is counted.
     pub(crate) fn new(test: &str, who: Who, agent: Agent, script: Vec<Turn>) -> Option<Self> {
         Self::scripted(test, who, agent, |_| script)
     }
@@ -53,7 +53,7 @@ impl Scene {
         agent: Agent,
         script: impl FnOnce(&Lab) -> Vec<Turn>,
     ) -> Option<Self> {
-        let place = match installed() {
+        let place = match agent.installed() {
             Ok(place) => place,
             Err(reason) => {
                 skip(test, &reason);
@@ -117,6 +117,7 @@ impl Scene {
         command
             .env("LAB_REAL", KEY)
             .env("SSL_CERT_FILE", self.lab.tools().join("lab-ca.pem"))
+            .env("PATH", search_path())
             .args(["run", "-d", "--name", &name, "--driver", self.agent.driver()])
             .args(["--prompt", "make the test pass", "--ro"])
             .arg(&self.place)
@@ -137,10 +138,10 @@ impl Scene {
         }
     }
 
-    /// Where programs are looked for: those of the agents first.
+    /// Where programs are looked for: that of the agent first.
     fn path(&self) -> String {
         let programs = self.place.join("node_modules/.bin");
-        format!("{}:/usr/local/bin:/usr/bin:/bin", programs.display())
+        format!("{}:{}", programs.display(), search_path())
     }
 
     /// Runs an agent as a person does, by its name alone: its preset finds it and says what it needs. Its name for the run,

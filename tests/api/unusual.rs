@@ -1,9 +1,12 @@
 //! What is unusual about a run is seen while it lives, wherever runs are looked at; and what a daemon keeps goes in time.
 use crate::daemon::Daemon;
+use crate::outward::receive;
 use crate::support::{Limit, bastle, eventually};
 use serde_json::{Value, json};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc;
 
 const RULES: &str = r#"{"version": 1, "rules": [
     {"id": "few-files", "when": "file-burst", "threshold": 128, "windowSeconds": 3600, "severity": "high", "action": "alert"},
@@ -27,6 +30,10 @@ fn root() -> (tempfile::TempDir, PathBuf) {
 }
 
 fn verb(root: &Path, words: &[&str]) -> std::process::Output {
+    command(root, words).output().unwrap()
+}
+
+fn command(root: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(bastle());
     command
         .env_clear()
@@ -37,7 +44,7 @@ fn verb(root: &Path, words: &[&str]) -> std::process::Output {
         .stdin(std::process::Stdio::null())
         .current_dir(root.join("ws"))
         .args(words);
-    command.output().unwrap()
+    command
 }
 
 #[test]
@@ -88,6 +95,164 @@ fn a_run_in_the_foreground_without_a_daemon_tells_alerts_and_keeps_notes() {
     let quiet = verb(&root, &["run", "--json", "--workspace", "copy", "--", "true"]);
     let receipt: Value = serde_json::from_slice(&quiet.stdout).unwrap();
     assert_eq!(receipt["findings"], json!([]), "control");
+}
+
+/// Everything that a webhook is told, in order.
+fn receiver(settings: &mut Vec<Value>, dir: &Path, kinds: Option<&[&str]>) -> mpsc::Receiver<Value> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let secret = dir.join("secret");
+    std::fs::write(&secret, "0123456789abcdef0123\n").unwrap();
+    let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    let mut hook = json!({ "url": url, "secret_file": secret });
+    if let Some(kinds) = kinds {
+        hook["kinds"] = json!(kinds);
+    }
+    settings.push(hook);
+    let (sender, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        loop {
+            let (_, body) = receive(&listener, "HTTP/1.1 204 OK\r\nconnection: close\r\n\r\n");
+            let event = serde_json::from_slice(&body).unwrap_or(Value::Null);
+            if sender.send(event).is_err() {
+                return;
+            }
+        }
+    });
+    told
+}
+
+/// Rules of the findings of a run that a webhook is told of, up to this one.
+fn rules_up_to(told: &mpsc::Receiver<Value>, last: &str) -> Vec<String> {
+    let mut rules = Vec::new();
+    while rules.last().is_none_or(|rule| rule != last) {
+        let event = told
+            .recv_timeout(Limit::HANG.0)
+            .unwrap_or_else(|_| panic!("only {rules:?} came"));
+        if event["type"] == "dev.bastle.run.anomaly.v1" {
+            assert_eq!(event["subject"], "at-terminal", "{event}");
+            rules.push(event["data"]["rule"].as_str().unwrap().to_owned());
+        }
+    }
+    rules
+}
+
+/// A run in the foreground, ended with the test.
+struct Foreground(std::process::Child);
+
+impl Foreground {
+    fn start(root: &Path, name: &str, script: &str) -> Self {
+        let line = [
+            "run",
+            "--name",
+            name,
+            "--workspace",
+            "copy",
+            "--",
+            "sh",
+            "-c",
+            script,
+        ];
+        let child = command(root, &line)
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn();
+        Self(child.unwrap())
+    }
+}
+
+impl Drop for Foreground {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+fn shown(root: &Path, words: &[&str]) -> String {
+    let output = verb(root, words);
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn what_is_found_in_a_run_in_the_foreground_is_told_wherever_that_of_others_is() {
+    let (dir, root) = root();
+    std::fs::write(root.join("state/bastle/daemon/anomalies.json"), RULES).unwrap();
+    let mut hooks = Vec::new();
+    let alerts = receiver(&mut hooks, &root, None);
+    let all = receiver(&mut hooks, &root, Some(&["anomaly"]));
+    let config = root.join("serve.json");
+    std::fs::write(&config, json!({ "webhooks": hooks }).to_string()).unwrap();
+    let words = ["--config", config.to_str().unwrap()];
+    let daemon = Daemon::start_in(root.clone(), Some(dir), &words);
+    let _usual = Foreground::start(&root, "usual", "sleep 1000");
+    let script = format!("for i in 1 2 3 4 5; do touch /usr/x$i 2>/dev/null; done; {BURST}");
+    let unusual = Foreground::start(&root, "at-terminal", &script);
+
+    // While it lives: first the note, then the alert.
+    assert_eq!(rules_up_to(&all, "few-files")[..2], ["few-denials", "few-files"]);
+    assert_eq!(
+        rules_up_to(&alerts, "few-files"),
+        ["few-files"],
+        "a note is told only to who names its kind"
+    );
+    let count = |metrics: &str, severity: &str| -> u64 {
+        let name = format!("bastle_anomalies_total{{severity=\"{severity}\"}} ");
+        metrics
+            .lines()
+            .find_map(|line| line.strip_prefix(name.as_str())?.parse().ok())
+            .unwrap_or(0)
+    };
+    let metrics = String::from_utf8_lossy(&daemon.own("GET", "/metrics", None).body).into_owned();
+    assert!(
+        count(&metrics, "high") >= 1 && count(&metrics, "low") >= 1,
+        "{metrics}"
+    );
+    assert_eq!(count(&metrics, "medium"), 0, "control");
+    let events = daemon.own("GET", "/api/v1/runs", None).json();
+    assert_eq!(events["items"], json!([]), "it is no run of the daemon: {events}");
+    let listed: Value = serde_json::from_str(&shown(&root, &["ps", "--json"])).unwrap();
+    let row = |name: &str| {
+        listed["runs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|row| row["run"] == name)
+            .cloned()
+    };
+    assert_eq!(
+        row("at-terminal").unwrap()["findings"]["worst"],
+        "high",
+        "{listed}"
+    );
+    assert_eq!(row("usual").unwrap()["findings"]["count"], 0, "control: {listed}");
+    let inspected: Value =
+        serde_json::from_str(&shown(&root, &["inspect", "--json", "at-terminal"])).unwrap();
+    assert_eq!(inspected["status"]["findings"]["worst"], "high", "{inspected}");
+    let logs = |root: &Path| shown(root, &["logs", "--events", "--json", "at-terminal"]);
+    let told = logs(&root);
+    assert!(
+        told.contains("few-files") && told.contains("few-denials"),
+        "{told}"
+    );
+    assert_eq!(shown(&root, &["logs", "--events", "usual"]), "", "control");
+    let recorded = shown(&root, &["audit", "show", "at-terminal"]);
+    assert!(
+        recorded.contains("few-files") && recorded.contains("few-denials"),
+        "{recorded}"
+    );
+
+    // When it ended, and for another daemon: told once, and still there.
+    drop(unusual);
+    let (root, dir) = daemon.leave();
+    assert!(logs(&root).starts_with(&told), "{}", logs(&root));
+    let daemon = Daemon::start_in(root.clone(), dir, &words);
+    let again = String::from_utf8_lossy(&daemon.own("GET", "/metrics", None).body).into_owned();
+    let lines = logs(&root).lines().count() as u64;
+    assert_eq!(
+        count(&again, "high") + count(&again, "low"),
+        lines,
+        "each is counted once: {again}"
+    );
 }
 
 #[test]

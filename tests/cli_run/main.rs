@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod charged;
 mod codes;
 mod host;
 mod refusals;

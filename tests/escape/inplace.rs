@@ -447,3 +447,38 @@ fn opening_the_whole_floor_is_told_and_a_link_is_refused_in_every_mode() {
         }
     });
 }
+
+#[test]
+fn a_guarded_name_that_only_git_has_is_in_the_receipt_and_the_record() {
+    for_each_identity(|lab| {
+        let root = repository(lab);
+        let commit = "git -c user.name=A -c user.email=a@example.org commit -qm work";
+        let quiet = lab.fence().flags(["--workspace", "in-place"]).sh(&format!(
+            "echo more >> README && git add README && {commit} && echo DONE"
+        ));
+        assert_eq!(quiet.said(), "DONE", "control: {quiet:?}");
+        assert!(
+            !quiet.ended.stderr.contains("GIT HAS GUARDED NAMES"),
+            "control: {quiet:?}"
+        );
+        let script = format!(
+            "mkdir -p .github/workflows 2>/dev/null && echo MADE
+            id=$(echo 'on: push' | git hash-object -w --stdin) &&
+            git update-index --add --cacheinfo 100644,$id,.github/workflows/x.yml && {commit} && echo DONE"
+        );
+        let output = lab.fence().flags(["--workspace", "in-place"]).sh(&script);
+        assert!(output.said().ends_with("DONE"), "{output:?}");
+        assert!(!root.join(".github/workflows/x.yml").exists(), "{output:?}");
+        let stderr = &output.ended.stderr;
+        assert!(
+            stderr.contains("GIT HAS GUARDED NAMES OTHERWISE THAN AT THE START")
+                && stderr.contains(".github/workflows/x.yml (HEAD, index, refs/heads/"),
+            "{output:?}"
+        );
+        let notes = output.events("note");
+        let recorded = notes.iter().any(|note| {
+            note["topic"] == "git" && note["text"].to_string().contains(".github/workflows/x.yml")
+        });
+        assert!(recorded, "{output:?}");
+    });
+}

@@ -1,6 +1,7 @@
 //! Attacks on what the kernel shows as files: devices, /proc, control groups, mounts. The host is looked at after each.
 use crate::filesystem::{all, text};
-use crate::support::{Identity, for_each_identity};
+use crate::support::{Identity, Limit, for_each_identity, run};
+use std::process::Command;
 
 #[test]
 fn device_nodes_cannot_be_made() {
@@ -193,5 +194,43 @@ fn the_root_cannot_be_changed_and_nothing_can_be_mounted_or_unmounted() {
             let control = lab.unfenced(&[&["chroot", "sub"], &["unshare-mount", "sub"]]);
             assert_eq!(control, all("OK", 2), "control: root outside");
         }
+    });
+}
+
+#[test]
+fn no_mount_of_a_run_appears_on_a_host_whose_mounts_are_shared() {
+    for_each_identity(|lab| {
+        if lab.identity != Identity::Root {
+            return; // Of an ordinary user's mounts the kernel makes slaves: nothing passes to the host.
+        }
+        lab.project(".env", "SECRET=1");
+        lab.project(".git/HEAD", "ref: refs/heads/main");
+        lab.plant(&lab.workspace().join(".git/hooks/sample"), "");
+        let started = lab.fence().command(["sh", "-c", "echo ran"]);
+        let workspace = text(&lab.workspace()).to_owned();
+        // systemd makes every mount shared; here one is, in a mount namespace of its own.
+        let script = "mount --bind \"$0\" \"$0\" && mount --make-shared \"$0\" && cd \"$0\" || exit 99\n\
+                      \"$@\"\necho \"ended $?\"\ngrep \" $0\" /proc/self/mountinfo";
+        let mut command = Command::new("unshare");
+        command
+            .args(["--mount", "--propagation", "private", "sh", "-c", script])
+            .arg(&workspace)
+            .arg(started.get_program())
+            .args(started.get_args());
+        command.env_clear();
+        for (name, value) in started.get_envs() {
+            command.env(name, value.unwrap_or_default());
+        }
+        let ended = run(&mut command, b"", Limit::HANG);
+        assert!(
+            ended.stdout.starts_with("ran\nended 0\n"),
+            "control: the run works: {ended:?}"
+        );
+        let mounts: Vec<&str> = ended.stdout.lines().skip(2).collect();
+        assert!(
+            mounts.first().is_some_and(|own| own.contains(" shared:")),
+            "control: the project is on a shared mount: {ended:?}"
+        );
+        assert_eq!(mounts.len(), 1, "only the test's own mount: {mounts:?}");
     });
 }

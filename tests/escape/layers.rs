@@ -11,6 +11,8 @@ enum When {
     Root,
     /// Only runs over an overlay have it, of which a part may be written.
     Overlay,
+    /// Only runs on a kernel without Landlock have it, see `ladder`.
+    WithoutLandlock,
 }
 
 /// A layer, and the words of which one must be in the message: the guarantee that was not proven, or the step that failed.
@@ -30,6 +32,7 @@ const LAYERS: &[(&str, When, &[&str])] = &[
     ("uts-namespace", When::Always, &["host name", "uts-isolated"]),
     ("cgroup-namespace", When::Always, &["cgroup-isolated"]),
     ("host-name", When::Always, &["host name", "uts-isolated"]),
+    ("host-root", When::Always, &["reads-confined"]),
     ("read-only-root", When::Always, &["writes-confined"]),
     ("read-only-binds", When::Always, &["writes-confined"]),
     ("read-only-overlays", When::Overlay, &["writes-confined"]),
@@ -45,13 +48,18 @@ const LAYERS: &[(&str, When, &[&str])] = &[
         When::Always,
         &["no-new-privs", "system-call filter", "filter of init", "Landlock"],
     ),
-    ("landlock", When::Always, &["landlock-enforced"]),
+    ("landlock", When::Always, &["landlock-fs"]),
     ("exec-list", When::Always, &["programs-listed"]),
     ("exec-judge", When::Always, &["programs-listed"]),
     ("capabilities", When::Always, &["no-capabilities"]),
     ("unprivileged-uid", When::Root, &["unprivileged-uid"]),
     ("cgroup", When::Root, &["pids-limited", "memory-limited"]),
+    ("read-only-proc", When::WithoutLandlock, &["proc-writes-by-mount"]),
+    ("closed-masks", When::WithoutLandlock, &["staged-grants-by-mode"]),
     ("egress-faces", When::Always, &["net-confined"]),
+    ("egress-files", When::Always, &["egress-confined"]),
+    ("egress-landlock", When::Always, &["egress-confined"]),
+    ("egress-filter", When::Always, &["egress-confined"]),
 ];
 
 /// The layers that the sources can leave out: `enforces("…")`, and the table of namespaces.
@@ -128,7 +136,7 @@ fn a_start_without_any_one_layer_fails_and_names_it() {
                 When::Always => true,
                 When::Root => lab.identity == Identity::Root,
                 // Its work is not in the project: see the next test.
-                When::Overlay => false,
+                When::Overlay | When::WithoutLandlock => false,
             };
             if !has {
                 continue;
@@ -250,5 +258,28 @@ fn the_preflight_says_where_no_fence_can_be_built() {
             .run(["env", "-u", "AGENT_IN_SANDBOX", &copy, "doctor", "--json"]);
         assert_eq!(barren.ended.code, 1, "{barren:?}");
         assert_ne!(fence(&barren.ended.stdout), "ok", "{barren:?}");
+    });
+}
+
+#[test]
+fn what_a_broken_init_says_last_is_the_reason_that_is_shown_and_recorded() {
+    for_each_identity(|lab| {
+        let output = lab
+            .fence()
+            .binary(with_hooks())
+            .env("BASTLE_TEST_PANIC", "start")
+            .sh("echo started > marker");
+        assert_eq!(output.ended.code, 125, "{output:?}");
+        for words in [
+            "BST-FENCE-008",
+            "init of the sandbox failed (panic)",
+            "the test wants a panic",
+        ] {
+            assert!(output.ended.stderr.contains(words), "{words}: {output:?}");
+        }
+        assert_eq!(output.events("refused").len(), 1, "{output:?}");
+        assert!(!lab.workspace().join("marker").exists());
+        let control = lab.fence().binary(with_hooks()).sh("echo started > marker");
+        assert_eq!(control.ended.code, 0, "control: {control:?}");
     });
 }

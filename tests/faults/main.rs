@@ -13,6 +13,8 @@
 //! | `surroundings` | a start in an unusable place, without a record, or under an unusable name |
 //! | `documents` | a start under a policy file that cannot be trusted to mean what it says |
 //! | `crowds` | secrets missed in large or odd trees; runs that disturb each other |
+//! | `lost_limits` | a run that goes on without a limit it was started with |
+//! | `user_zero` | user id 0 of a container or a user namespace taken for root of the host |
 //! | `commands` | a command line that evades the command rules; command rules taken for the fence |
 #![allow(clippy::expect_used, clippy::panic)] // Helpers of tests fail by panicking.
 
@@ -30,5 +32,7 @@ mod host;
 mod killing;
 mod leftovers;
 mod live;
+mod lost_limits;
 mod resources;
 mod surroundings;
+mod user_zero;

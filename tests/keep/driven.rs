@@ -285,3 +285,82 @@ if read -r more; then echo "more: $more" >&2; else echo closed >&2; fi
         assert_eq!(shown["models"]["reported"], told, "{shown:#}");
     });
 }
+
+/// An agent that speaks the Agent Client Protocol, up to the prompt.
+const ACP: &str = r#"
+number() { printf '%s' "$1" | sed 's/.*"id":\([0-9]*\).*/\1/'; }
+read -r hello; echo "{\"jsonrpc\":\"2.0\",\"id\":$(number "$hello"),\"result\":{\"protocolVersion\":1}}"
+read -r new; echo "{\"jsonrpc\":\"2.0\",\"id\":$(number "$new"),\"result\":{\"sessionId\":\"s\"}}"
+read -r prompt
+"#;
+
+/// Asks for permission under an id, and says nothing of what it wants to do.
+fn acp_asks(id: &str) -> String {
+    let choices =
+        json!([{ "optionId": "y", "kind": "allow_once" }, { "optionId": "n", "kind": "reject_once" }]);
+    let params = json!({ "sessionId": "s", "options": choices,
+        "toolCall": { "toolCallId": "t", "kind": "execute", "title": "harmless" } });
+    let asked =
+        json!({ "jsonrpc": "2.0", "id": id, "method": "session/request_permission", "params": params });
+    format!("echo '{asked}'\n")
+}
+
+fn has_question(kept: &Kept<'_>, id: &str) -> bool {
+    let mut events = kept.events().into_iter();
+    events.any(|event| event["kind"] == "question" && event["data"]["id"] == id)
+}
+
+const ACP_DRIVER: [&str; 5] = ["--driver", "acp", "--prompt", "fix it", "--attended"];
+
+#[test]
+fn a_yes_for_the_rest_of_the_run_answers_no_request_that_does_not_say_what_it_wants() {
+    for_each_identity(|lab| {
+        let script = format!(
+            "{ACP}{}read -r first; printf '%s\\n' \"$first\" >&2\n{}read -r second; printf '%s\\n' \"$second\" >&2\n",
+            acp_asks("a1"),
+            acp_asks("a2")
+        );
+        let kept = Kept::start(lab, &ACP_DRIVER, &script);
+        assert!(
+            eventually(SOON, || has_question(&kept, "p_1")),
+            "{:?}",
+            kept.events()
+        );
+        assert_eq!(verb(lab, &["allow", &kept.name, "p_1", "--session"]).code, 0);
+        assert!(
+            eventually(SOON, || has_question(&kept, "p_2")),
+            "the second is asked for as well: {:?}",
+            kept.events()
+        );
+        assert!(eventually(SOON, || errors(&kept).contains(r#""optionId":"y""#)));
+        assert_eq!(verb(lab, &["deny", &kept.name, "p_2"]).code, 0);
+        assert!(eventually(SOON, || errors(&kept).contains(r#""optionId":"n""#)));
+    });
+}
+
+#[test]
+fn a_request_that_waits_when_its_agent_is_interrupted_waits_no_longer() {
+    for_each_identity(|lab| {
+        // After it was interrupted it says nothing more.
+        let script = format!("{ACP}{}read -r stop; cat > /dev/null\n", acp_asks("a1"));
+        let kept = Kept::start(lab, &ACP_DRIVER, &script);
+        assert!(
+            eventually(SOON, || has_question(&kept, "p_1")),
+            "{:?}",
+            kept.events()
+        );
+        assert_eq!(verb(lab, &["interrupt", &kept.name]).code, 0);
+        let withdrawn = || {
+            kept.events()
+                .iter()
+                .any(|event| event["kind"] == "answered" && event["data"]["by"] == "withdrawn")
+        };
+        assert!(eventually(SOON, withdrawn), "{:?}", kept.events());
+        assert_ne!(
+            verb(lab, &["allow", &kept.name, "p_1"]).code,
+            0,
+            "it is open no more"
+        );
+        assert_eq!(kept.say(&["stop"]).code, 0);
+    });
+}

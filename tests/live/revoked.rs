@@ -198,3 +198,40 @@ fn what_a_run_is_never_started_with_is_never_granted_to_it_either() {
         assert_eq!(started.code, 0, "control: {started:?}");
     });
 }
+
+#[test]
+fn a_writer_that_no_process_of_the_sandbox_has_ends_the_run_and_the_grant_ends_all_the_same() {
+    for_each_identity(|lab| {
+        let data = data(lab);
+        let mut agent = Agent::start(lab);
+        let at = inside(&data);
+        agent.gets("grant", &["--rw", &shown(&data)]);
+        // A socket of the host at which nobody accepts: what is sent there stays in its queue, and no end of a process
+        // inside takes it out. So nobody is found, and ending everybody does not help.
+        let early = UnixListener::bind(data.join("early")).expect("own directory");
+        std::fs::set_permissions(data.join("early"), std::fs::Permissions::from_mode(0o666))
+            .expect("own file");
+        let sent = agent.does(&format!(
+            "(lambda s, f: (s.connect('{at}/early'), socket.send_fds(s, [b'x'], [f.fileno()]), f.close(), s.close())[1])(socket.socket(socket.AF_UNIX), open('{at}/f', 'r+b'))"
+        ));
+        assert_eq!(sent, "1", "control: it is on its way");
+        let others = agent.does("held.append(child(lambda: None))");
+        assert_eq!(others, "None", "one that holds nothing");
+        let revoked = agent.gets("revoke", &[&shown(&data), "--json"]);
+        assert!(
+            revoked.stdout.contains("\"ended\":0,\"holders\":0"),
+            "no holder was found: {revoked:?}"
+        );
+        assert!(eventually(Limit::HANG, || !agent.is_alive()), "the run is over");
+        let told = agent.events("grant-ended");
+        assert_eq!(told[0]["why"], "revoked; the run ended");
+        // The control: the writer was there all the time, so the mount could not be made read-only at any look.
+        let writes = "import os, socket, sys\ns, _ = socket.socket(fileno=0).accept()\nprint(os.write(socket.recv_fds(s, 1, 1)[1][0], b'PUBLIC'))";
+        let written = std::process::Command::new("python3")
+            .args(["-c", writes])
+            .stdin(std::os::fd::OwnedFd::from(early))
+            .output()
+            .expect("python3 can be started");
+        assert_eq!(written.stdout, b"6\n", "{written:?}");
+    });
+}

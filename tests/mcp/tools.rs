@@ -153,10 +153,21 @@ fn makes(all: &mut Checked, daemon: &Daemon) {
     let dry = all.call("apply", json!({ "worker": "maker", "dry_run": true }));
     assert_eq!(dry["paths"], json!(["d", "d/e.txt", "made.txt"]));
     assert!(!daemon.root.join("ws/made.txt").exists(), "dry means dry");
-    all.call("apply", json!({ "worker": "maker" }));
+    // A program brings over the work of others alone.
+    let refused = all.pipes.tool("apply", json!({ "worker": "maker" }));
+    assert_eq!(refused["isError"], true, "{refused}");
+    assert!(
+        text(&refused).contains("bastle apply maker"),
+        "it says how: {}",
+        text(&refused)
+    );
+    assert!(!daemon.root.join("ws/made.txt").exists());
+    let theirs = daemon.spawn("echo theirs > theirs.txt");
+    daemon.until(&theirs, &["completed"]);
+    all.call("apply", json!({ "worker": theirs }));
     assert_eq!(
-        std::fs::read_to_string(daemon.root.join("ws/made.txt")).unwrap(),
-        "new\n"
+        std::fs::read_to_string(daemon.root.join("ws/theirs.txt")).unwrap(),
+        "theirs\n"
     );
 }
 

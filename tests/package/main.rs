@@ -285,6 +285,7 @@ fn a_removed_package_leaves_configuration_and_work_and_a_purged_one_leaves_work_
     let at = |name: &str| section(&said.stdout, name);
     assert_eq!(at("before"), Vec::<&str>::new());
     assert_eq!(at("install"), ["installed"], "and every file is as packed");
+    check_apparmor(&at);
     assert_eq!(
         at("enabled"),
         Vec::<&str>::new(),
@@ -325,6 +326,17 @@ fn a_removed_package_leaves_configuration_and_work_and_a_purged_one_leaves_work_
     assert_eq!(at("purge"), ["none"]);
     assert_eq!(at("after"), Vec::<&str>::new());
     assert_eq!(at("end"), Vec::<&str>::new());
+}
+
+/// The profile is loaded where this AppArmor knows its rule, and gone after the removal.
+fn check_apparmor<'a>(at: &impl Fn(&str) -> Vec<&'a str>) {
+    let profile = "/etc/apparmor.d/bastle";
+    assert_eq!(at("apparmor-3"), Vec::<&str>::new());
+    assert_eq!(
+        at("apparmor-4"),
+        ["--replace --write-cache /etc/apparmor.d/bastle", profile]
+    );
+    assert_eq!(at("apparmor-removed"), ["--remove /etc/apparmor.d/bastle"]);
 }
 
 /// A control group of its own, so that a booted systemd manages nothing but itself. Removed when dropped.

@@ -26,12 +26,22 @@ ours() { find /etc /usr /lib/ /var/lib /run -xdev -name '*bastle*' -not -path '/
 state() { dpkg-query -W -f '${db:Status-Status}\n' bastle 2>/dev/null || echo none; }
 links() { find /etc/systemd -type l -name '*bastle*'; }
 
+# In place of AppArmor, which may be missing: records its arguments.
+rm -f /etc/apparmor.d/abi/4.0
+printf '#!/bin/sh\nexit 0\n' >/usr/sbin/aa-enabled
+printf '#!/bin/sh\necho "$@" >>/run/apparmor\n' >/usr/sbin/apparmor_parser
+rm -f /usr/bin/aa-enabled
+chmod 755 /usr/sbin/aa-enabled /usr/sbin/apparmor_parser
+apparmor() { cat /run/apparmor 2>/dev/null || true; rm -f /run/apparmor; ls /etc/apparmor.d/bastle 2>/dev/null || true; }
+
 section before
 ours
 section install
 dpkg --install bastle.deb >/run/log 2>&1 || { cat /run/log; exit 1; }
 state
 dpkg --verify bastle
+section apparmor-3
+apparmor
 section enabled
 links
 section owners
@@ -55,6 +65,11 @@ systemctl enable bastle.socket bastle-spawner.socket >/dev/null 2>&1
 dpkg --install bastle.deb >/run/log 2>&1 || { cat /run/log; exit 1; }
 cat /etc/bastle/policy.json
 links | wc -l
+section apparmor-4
+mkdir -p /etc/apparmor.d/abi
+: >/etc/apparmor.d/abi/4.0
+dpkg --install bastle.deb >/run/log 2>&1 || { cat /run/log; exit 1; }
+cmp /etc/apparmor.d/bastle /usr/share/bastle/apparmor/bastle && apparmor
 section remove
 mkdir -p /var/lib/bastle/work/calm-otter /var/lib/bastle/daemon /var/lib/bastle-spawner
 dpkg --remove bastle >/run/log 2>&1 || { cat /run/log; exit 1; }
@@ -62,6 +77,8 @@ state
 links
 ls /etc/bastle/policy.json /var/lib/bastle/work
 ls /usr/bin/bastle /lib/systemd/system/bastle.service 2>&1 | grep -c 'No such'
+section apparmor-removed
+apparmor
 section purge-with-work
 dpkg --purge bastle 2>&1 | grep '^bastle:' || true
 ls /var/lib/bastle/work

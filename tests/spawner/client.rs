@@ -101,7 +101,7 @@ pub(crate) fn showing(source: &Path, access: Access) -> LaunchPlan {
             },
         }],
         landlock: Vec::new(),
-        landlock_abi: 6,
+        landlock_parts: bastle_contract::LandlockParts::up_to(6),
         guard: Guard::default(),
         network: Network::None,
         limits: Vec::new(),

@@ -81,6 +81,9 @@ pub(crate) fn skip(test: &str, reason: &str) {
             .create(true)
             .open(list)
             .expect("the list of skips can be opened");
-        writeln!(file, "{test}: {reason}").expect("the list of skips can be written");
+        // A line is a test, written at once: other tests append to the same file.
+        let line = format!("{test}: {}\n", reason.trim().replace('\n', "; "));
+        file.write_all(line.as_bytes())
+            .expect("the list of skips can be written");
     }
 }

@@ -193,3 +193,35 @@ fn in_place_the_history_is_searched_and_told_too() {
         );
     });
 }
+
+#[test]
+fn contents_that_git_keeps_without_a_name_are_told_and_stay_out_with_the_history() {
+    for_each_identity(|lab| {
+        repository(lab);
+        let said = |mode: &str| lab.fence().flags(["--workspace", mode]).sh("true").ended.stderr;
+        let counted = "GIT OBJECTS WITHOUT A NAME";
+        assert!(
+            !said("copy").contains(counted),
+            "control: every content has a name"
+        );
+        lab.project(".env", "TOKEN=canary-third\n");
+        git(lab, &["add", "-f", ".env"]);
+        git(lab, &["reset", "-q"]);
+        for mode in ["copy", "overlay", "worktree", "in-place"] {
+            let stderr = said(mode);
+            // A start does not wait for a search that takes long, and says that it did not.
+            let unsearched = "git objects could not be searched in time";
+            assert!(
+                stderr.contains(&format!("{counted}: 1 content that")) || stderr.contains(unsearched),
+                "{mode}: {stderr}"
+            );
+        }
+        let full = lab.fence().flags(["--workspace", "copy"]).sh(SEARCH);
+        assert!(full.said().contains("canary-third"), "control: {full:?}");
+        let output = lab
+            .fence()
+            .flags(["--workspace", "copy", "--hide-history"])
+            .sh(SEARCH);
+        assert_eq!((output.ended.code, output.said()), (0, ""), "{output:?}");
+    });
+}

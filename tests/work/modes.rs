@@ -116,7 +116,13 @@ fn what_lies_below_an_overlay_cannot_be_reached_around_it() {
             find / -xdev -name layer -path '*work*' 2>/dev/null | grep . && exit 5
             for at in /proc/*/root /proc/*/cwd; do test -e $at/.env && exit 6; done
             mknod w c 0 0 2>/dev/null && exit 7
-            setfattr -n user.overlay.opaque -v n .git 2>/dev/null && exit 8
+            # Overlay's own names: refused before Linux 6.7, since then stored under others that mean nothing to it.
+            python3 -c 'import os
+for name, value in ((\"opaque\", b\"y\"), (\"redirect\", b\"/.env\"), (\"metacopy\", b\"\")):
+    try: os.setxattr(\"lib\", \"user.overlay.\" + name, value)
+    except OSError: pass' || exit 8
+            test -f lib/one.c && test ! -e .env || exit 8
+            grep -rs canary-5f1c . && exit 8
             echo written > README && test \"$(cat README)\" = written || exit 9
             exit 0");
         assert_eq!(output.ended.code, 0, "{output:?}");

@@ -416,3 +416,58 @@ fn only_named_paths_are_taken_and_ignored_ones_when_they_are_named() {
         assert!(!lab.workspace().join("src/new.c").exists());
     });
 }
+
+#[test]
+fn a_name_that_is_not_utf_8_is_named_like_any_other() {
+    for_each_identity(|lab| {
+        repository(lab);
+        let run = work(
+            lab,
+            "echo new > src/new.c; printf 'text\\n' > \"$(printf 'caf\\351.txt')\"",
+        );
+        let odd = OsStr::from_bytes(b"caf\xe9.txt");
+        for name in [
+            odd.to_owned(),
+            [OsStr::new("src/.././"), odd].into_iter().collect(),
+        ] {
+            let name: &OsStr = &name;
+            let shown = verb(
+                lab,
+                [
+                    OsStr::new("diff"),
+                    OsStr::new(&run),
+                    name,
+                    OsStr::new("--name-only"),
+                ],
+            );
+            assert_eq!(
+                (shown.code, &shown.stdout[..]),
+                (0, "caf\\xe9.txt\n"),
+                "{shown:?}"
+            );
+        }
+        // Such a name is held; what is left out has the hash that approves it.
+        let apply = |approve: &[&str]| {
+            let words = ["apply", &run, "--json"]
+                .into_iter()
+                .chain(approve.iter().copied());
+            verb(lab, words.chain(["--paths"]).map(OsStr::new).chain([odd]))
+        };
+        let held: Value = serde_json::from_str(&apply(&[]).stdout).expect("an answer");
+        let listed = held["left_out"].as_array().expect("a list").iter();
+        let hash = listed
+            .filter_map(|one| one["approval"].as_str())
+            .next()
+            .expect("is held");
+        let applied = apply(&["--approve", hash]);
+        assert_eq!(applied.code, 0, "{applied:?}");
+        assert_eq!(
+            std::fs::read(lab.workspace().join(odd)).expect("applied"),
+            b"text\n"
+        );
+        assert!(
+            !lab.workspace().join("src/new.c").exists(),
+            "taken although not named"
+        );
+    });
+}

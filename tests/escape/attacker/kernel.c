@@ -135,9 +135,12 @@ static int do_schedule(char **a) {
 
 /* Not drawn at random: they end, stop or multiply the fuzzer itself, or make the host's disks wait. */
 static int spared(long nr) {
-    static const long LIST[] = {SYS_exit, SYS_exit_group, SYS_fork,  SYS_vfork,           SYS_clone,
-                                SYS_kill, SYS_tkill,      SYS_tgkill, SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo,
-                                SYS_sync, SYS_rt_sigreturn, SYS_pidfd_send_signal};
+    static const long LIST[] = {SYS_exit, SYS_exit_group, SYS_clone,  SYS_kill,            SYS_tkill,
+                                SYS_sync, SYS_rt_sigreturn, SYS_tgkill, SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo,
+#ifdef SYS_fork
+                                SYS_fork, SYS_vfork, /* aarch64 has clone alone */
+#endif
+                                SYS_pidfd_send_signal};
     for (size_t i = 0; i < sizeof LIST / sizeof *LIST; i++)
         if (LIST[i] == nr)
             return 1;

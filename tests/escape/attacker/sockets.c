@@ -27,6 +27,24 @@ static int do_bind_unix(char **a) {
     return fd < 0 ? CANNOT_TELL : outcome(bind(fd, (struct sockaddr *)&address, sizeof address));
 }
 
+static int listen_unix(const char *path) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    strncpy(address.sun_path, path, sizeof address.sun_path - 1);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    return fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) || listen(fd, 4) ? -1 : fd;
+}
+
+/* own-unix PATH: a connection to a path socket of its own. */
+static int do_own_unix(char **a) { return listen_unix(a[0]) < 0 ? errno : connect_unix(a[0], 0); }
+
+/* hold-unix PATH: no attack; on the host it is what others try to reach. */
+static int do_hold_unix(char **a) {
+    if (listen_unix(a[0]) < 0)
+        return errno;
+    sleep(600);
+    return 0;
+}
+
 /* tcp ADDRESS PORT */
 static int do_tcp(char **a) {
     int v6 = strchr(a[0], ':') != NULL;
@@ -58,6 +76,8 @@ const struct entry SOCKETS[] = {
     {"abstract", 1, do_abstract},
     {"unix", 1, do_unix},
     {"bind-unix", 1, do_bind_unix},
+    {"own-unix", 1, do_own_unix},
+    {"hold-unix", 1, do_hold_unix},
     {"tcp", 2, do_tcp},
     {"own-loopback", 0, do_own_loopback},
     {NULL, 0, NULL},

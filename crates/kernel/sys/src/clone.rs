@@ -1,4 +1,5 @@
 //! Making processes: `clone3` with namespaces, and plain `fork`.
+use rustix::process::Pid;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
@@ -111,6 +112,43 @@ pub fn fork() -> io::Result<Option<u32>> {
     }
 }
 
+/// A child that has ended and is not waited for before this value goes: its number is still taken, and signals to it are
+/// still judged.
+pub struct Ended(Pid);
+
+impl Ended {
+    /// Makes one, with the caller's credentials of now. It shares memory, so that nothing is copied.
+    pub fn child() -> io::Result<Self> {
+        extern "C" fn end(_: *mut libc::c_void) -> libc::c_int {
+            0
+        }
+        // Its own, because it runs while the frames of the caller are in use.
+        let mut stack = vec![0_u64; 2048];
+        let top = stack.as_mut_ptr_range().end;
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+        // SAFETY: the child runs `end`, which touches no memory but its stack, and leaves; `CLONE_VFORK` lets this thread
+        // go on only then, so the stack outlives it. Its end is aligned to 16 bytes by the C library.
+        let pid = super::check(libc::c_long::from(unsafe {
+            libc::clone(end, top.cast(), flags, std::ptr::null_mut())
+        }))?;
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        pid.map(Self).ok_or_else(|| io::Error::other("no process id"))
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        self.0
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // It has ended: this waits for nothing, and where it fails nothing is left to be done.
+        let _gone = rustix::process::waitpid(Some(self.0), rustix::process::WaitOptions::empty()).is_err();
+    }
+}
+
 /// Gives this process a cgroup namespace of its own, rooted at the groups it is in now.
 pub fn unshare_cgroup() -> io::Result<()> {
     // SAFETY: takes an integer only; no memory or descriptor table is unshared.
@@ -124,5 +162,15 @@ pub fn unshare_cgroup() -> io::Result<()> {
 pub fn unshare_mounts() -> io::Result<()> {
     // SAFETY: takes an integer only; the caller's working directory and root are moved along, no memory is touched.
     super::check(libc::c_long::from(unsafe { libc::unshare(libc::CLONE_NEWNS) }))?;
+    Ok(())
+}
+
+/// Gives this process a user namespace of its own, in which nobody is mapped, and a copy of the mount namespace that belongs
+/// to it. This process must be single-threaded.
+pub fn unshare_user_and_mounts() -> io::Result<()> {
+    // SAFETY: as above; a process with threads gets EINVAL.
+    super::check(libc::c_long::from(unsafe {
+        libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS)
+    }))?;
     Ok(())
 }

@@ -15,6 +15,7 @@ pub mod mount;
 pub mod net;
 pub mod peer;
 pub mod probe;
+pub mod reach;
 pub mod seccomp;
 pub mod signal;
 pub mod tree;

@@ -58,6 +58,21 @@ pub fn set_attributes(mount: BorrowedFd<'_>, attributes: Attributes, depth: Dept
     )
 }
 
+/// Sets attributes on a detached copy of a tree and takes it out of the peer groups of the mounts it was copied from. A copy
+/// of a shared mount is shared with it (mount_namespaces(7)): what is mounted on the copy would appear on the host too.
+pub fn set_apart(tree: BorrowedFd<'_>, attributes: Attributes) -> io::Result<()> {
+    setattr(
+        tree,
+        &MountAttr {
+            attr_set: attributes.bits,
+            attr_clr: 0,
+            propagation: libc::MS_PRIVATE,
+            userns_fd: 0,
+        },
+        Depth::Tree,
+    )
+}
+
 /// Lets a detached copy of a read-only mount be written; the mount it was copied from stays as it is.
 pub fn make_writable(mount: BorrowedFd<'_>) -> io::Result<()> {
     setattr(

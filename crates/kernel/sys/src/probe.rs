@@ -90,6 +90,19 @@ pub fn execute_unreadable(path: &CStr) -> Outcome {
     }))
 }
 
+/// Sets the length of a file by its path.
+pub fn truncate(path: &str, length: u64) -> Result<(), i32> {
+    let Ok(path) = std::ffi::CString::new(path) else {
+        return Err(libc::EINVAL);
+    };
+    let length = libc::off_t::try_from(length).map_err(|_| libc::EINVAL)?;
+    // SAFETY: the path is NUL-terminated and outlives the call; the rest is an integer.
+    outcome(libc::c_long::from(unsafe {
+        libc::truncate(path.as_ptr(), length)
+    }))
+    .map(drop)
+}
+
 /// Pushes one byte into a terminal's input.
 pub fn push_terminal_input(terminal: BorrowedFd<'_>) -> Outcome {
     let byte = b'#';

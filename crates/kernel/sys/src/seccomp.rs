@@ -134,9 +134,23 @@ pub fn prefer_same_processor(listener: BorrowedFd<'_>) {
     unsafe { libc::ioctl(listener.as_raw_fd(), NOTIF_SET_FLAGS as _, SYNC_WAKE_UP) };
 }
 
-/// Whether the kernel knows user notification.
+/// Whether the kernel knows user notification, and callers that only a fatal signal takes out of a call that is served.
 #[must_use]
 pub fn has_notification() -> bool {
+    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+    // SAFETY: with a null pointer for a filter the kernel looks at the flags and then fails; no filter is installed.
+    let ret = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            flags,
+            std::ptr::null::<libc::c_void>(),
+        )
+    };
+    // A flag that it does not know is an error before the pointer is.
+    if ret != -1 || io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT) {
+        return false;
+    }
     let action: u32 = libc::SECCOMP_RET_USER_NOTIF;
     // SAFETY: reads one u32 that outlives the call.
     let ret = unsafe {

@@ -1,5 +1,5 @@
 //! Host paths as detached mount trees, opened once and never resolved again.
-use crate::mount::{Attributes, Depth, set_attributes};
+use crate::mount::{Attributes, set_apart};
 use rustix::mount::OpenTreeFlags;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,7 +11,8 @@ pub fn open_exactly(path: &Path) -> io::Result<OwnedFd> {
     Ok(crate::walk::open_host(path)?)
 }
 
-/// Clones the mount tree at an open path: detached, without set-uid and device nodes, with `extra` on top.
+/// Clones the mount tree at an open path: detached, without set-uid and device nodes, with `extra` on top, and private:
+/// neither the host's later mounts nor those of the sandbox pass to the other side.
 pub fn detach(path: &OwnedFd, extra: Attributes) -> io::Result<OwnedFd> {
     restricted(clone_tree(path)?, extra)
 }
@@ -27,7 +28,7 @@ pub fn detach_at(directory: impl AsFd, name: &str, extra: Attributes) -> io::Res
 
 fn restricted(tree: OwnedFd, extra: Attributes) -> io::Result<OwnedFd> {
     let attributes = Attributes::NO_SUID.and(Attributes::NO_DEV).and(extra);
-    set_attributes(tree.as_fd(), attributes, Depth::Tree)?;
+    set_apart(tree.as_fd(), attributes)?;
     Ok(tree)
 }
 

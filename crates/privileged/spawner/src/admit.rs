@@ -2,8 +2,8 @@
 //! and what a caller of the daemon asks for is held against the ceiling.
 use crate::bounds::Bounds;
 use bastle_contract::{
-    BackendKind, Code, Fault, LaunchParts, LaunchPlan, LimitKind, LimitMechanism, LimitRule, ToSpawner,
-    WIRE_VERSION,
+    BackendKind, Code, Fault, LandlockParts, LaunchParts, LaunchPlan, LimitKind, LimitMechanism, LimitRule,
+    ToSpawner, WIRE_VERSION,
 };
 use std::os::fd::OwnedFd;
 
@@ -32,7 +32,7 @@ impl Admitted {
 pub(crate) fn admit(
     frame: &ToSpawner,
     descriptors: Vec<OwnedFd>,
-    bounds: Option<&Bounds>,
+    (landlock, bounds): (LandlockParts, Option<&Bounds>),
 ) -> Result<Admitted, Fault> {
     let ToSpawner::Launch { version } = frame else {
         return Err(refused("the first frame must be a launch"));
@@ -53,10 +53,28 @@ pub(crate) fn admit(
             "",
         ));
     }
+    whole(plan, landlock)?;
     if let Some(bounds) = bounds {
         within(plan, bounds)?;
     }
     Ok(Admitted { parts })
+}
+
+/// Refuses a plan whose Landlock parts are not exactly those of this kernel, for every caller.
+fn whole(plan: &LaunchPlan, landlock: LandlockParts) -> Result<(), Fault> {
+    let parts = plan.landlock_parts;
+    // Given up by name, where there is nothing to give up. Who may do that is the ceiling's to say.
+    if plan.is_without_landlock() && !landlock.reach_the_floor() {
+        return Ok(());
+    }
+    let why = if !parts.reach_the_floor() {
+        format!("a fence needs Landlock ABI {} or newer", LandlockParts::FLOOR)
+    } else if parts != landlock {
+        format!("it asks Landlock for {parts}, and the kernel has {landlock}")
+    } else {
+        return Ok(());
+    };
+    Err(Fault::new(Code::FenceLandlock, "the spawner refused the plan", why).help("bastle doctor"))
 }
 
 /// Holds the plan against the ceiling. The plan is carried out as it is: what is missing is refused, not added.
@@ -67,6 +85,15 @@ fn within(plan: &LaunchPlan, bounds: &Bounds) -> Result<(), Fault> {
             "backend {} is not among its backends",
             plan.backend
         )));
+    }
+    let parts = plan.landlock_parts;
+    let least = LandlockParts::up_to(allowance.landlock_abi);
+    if !parts.covers(least) {
+        let why = format!(
+            "min_landlock_abi is {}, and this kernel has of Landlock: {parts}",
+            allowance.landlock_abi
+        );
+        return Err(kind(why).help("use Linux 6.12 or newer, or have /etc/bastle/ceiling.json changed"));
     }
     let given_up = plan
         .limits

@@ -12,7 +12,7 @@ pub(crate) fn plan() -> LaunchPlan {
         backend: BackendKind::Native,
         mounts: Vec::new(),
         landlock: Vec::new(),
-        landlock_abi: 6,
+        landlock_parts: bastle_contract::LandlockParts::up_to(6),
         guard: Guard::default(),
         network: Network::None,
         limits: vec![rule(LimitKind::Memory, 1 << 30, LimitMechanism::CgroupV2)],
@@ -47,6 +47,7 @@ fn bounds() -> Bounds {
             reach: Reach::Below(vec![AbsPath::new("/srv/ws").unwrap()]),
             limits: vec![(LimitKind::Memory, 2 << 30)],
             backends: vec![BackendKind::Native],
+            landlock_abi: 0,
             unconfined: false,
         },
     }
@@ -76,9 +77,7 @@ fn a_limit_that_is_missing_too_high_doubled_given_up_or_held_by_nothing_is_refus
         Some(Code::SpawnKind),
         "given up"
     );
-    let waivers = vec![Waiver {
-        limit: LimitKind::Pids,
-    }];
+    let waivers = vec![Waiver::Limit(LimitKind::Pids)];
     assert_eq!(judged(&LaunchPlan { waivers, ..plan() }), Some(Code::SpawnKind));
     assert_eq!(limits(vec![by(LimitMechanism::RlimitAndWatchdog)]), None);
 }
@@ -195,4 +194,58 @@ fn a_plan_that_does_not_say_whether_its_overlay_may_be_written_is_no_plan() {
     assert_eq!(read(&value), Some(overlay), "control");
     value.as_object_mut().unwrap().remove("access");
     assert_eq!(read(&value), None);
+}
+
+#[test]
+fn a_plan_that_asks_landlock_for_less_than_the_kernel_has_or_the_ceiling_wants_is_refused() {
+    let asking = |abi| LaunchPlan {
+        landlock_parts: LandlockParts::up_to(abi),
+        ..plan()
+    };
+    let code = |abi, kernel| {
+        whole(&asking(abi), LandlockParts::up_to(kernel))
+            .err()
+            .map(|fault| fault.code)
+    };
+    for abi in [2, 3, 5, 6] {
+        assert_eq!(code(abi, abi), None, "control");
+    }
+    for (abi, kernel) in [(5, 6), (2, 3), (0, 6), (6, 5), (0, 0), (1, 1)] {
+        assert_eq!(code(abi, kernel), Some(Code::FenceLandlock), "{abi} of {kernel}");
+    }
+    let within = |abi, least| {
+        let mut bounds = bounds();
+        bounds.allowance.landlock_abi = least;
+        within(&asking(abi), &bounds).err().map(|fault| fault.code)
+    };
+    assert_eq!(within(6, 6), None);
+    assert_eq!(within(2, 0), None);
+    assert_eq!(within(5, 6), Some(Code::SpawnKind));
+}
+
+#[test]
+fn landlock_is_given_up_by_name_only_where_the_kernel_has_none_and_only_within_the_ceiling() {
+    let without = |waivers: &[Waiver]| LaunchPlan {
+        landlock_parts: LandlockParts::NONE,
+        waivers: waivers.to_vec(),
+        ..plan()
+    };
+    let code = |waivers: &[Waiver], kernel| {
+        let judged = whole(&without(waivers), LandlockParts::up_to(kernel));
+        judged.err().map(|fault| fault.code)
+    };
+    let waived = [Waiver::LANDLOCK];
+    assert_eq!(code(&waived, 0), None);
+    assert_eq!(code(&waived, 1), None);
+    assert_eq!(code(&waived, 2), Some(Code::FenceLandlock), "the kernel has it");
+    assert_eq!(code(&[], 0), Some(Code::FenceLandlock), "not by name");
+    let other = [Waiver::Limit(LimitKind::Memory)];
+    assert_eq!(code(&other, 0), Some(Code::FenceLandlock), "another waiver");
+    let ceiling = |unconfined| {
+        let mut bounds = bounds();
+        bounds.allowance.unconfined = unconfined;
+        within(&without(&waived), &bounds).err().map(|fault| fault.code)
+    };
+    assert_eq!(ceiling(true), None);
+    assert_eq!(ceiling(false), Some(Code::SpawnKind));
 }

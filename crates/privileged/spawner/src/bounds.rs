@@ -31,6 +31,9 @@ pub(crate) struct Allowance {
     pub(crate) limits: Vec<(LimitKind, u64)>,
     /// What may enforce its runs.
     pub(crate) backends: Vec<BackendKind>,
+    /// The lowest Landlock ABI whose parts must all be enforced; 0: what the kernel has.
+    #[serde(default)]
+    pub(crate) landlock_abi: u32,
     /// Whether limits may be given up.
     pub(crate) unconfined: bool,
 }

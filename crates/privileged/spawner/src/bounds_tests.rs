@@ -16,6 +16,7 @@ fn bounds(uid: u32, roots: &[&str]) -> Bounds {
             reach: Reach::Below(roots.iter().map(|root| path(root)).collect()),
             limits: Vec::new(),
             backends: vec![BackendKind::Native],
+            landlock_abi: 0,
             unconfined: false,
         },
     }

@@ -15,7 +15,7 @@ pub struct Early {
 
 /// Variables that a test build of the spawner reads.
 #[cfg(feature = "test-hooks")]
-const KEPT: &[&str] = &["BASTLE_TEST_WITHOUT"];
+const KEPT: &[&str] = &["BASTLE_TEST_WITHOUT", "BASTLE_TEST_LANDLOCK", "BASTLE_TEST_PANIC"];
 #[cfg(not(feature = "test-hooks"))]
 const KEPT: &[&str] = &[];
 

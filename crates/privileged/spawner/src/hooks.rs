@@ -1,4 +1,5 @@
 //! The test hook of the spawner's layers; see the same file in init. The shipped binary enforces by constant.
+use bastle_contract::LandlockParts;
 
 /// Whether the named layer is set up.
 #[cfg(not(feature = "test-hooks"))]
@@ -30,4 +31,18 @@ pub(crate) fn disk(synced: u32) -> std::io::Result<()> {
         Some(from) if synced >= from => Err(std::io::Error::from_raw_os_error(5)),
         Some(_) | None => Ok(()),
     }
+}
+
+/// The parts of Landlock that count as there.
+#[cfg(not(feature = "test-hooks"))]
+#[inline(always)]
+pub(crate) const fn landlock(found: LandlockParts) -> LandlockParts {
+    found
+}
+
+/// Without what the environment of a test build takes away: `BASTLE_TEST_LANDLOCK` names the ABI up to which there is any,
+/// or the parts that are there, `fs,scopes`.
+#[cfg(feature = "test-hooks")]
+pub(crate) fn landlock(found: LandlockParts) -> LandlockParts {
+    std::env::var("BASTLE_TEST_LANDLOCK").map_or(found, |word| found.and(LandlockParts::named(&word)))
 }

@@ -1,5 +1,5 @@
 //! Who the agent is outside: the invoking user, or as root a real unprivileged uid of its own.
-use bastle_contract::{Code, Fault, IdMapping};
+use bastle_contract::{Authority, Code, Fault, IdMapping, Lack};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -31,18 +31,21 @@ pub(crate) enum Claims {
 pub(crate) struct Identity {
     pub(crate) mapping: IdMapping,
     pub(crate) claim: Option<OwnedFd>,
+    /// What this process can build with.
+    pub(crate) authority: Authority,
 }
 
 /// Chooses the identity.
 pub(crate) fn choose(claims: Claims) -> Result<Identity, Fault> {
-    let own = rustix::process::geteuid().as_raw();
-    if own != 0 || !crate::hooks::enforces("unprivileged-uid") {
+    let authority = Authority::of_this_process();
+    if !authority.is_root() || !crate::hooks::enforces("unprivileged-uid") {
         return Ok(Identity {
             mapping: IdMapping {
                 inside: INSIDE,
-                outside: own,
+                outside: rustix::process::geteuid().as_raw(),
             },
             claim: None,
+            authority,
         });
     }
     let mut seed = [0; 4];
@@ -62,6 +65,7 @@ pub(crate) fn choose(claims: Claims) -> Result<Identity, Fault> {
                     outside,
                 },
                 claim: Some(claim),
+                authority,
             });
         }
     }
@@ -121,34 +125,51 @@ fn claim_name(uid: u32) -> Result<Option<OwnedFd>, Fault> {
 }
 
 /// Writes the maps of a new user namespace from outside.
-pub(crate) fn write_maps(pid: u32, mapping: IdMapping, gid_outside: u32) -> Result<(), Fault> {
+pub(crate) fn write_maps(
+    pid: u32,
+    mapping: IdMapping,
+    gid_outside: u32,
+    authority: &Authority,
+) -> Result<(), Fault> {
     // Without privilege the kernel accepts a group map only after groups can no longer be changed.
-    if rustix::process::geteuid().as_raw() != 0 {
-        write(pid, "setgroups", "deny")?;
+    if !authority.is_root() {
+        write(pid, "setgroups", "deny", authority)?;
     }
-    write(
-        pid,
-        "uid_map",
-        &format!("{} {} 1", mapping.inside, mapping.outside),
-    )?;
-    write(pid, "gid_map", &format!("{} {gid_outside} 1", mapping.inside))
+    let uid_map = format!("{} {} 1", mapping.inside, mapping.outside);
+    write(pid, "uid_map", &uid_map, authority)?;
+    let gid_map = format!("{} {gid_outside} 1", mapping.inside);
+    write(pid, "gid_map", &gid_map, authority)
 }
 
-fn write(pid: u32, file: &str, text: &str) -> Result<(), Fault> {
+fn write(pid: u32, file: &str, text: &str, authority: &Authority) -> Result<(), Fault> {
     let path = format!("/proc/{pid}/{file}");
     // One write: the kernel takes a map whole or not at all.
     std::fs::OpenOptions::new()
         .write(true)
         .open(&path)
         .and_then(|mut handle| handle.write_all(text.as_bytes()))
-        .map_err(|error| {
-            Fault::new(
-                Code::FenceUserns,
-                format!("cannot write {file} of the sandbox"),
-                error.to_string(),
-            )
-            .help("bastle doctor")
-        })
+        .map_err(|error| userns_fault(&format!("cannot write {file} of the sandbox"), &error, authority))
+}
+
+/// A refused user namespace, with what user id 0 lacks where it is not root of a host.
+pub(crate) fn userns_fault(what: &str, error: &std::io::Error, authority: &Authority) -> Fault {
+    let (why, help) = match authority {
+        Authority::Root | Authority::User => (error.to_string(), None),
+        Authority::UserZero {
+            lack: Lack::UnmappedIds,
+        } => (
+            format!("{error}: user id 0 of a user namespace has no rights over others"),
+            Some("start bastle outside of that user namespace"),
+        ),
+        // Since Linux 5.12 a map of id 0 of the parent takes CAP_SETFCAP (user_namespaces(7)).
+        Authority::UserZero { lack } => (
+            format!("{error}: {lack}, and mapping user id 0 takes CAP_SETFCAP"),
+            Some("run bastle as an ordinary user, as with docker run --user 1000:1000 ..."),
+        ),
+    };
+    let fault = Fault::new(Code::FenceUserns, what, why);
+    let fault = help.into_iter().fold(fault, |fault, help| fault.help(help));
+    fault.help("bastle doctor prints the exact cause and fix")
 }
 
 fn fault(why: String) -> Fault {

@@ -4,11 +4,11 @@ use crate::admit::{self, Admitted};
 use crate::bounds::Bounds;
 use crate::cgroup::Group;
 use crate::errand::Rooms;
-use crate::identity::{self, Claims, Identity};
-use crate::{hooks, idmap, reads};
+use crate::identity::{self, Claims, Identity, userns_fault};
+use crate::{facts, hooks, idmap, out_of_reach, reads};
 use bastle_contract::socket::{self, MAX_DESCRIPTORS};
 use bastle_contract::{
-    Birth, Code, Fault, HostFacts, IdMapping, LaunchPlan, LimitKind, RunId, ToChild, ToSpawner,
+    Authority, Birth, Code, Fault, HostFacts, IdMapping, LaunchPlan, LimitKind, RunId, ToChild, ToSpawner,
 };
 use bastle_sys::clone::{Cloned, Namespaces, clone_into};
 use rustix::process::{DumpableBehavior, Signal, WaitId, WaitIdOptions};
@@ -25,6 +25,8 @@ pub(crate) struct Prepared {
     user: Option<OwnedFd>,
     mapping: IdMapping,
     claim: Option<OwnedFd>,
+    /// What the sandbox must not reach.
+    out_of_reach: Option<OwnedFd>,
     /// For the owner of the workspace, when the spawner is root.
     owners: Option<idmap::Blank>,
 }
@@ -45,6 +47,8 @@ pub(crate) struct Running {
     pub(crate) rooms: Option<Rooms>,
     /// For whom it is, where it is not the spawner's own user.
     pub(crate) bounds: Option<Bounds>,
+    /// What the sandbox must not reach.
+    pub(crate) _out_of_reach: Option<OwnedFd>,
     /// Holds the uid of the run.
     pub(crate) _claim: Option<OwnedFd>,
 }
@@ -60,11 +64,17 @@ pub(crate) fn prepare_for(
     claims: Claims,
     plan: Option<LaunchPlan>,
 ) -> Result<Prepared, Fault> {
-    let Identity { mapping, claim } = identity::choose(claims)?;
+    let Identity {
+        mapping,
+        claim,
+        authority,
+    } = identity::choose(claims)?;
     let (line, theirs) = socket::pair().map_err(|error| fault("line", &error))?;
     let host_namespaces = own_namespaces();
-    let by_root = rustix::process::geteuid().is_root();
-    let (pid, pidfd) = match clone_shown(namespaces()).map_err(|error| userns_fault(&error))? {
+    let (told, out_of_reach) = out_of_reach::hold(facts::landlock());
+    let by_root = authority.is_root();
+    let cannot = |error| userns_fault("cannot make the namespaces of the sandbox", &error, &authority);
+    let (pid, pidfd) = match clone_shown(namespaces()).map_err(cannot)? {
         Cloned::Child => {
             drop(line);
             init(Birth {
@@ -72,6 +82,7 @@ pub(crate) fn prepare_for(
                 by_root,
                 line: theirs,
                 host_namespaces,
+                out_of_reach: told,
                 plan,
             })
         }
@@ -90,7 +101,8 @@ pub(crate) fn prepare_for(
     } else {
         rustix::process::getegid().as_raw()
     };
-    let mapped = identity::write_maps(pid, mapping, gid).and_then(|()| tell(&line, &ToChild::Mapped, &[]));
+    let mapped =
+        identity::write_maps(pid, mapping, gid, &authority).and_then(|()| tell(&line, &ToChild::Mapped, &[]));
     let owners = if by_root {
         Some(idmap::Blank::make()?)
     } else {
@@ -104,6 +116,7 @@ pub(crate) fn prepare_for(
         user,
         mapping,
         claim,
+        out_of_reach,
         owners,
     };
     match mapped {
@@ -134,6 +147,7 @@ impl Prepared {
             user,
             mapping,
             claim,
+            out_of_reach,
             owners: _,
         } = self;
         Running {
@@ -150,6 +164,7 @@ impl Prepared {
                 identity: mapping,
             }),
             bounds,
+            _out_of_reach: out_of_reach,
             _claim: claim,
         }
     }
@@ -170,7 +185,7 @@ pub(crate) fn launch(
     let parts: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
     let told = tell(&prepared.line, &ToChild::Plan, &parts);
     let settled = told
-        .and_then(|()| admit::admit(frame, descriptors, bounds.as_ref()))
+        .and_then(|()| admit::admit(frame, descriptors, (facts.landlock, bounds.as_ref())))
         .map(Admitted::into_plan)
         // It goes on by itself while the binds are opened here.
         .and_then(|plan| tell(&prepared.line, &ToChild::Admitted, &[]).map(|()| plan))
@@ -197,7 +212,7 @@ pub(crate) fn release(
     (prepared, bounds): (&mut Prepared, Option<&Bounds>),
 ) -> Result<Result<OwnedFd, String>, Fault> {
     let mut seen = Err("it needs root".to_owned());
-    if facts.uid == 0 {
+    if facts.authority.is_root() {
         let sources = idmap::open_sources(plan, prepared.mapping, prepared.owners.take(), bounds)?;
         // Before the first of them is inside: nothing is opened there unseen.
         seen = reads::watch(plan, &sources).map_err(|error| error.to_string());
@@ -210,11 +225,20 @@ pub(crate) fn release(
         group.join(prepared.pid)?;
     }
     let word = ToChild::Release {
-        fence: describe(facts, group),
+        fence: fence(plan, group, &facts.authority),
         cgroups: group.evidence().to_vec(),
     };
     tell(&prepared.line, &word, &[])?;
     Ok(seen)
+}
+
+/// What enforces the plan, for the statement.
+fn fence(plan: &LaunchPlan, group: &Group, authority: &Authority) -> String {
+    let fence = plan.landlock_parts.fence(group.describe());
+    match authority {
+        Authority::Root | Authority::User => fence,
+        Authority::UserZero { .. } => format!("{fence} (uid 0 outside, without capabilities)"),
+    }
 }
 
 fn tell(line: &OwnedFd, frame: &ToChild, descriptors: &[BorrowedFd<'_>]) -> Result<(), Fault> {
@@ -270,25 +294,6 @@ fn own_namespaces() -> Vec<(&'static str, u64)> {
             )
         })
         .collect()
-}
-
-fn describe(facts: &HostFacts, group: &Group) -> String {
-    let cgroup = group.describe();
-    let fence = format!("namespaces+landlock v{}+seccomp", facts.landlock_abi);
-    if cgroup.is_empty() {
-        fence
-    } else {
-        format!("{fence}+{cgroup}")
-    }
-}
-
-fn userns_fault(cause: &std::io::Error) -> Fault {
-    Fault::new(
-        Code::FenceUserns,
-        "cannot make the namespaces of the sandbox",
-        cause.to_string(),
-    )
-    .help("bastle doctor prints the exact cause and fix")
 }
 
 pub(crate) fn fault(step: &str, cause: &std::io::Error) -> Fault {

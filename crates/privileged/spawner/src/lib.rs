@@ -16,6 +16,7 @@ mod hooks;
 mod identity;
 mod idmap;
 mod launch;
+mod out_of_reach;
 mod reads;
 mod standing;
 mod supervise;
@@ -242,7 +243,7 @@ fn claim(
         .map(OwnedFd::try_clone)
         .collect::<Result<_, _>>();
     let copies = copies.map_err(|error| launch::fault("descriptors", &error))?;
-    let admitted = match admit::admit(frame, copies, Some(bounds)) {
+    let admitted = match admit::admit(frame, copies, (facts::landlock(), Some(bounds))) {
         Ok(admitted) => admitted,
         Err(fault) => return Err(standing.abandon().err().unwrap_or(fault)),
     };

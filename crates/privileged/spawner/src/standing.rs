@@ -89,7 +89,7 @@ pub(crate) fn is_same_fence(one: &LaunchPlan, other: &LaunchPlan) -> bool {
         backend,
         mounts,
         landlock,
-        landlock_abi,
+        landlock_parts,
         guard,
         network,
         limits,
@@ -105,7 +105,7 @@ pub(crate) fn is_same_fence(one: &LaunchPlan, other: &LaunchPlan) -> bool {
         && *backend == other.backend
         && *mounts == other.mounts
         && *landlock == other.landlock
-        && *landlock_abi == other.landlock_abi
+        && *landlock_parts == other.landlock_parts
         && *guard == other.guard
         && *network == other.network
         && *limits == other.limits

@@ -1,5 +1,6 @@
 //! The life of a run outside: the clock, the kill, the freezer, and the clean-up at the end.
 use crate::Outcome;
+use crate::cgroup::LimitWatch;
 use crate::errand::{Errand, Task};
 use crate::launch::Running;
 use bastle_contract::grants::{Cover, MAX_COVERS};
@@ -61,6 +62,8 @@ struct Ready {
     spoke: bool,
     timeout: bool,
     back: bool,
+    /// Somebody wrote to a file of the run's cgroups.
+    written: bool,
 }
 
 /// The state of watching.
@@ -72,22 +75,40 @@ struct Watch {
     errand: Option<Errand>,
     /// Names to be covered once that one is back.
     covers: VecDeque<Vec<Cover>>,
+    /// Whether the limits of the run's cgroups still hold.
+    limits: Option<LimitWatch>,
+}
+
+impl Watch {
+    /// The limits that are still worth watching: of a run that was killed nothing can be lost.
+    fn live_limits(&self) -> Option<&LimitWatch> {
+        self.limits.as_ref().filter(|_| self.killed.is_none())
+    }
 }
 
 /// Waits for init's end; says why the run was killed, if it was.
 fn watch(control: &OwnedFd, running: &Running) -> io::Result<Option<String>> {
     let clock = clock(running.wall_ms)?;
-    let mut watch = Watch::default();
+    let mut watch = Watch {
+        limits: LimitWatch::begin(&running.group),
+        ..Watch::default()
+    };
     let mut young = Some(&YOUNG);
+    // What was changed before the watch began is not told by it.
+    check_limits(control, running, &mut watch)?;
     loop {
         let armed = clock.as_ref().filter(|_| watch.killed.is_none());
-        let ready = wait(control, running, (armed, young), watch.errand.as_ref())?;
+        let most = young.or_else(|| watch.live_limits().map(LimitWatch::interval));
+        let ready = wait(control, running, (armed, most), &watch)?;
         if ready.nothing && young.take().is_some() {
             // The plan was read, checked and carried out, and this process may wait for days from now on.
             bastle_sys::memory::give_back();
         }
         if ready.over {
             return Ok(watch.killed);
+        }
+        if ready.nothing || ready.written {
+            check_limits(control, running, &mut watch)?;
         }
         if ready.timeout {
             kill(running)?;
@@ -114,11 +135,36 @@ fn watch(control: &OwnedFd, running: &Running) -> io::Result<Option<String>> {
     }
 }
 
+/// Ends the run when a limit of its cgroups is lost: nothing runs without a limit that was promised.
+fn check_limits(control: &OwnedFd, running: &Running, watch: &mut Watch) -> io::Result<()> {
+    let Some(limits) = watch.limits.as_mut().filter(|_| watch.killed.is_none()) else {
+        return Ok(());
+    };
+    let Some(lost) = limits.check(&running.group, running.pid) else {
+        return Ok(());
+    };
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // Of a process that ended nothing is lost, and its groups may be gone with the unit they were in.
+    let mut init = [PollFd::new(&running.pidfd, PollFlags::IN)];
+    match rustix::event::poll(&mut init, Some(&at_once)) {
+        Ok(0) | Err(Errno::INTR) => {}
+        Ok(_) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    }
+    kill(running)?;
+    watch.killed = Some("limit lost".to_owned());
+    watch.limits = None;
+    socket::send(control, &FromSpawner::Event(Event::LimitLost(lost)), &[])
+}
+
 fn wait(
     control: &OwnedFd,
     running: &Running,
     (clock, most): (Option<&OwnedFd>, Option<&Timespec>),
-    errand: Option<&Errand>,
+    watch: &Watch,
 ) -> io::Result<Ready> {
     let mut waiting = vec![
         PollFd::new(&running.pidfd, PollFlags::IN),
@@ -128,8 +174,12 @@ fn wait(
         waiting.push(PollFd::new(clock, PollFlags::IN));
         waiting.len() - 1
     });
-    let line = errand.map(|errand| {
+    let line = watch.errand.as_ref().map(|errand| {
         waiting.push(PollFd::from_borrowed_fd(errand.line(), PollFlags::IN));
+        waiting.len() - 1
+    });
+    let limits = watch.live_limits().and_then(LimitWatch::events).map(|events| {
+        waiting.push(PollFd::from_borrowed_fd(events, PollFlags::IN));
         waiting.len() - 1
     });
     let nothing = match rustix::event::poll(&mut waiting, most) {
@@ -144,6 +194,7 @@ fn wait(
         spoke: is(1),
         timeout: timer.is_some_and(is),
         back: line.is_some_and(is),
+        written: limits.is_some_and(is),
     })
 }
 

@@ -3,10 +3,10 @@
 //! Forked from init after init confined itself, so it has every restriction already; it adds the filter,
 //! proves from its own place that all of them hold, waits for the word, and executes.
 use crate::filter::{FilterSpec, Filters};
-use crate::hooks;
 use crate::probes::{self, Baseline};
 use crate::step::Step;
 use crate::steps::Steps;
+use crate::{hooks, last_words};
 use bastle_contract::socket;
 use bastle_contract::{Argv, Claim, Code, EnvName, Fault, Handover, LaunchPlan, ProbeResult, Stdio};
 use serde::{Deserialize, Serialize};
@@ -159,6 +159,7 @@ fn own_session() -> Result<(), Fault> {
 
 fn close_others(init: &OwnedFd) -> Result<(), Fault> {
     if hooks::enforces("descriptors") {
+        last_words::none();
         bastle_sys::fd::close_all_except(&[init.as_raw_fd()]).step("closing descriptors", "close_range")?;
     }
     Ok(())

@@ -5,10 +5,10 @@
 //! sandbox can take it over before the agent's filter is on it. Trusts the wish, which is control's word.
 use crate::agent::{self, FromAgent};
 use crate::filter::{FilterSpec, Filters};
-use crate::hooks;
 use crate::probes::{self, Baseline};
 use crate::programs::FileId;
 use crate::step::Step;
+use crate::{hooks, last_words};
 use bastle_contract::socket;
 use bastle_contract::{Code, ExecWish, Fault, LaunchPlan};
 use rustix::fs::Mode;
@@ -56,6 +56,7 @@ fn prepare(common: &Common<'_>, wish: &ExecWish, streams: &Streams, init: &Owned
         }
     }
     if hooks::enforces_beside("descriptors") {
+        last_words::none();
         bastle_sys::fd::close_all_except(&[init.as_raw_fd()]).step("closing descriptors", "close_range")?;
     }
     bastle_sys::signal::unblock_all().step("signal mask", "sigprocmask")?;

@@ -2,17 +2,20 @@
 use crate::hooks;
 use crate::programs::Programs;
 use crate::step::Step;
-use bastle_contract::{Access, Code, Fault, LandlockRule, LaunchPlan, LimitKind, LimitMechanism};
+use bastle_contract::grants::{self, BROKER_SOCKET};
+use bastle_contract::{
+    Access, Code, Fault, LandlockPart, LandlockParts, LandlockRule, LaunchPlan, LimitKind, LimitMechanism,
+};
 use landlock::{
-    ABI, Access as _, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    ABI, Access as _, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use rustix::fs::FileType;
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::CpuSet;
 
-/// Landlock's rules as of the ABI that has scopes; later ABIs add logging only.
-pub(crate) const LANDLOCK: ABI = ABI::V6;
+/// The ABI whose rights are known here. Which of them are handled is said by the parts of the plan.
+pub(crate) const LANDLOCK: ABI = ABI::V9;
 
 /// The limit at which no core is written to a file and none is piped to the host's handler.
 pub(crate) const NO_CORE: u64 = 1;
@@ -26,18 +29,19 @@ pub(crate) fn no_new_privs() -> Result<(), Fault> {
 ///
 /// With a list of programs, execution is granted to those files alone.
 pub(crate) fn landlock(plan: &LaunchPlan, programs: Option<&Programs>) -> Result<(), Fault> {
-    let abi = bastle_sys::landlock::abi();
-    if abi < plan.landlock_abi {
-        let what = format!(
-            "Landlock ABI {} is needed, the kernel has {abi}",
-            plan.landlock_abi
-        );
+    let parts = plan.landlock_parts;
+    if plan.is_without_landlock() && !available().reach_the_floor() {
+        return Ok(());
+    }
+    if !parts.reach_the_floor() || !available().covers(parts) {
+        let what = format!("Landlock has to hold {parts}, the kernel has {}", available());
         return Err(
             Fault::new(Code::FenceLandlock, what, "an older kernel would leave a gap").help("bastle doctor"),
         );
     }
     let what = "Landlock";
-    let mut ruleset = nothing_granted()?;
+    let handled = rights(parts);
+    let mut ruleset = nothing_granted(parts)?;
     // Listing the constructed root shows planned names only, and programs expect to be able to.
     let root = PathFd::new("/").step(what, "/")?;
     ruleset = ruleset
@@ -46,8 +50,9 @@ pub(crate) fn landlock(plan: &LaunchPlan, programs: Option<&Programs>) -> Result
     for LandlockRule { path, access } in &plan.landlock {
         let fd = PathFd::new(path.as_path()).step(what, path)?;
         let granted = match access {
-            Access::ReadOnly => AccessFs::from_read(LANDLOCK),
-            Access::ReadWrite => AccessFs::from_all(LANDLOCK),
+            Access::ReadOnly => AccessFs::from_read(LANDLOCK) & handled,
+            // A socket that was made in the sandbox needs no rule. One of the host's is no file of the agent's, wherever it lies.
+            Access::ReadWrite => handled & !AccessFs::ResolveUnix,
         };
         let granted = match programs {
             Some(_) if hooks::enforces("exec-list") => granted & !AccessFs::Execute,
@@ -60,6 +65,13 @@ pub(crate) fn landlock(plan: &LaunchPlan, programs: Option<&Programs>) -> Result
             granted & AccessFs::from_file(LANDLOCK)
         };
         ruleset = ruleset.add_rule(PathBeneath::new(fd, granted)).step(what, path)?;
+    }
+    if parts.has(LandlockPart::Unix) && grants::has_room(plan) {
+        // The one socket that is made before this domain and that the agent is to reach.
+        let fd = PathFd::new(BROKER_SOCKET).step(what, BROKER_SOCKET)?;
+        ruleset = ruleset
+            .add_rule(PathBeneath::new(fd, AccessFs::ResolveUnix))
+            .step(what, BROKER_SOCKET)?;
     }
     for path in programs.into_iter().flat_map(Programs::executable) {
         let fd = match PathFd::new(path.as_path()) {
@@ -74,17 +86,44 @@ pub(crate) fn landlock(plan: &LaunchPlan, programs: Option<&Programs>) -> Result
     restrict(ruleset)
 }
 
-/// A ruleset about everything that Landlock knows; nothing is granted yet.
-pub(crate) fn nothing_granted() -> Result<RulesetCreated, Fault> {
+/// The parts that this kernel has.
+pub(crate) fn available() -> LandlockParts {
+    let features = bastle_sys::landlock::features();
+    hooks::landlock(LandlockParts::found(|part| match part {
+        LandlockPart::Fs => features.files,
+        LandlockPart::Truncate => features.truncate,
+        LandlockPart::Ioctl => features.ioctl,
+        LandlockPart::Scopes => features.scopes,
+        LandlockPart::Unix => features.unix,
+    }))
+}
+
+/// The rights over files that belong to the parts.
+pub(crate) fn rights(parts: LandlockParts) -> BitFlags<AccessFs> {
+    let mut rights = AccessFs::from_all(ABI::V2);
+    if parts.has(LandlockPart::Truncate) {
+        rights |= AccessFs::Truncate;
+    }
+    if parts.has(LandlockPart::Ioctl) {
+        rights |= AccessFs::IoctlDev;
+    }
+    if parts.has(LandlockPart::Unix) {
+        rights |= AccessFs::ResolveUnix;
+    }
+    rights
+}
+
+/// A ruleset about everything that the parts are about; nothing is granted yet.
+pub(crate) fn nothing_granted(parts: LandlockParts) -> Result<RulesetCreated, Fault> {
     let what = "Landlock";
-    Ruleset::default()
+    let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
-        .handle_access(AccessFs::from_all(LANDLOCK))
-        .step(what, "handled rights")?
-        .scope(Scope::from_all(LANDLOCK))
-        .step(what, "scopes")?
-        .create()
-        .step(what, "ruleset")
+        .handle_access(rights(parts))
+        .step(what, "handled rights")?;
+    if parts.has(LandlockPart::Scopes) {
+        ruleset = ruleset.scope(Scope::from_all(LANDLOCK)).step(what, "scopes")?;
+    }
+    ruleset.create().step(what, "ruleset")
 }
 
 /// Puts it in force; less than all of it is an error.

@@ -44,6 +44,14 @@ pub(crate) fn die_with_parent() -> Result<(), Fault> {
         .step("death with the spawner", "prctl")
 }
 
+/// Whether this thread has no capability to give up. The units of the daemon refuse `capset` to a process that has none.
+pub(crate) fn has_none() -> bool {
+    rustix::thread::capabilities(None).is_ok_and(|sets| {
+        // The ambient set is within the permitted one (capabilities(7)).
+        (sets.effective | sets.permitted | sets.inheritable).is_empty()
+    })
+}
+
 /// Gives up every capability this thread has, for ever.
 pub(crate) fn empty_sets() -> Result<(), Fault> {
     let what = "dropping capabilities";

@@ -16,6 +16,7 @@ pub mod fuzzing;
 mod guard;
 mod hooks;
 mod identity;
+mod last_words;
 mod network;
 mod probes;
 mod programs;
@@ -64,7 +65,15 @@ type Report = (Vec<ProbeResult>, Vec<(String, u64)>);
 
 /// Does once what every copy of this process would do: for one that will become init many times by copies.
 pub fn get_ready() {
+    know_page_size();
+    confine::available();
     Filters::ahead();
+}
+
+/// Reads the page size into the library's cache. Before Linux 6.4 it is only in `/proc/self/auxv`, which a process that is not
+/// dumpable cannot read, and a later caller would abort.
+fn know_page_size() {
+    std::hint::black_box(rustix::param::page_size());
 }
 
 /// Becomes init. Never returns; everything in the sandbox ends with it.
@@ -89,8 +98,10 @@ fn by_order(birth: Birth, mut ahead: Ahead) -> u8 {
             steps.restart();
             let outcome = match release(birth, parts, &mut ahead) {
                 Ok(Some((handover, sources))) => {
-                    let carried =
-                        ahead.and_then(|(root, filters)| run(&handover, root, filters, sources, steps));
+                    let heard = last_words::leave_to(&handover.events).step("last words", "dup");
+                    let carried = heard
+                        .and(ahead)
+                        .and_then(|(root, filters)| run(&handover, root, filters, sources, steps));
                     carried.or_else(|fault| {
                         // The spawner sees the exit and control the closed socket even when this cannot be told.
                         socket::send(&handover.events, &FromInit::Failed(fault), &[]).map(|()| 125)
@@ -110,6 +121,7 @@ type Ahead = Result<(root::Unfilled, &'static Filters), Fault>;
 
 /// Everything that no plan changes: done while the policy is still being read elsewhere.
 fn ahead(birth: &Birth) -> Ahead {
+    know_page_size();
     bastle_sys::fd::close_all_except(&[birth.line.as_raw_fd()]).step("closing descriptors", "close_range")?;
     rustix::thread::set_name(c"bastle-init").step("own name", "prctl")?;
     // Also for the agent's process, which is a copy of this one.
@@ -174,20 +186,23 @@ fn release(
                 } = parts;
                 let Birth {
                     identity,
-                    by_root: _,
+                    by_root,
                     line: _,
                     host_namespaces,
+                    out_of_reach,
                     plan: _,
                 } = birth;
                 let handover = Handover {
                     plan,
                     identity,
+                    by_root,
                     fence,
                     events,
                     attachments,
                     stdio,
                     cgroups,
                     host_namespaces,
+                    out_of_reach,
                 };
                 return Ok(Some((handover, sources)));
             }
@@ -211,9 +226,9 @@ fn run(
     mut steps: Steps,
 ) -> Result<u8, Fault> {
     steps.done("release");
-    let (baseline, _) = build(handover, root, sources, Some(&handover.events), &mut steps)?;
+    let (mut baseline, _) = build(handover, root, sources, Some(&handover.events), &mut steps)?;
     let (master, slave) = terminal(handover.plan.stdio)?.unzip();
-    confine(handover, &baseline)?;
+    confine(handover, &mut baseline)?;
     steps.done("confinement");
     let mask = own_mask();
     let mut guard = Guard::new(&handover.plan).with_programs(baseline.programs.as_ref());
@@ -250,7 +265,9 @@ fn start_agent(
         identity: handover.identity,
         probes,
     };
-    let proven = statement.proves(&handover.plan.guarantees);
+    // Whatever the plan lists: each part of Landlock, or what replaces it.
+    let landlock = handover.plan.landlock_guarantees();
+    let proven = statement.proves(&handover.plan.guarantees) && statement.proves(&landlock);
     let ready = FromInit::Ready { statement, steps };
     socket::send(
         &handover.events,
@@ -268,6 +285,7 @@ fn start_agent(
         Some(_) => return Err("another frame came first").step("waiting for the word", "control"),
         None => return Ok(125),
     }
+    hooks::panic_at("start");
     guard.expect(agent.pid, guard::Expected::Launch);
     socket::send(&agent.line, &ToAgent::Go, &[]).step("starting the agent", "go")?;
     supervise::supervise(handover, agent.into(), guard, common)
@@ -302,7 +320,8 @@ fn build(
     if hooks::enforces("cgroup-namespace") {
         bastle_sys::clone::unshare_cgroup().step("cgroup namespace", "unshare")?;
     }
-    let broker = root::finish(root, &handover.plan, sources, handover.attachments.as_ref())?;
+    let root::Finished { broker, path_socket } =
+        root::finish(root, &handover.plan, sources, handover.attachments.as_ref())?;
     let faces = Vec::new();
     let mut outlets = Outlets { broker, faces };
     if let Some(control) = control {
@@ -314,12 +333,15 @@ fn build(
         outlets.hand_over(control)?;
     }
     steps.done("network");
-    Ok((baseline.before_confinement(&handover.plan), outlets))
+    let mut baseline = baseline.before_confinement(&handover.plan);
+    baseline.path_socket = path_socket;
+    Ok((baseline, outlets))
 }
 
 /// After this, this process is as confined as the agent will be, but for the filter.
-fn confine(handover: &Handover, baseline: &Baseline) -> Result<(), Fault> {
+fn confine(handover: &Handover, baseline: &mut Baseline) -> Result<(), Fault> {
     let plan = &handover.plan;
+    let before = probes::Before::confinement(plan);
     if hooks::enforces("rlimits") {
         confine::limits(plan)?;
     }
@@ -333,6 +355,7 @@ fn confine(handover: &Handover, baseline: &Baseline) -> Result<(), Fault> {
     if hooks::enforces("capabilities") {
         identity::empty_sets()?;
     }
+    baseline.landlock = before.again(handover);
     Ok(())
 }
 

@@ -2,20 +2,22 @@
 //!
 //! Runs at the start of that process, before any thread exists. What fails here stops it: without egress nothing
 //! passes, which is the safe side.
-use crate::confine::{self, LANDLOCK};
+mod files;
+
+use crate::confine;
+use crate::probes::{Unconfined, opens_root};
 use crate::step::Step;
-use crate::{filter, identity};
-use bastle_contract::Fault;
-use landlock::{Access as _, AccessFs, PathBeneath, PathFd, RulesetCreatedAttr};
+use crate::{filter, hooks, identity};
+use bastle_contract::{Authority, Code, Fault, LandlockParts, ProbeResult, Verdict};
+use files::Files;
 use rustix::process::{DumpableBehavior, Gid, Resource, Rlimit, Uid};
-use std::path::Path;
 
 /// First of the uids for egress started by root; the process id is added, so no two that live share one.
 const FIRST_UID: u32 = 0x6c00_0000;
 
-/// Confines this process for good: own uid when it is root, no capabilities, no files but those below `writable`,
-/// no programs, no children.
-pub fn fence_server(writable: &[&Path]) -> Result<(), Fault> {
+/// Confines this process for good: own uid when it is root, no capabilities, no files, no programs, no children. What it found
+/// out about that; anything that does not hold is an error.
+pub fn fence_server() -> Result<Vec<ProbeResult>, Fault> {
     rustix::process::setsid()
         .step("own session", "setsid")
         .or_else(|fault| {
@@ -27,24 +29,91 @@ pub fn fence_server(writable: &[&Path]) -> Result<(), Fault> {
             }
         })?;
     limits()?;
-    // Opened by the old identity: the new one may have no way to the directory.
-    let mut rules = Vec::new();
-    for path in writable {
-        rules.push((PathFd::new(path).step("Landlock", path.display())?, path));
-    }
-    if rustix::process::geteuid().is_root() {
-        become_nobody()?;
+    let unconfined = Unconfined::look();
+    let mut results = Vec::with_capacity(5);
+    let files = become_nobody_without_files()?;
+    if files == Files::Gone {
+        unconfined.without_files(&mut results);
     }
     confine::no_new_privs()?;
-    let mut ruleset = confine::nothing_granted()?;
-    for (fd, path) in rules {
-        ruleset = ruleset
-            .add_rule(PathBeneath::new(fd, AccessFs::from_all(LANDLOCK)))
-            .step("Landlock", path.display())?;
-    }
-    confine::restrict(ruleset)?;
+    let parts = confine::available();
+    let opened = match (parts.reach_the_floor(), files) {
+        (true, _) => {
+            let opened = opens_root();
+            if hooks::enforces("egress-landlock") {
+                confine::restrict(confine::nothing_granted(parts)?)?;
+            }
+            Some(opened)
+        }
+        (false, Files::Gone) => None,
+        (false, Files::InView) => return Err(nothing_keeps_the_files()),
+    };
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).step("hiding memory", "prctl")?;
-    bastle_sys::seccomp::install(&filter::for_server()).step("system-call filter", "seccomp")
+    let own = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
+    if hooks::enforces("egress-filter") {
+        bastle_sys::seccomp::install(&filter::for_server(own)).step("system-call filter", "seccomp")?;
+    }
+    unconfined.confined(opened, &mut results);
+    proven(results)
+}
+
+/// Gives up root where it has it, every capability, and the host's files where it is let.
+fn become_nobody_without_files() -> Result<Files, Fault> {
+    let authority = Authority::of_this_process();
+    let files = files::leave()?;
+    match authority {
+        Authority::Root => become_nobody()?,
+        // Another uid cannot be taken for sure. It has every capability in a namespace of its own; where the host allows none
+        // there, not even to give them up, there are none.
+        Authority::User | Authority::UserZero { .. } => {
+            if files == Files::Gone {
+                identity::empty_bounding_set()?;
+            }
+            if !identity::has_none() {
+                identity::empty_sets()?;
+            }
+        }
+    }
+    Ok(files)
+}
+
+fn nothing_keeps_the_files() -> Fault {
+    Fault::new(
+        Code::FenceLandlock,
+        format!(
+            "the fence of bastle's own processes needs Landlock ABI {} or a mount namespace",
+            LandlockParts::FLOOR
+        ),
+        format!(
+            "the kernel has ABI {} and refuses namespaces",
+            bastle_sys::landlock::abi()
+        ),
+    )
+    .help("bastle doctor")
+}
+
+/// What it serves is the agent's: nothing begins that was not proven.
+fn proven(results: Vec<ProbeResult>) -> Result<Vec<ProbeResult>, Fault> {
+    let failed: Vec<String> = results
+        .iter()
+        .filter(|result| result.verdict != Verdict::Held)
+        .map(|result| {
+            format!(
+                "{}: {:?}: {} gave {} (expected {}; control: {})",
+                result.guarantee,
+                result.verdict,
+                result.attempt,
+                result.observed,
+                result.expected,
+                result.control
+            )
+        })
+        .collect();
+    if failed.is_empty() {
+        return Ok(results);
+    }
+    let what = "the fence of bastle's own processes does not hold";
+    Err(Fault::new(Code::FenceProbe, what, failed.join("; ")).help("bastle doctor"))
 }
 
 /// No core file with keys in it; as many descriptors as the host lets this process have.
@@ -90,11 +159,21 @@ mod tests {
         let program = Command::new("/bin/true").status().is_ok();
         let socket =
             |family| rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None).is_ok();
+        let pair =
+            |kind| rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).is_ok();
+        let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+        // tgkill of the main thread of the process that started this one.
+        let parent = libc::c_long::from(parent);
+        let signal = bastle_sys::probe::by_number(libc::SYS_tgkill, [parent, parent, 0]).is_ok();
         let thread = std::thread::Builder::new().spawn(|| ()).is_ok();
         format!(
-            "file {file} program {program} netlink {} internet {} thread {thread} root {}",
+            "file {file} program {program} netlink {} internet {} unix {} pair {} datagrams {} signal {} thread {thread} root {}",
             socket(AddressFamily::NETLINK),
             socket(AddressFamily::INET),
+            socket(AddressFamily::UNIX),
+            pair(SocketType::STREAM),
+            pair(SocketType::DGRAM),
+            signal,
             rustix::process::geteuid().is_root(),
         )
     }
@@ -103,7 +182,9 @@ mod tests {
     fn a_fenced_server_opens_nothing_executes_nothing_and_has_no_children() {
         if std::env::var_os(INSIDE).is_some() {
             println!("before: {}", abilities());
-            fence_server(&[]).unwrap();
+            let held = fence_server().unwrap();
+            // Two of the root, and of Landlock, sockets and signals one each.
+            println!("proven: {}", held.len());
             println!("after: {}", abilities());
             return;
         }
@@ -115,10 +196,12 @@ mod tests {
             .unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let root = rustix::process::geteuid().is_root();
-        let before =
-            format!("before: file true program true netlink true internet true thread true root {root}");
+        let before = format!(
+            "before: file true program true netlink true internet true unix true pair true datagrams true signal true thread true root {root}"
+        );
         assert!(said.contains(&before), "control: {said}");
-        let after = "after: file false program false netlink false internet true thread true root false";
+        let after = "after: file false program false netlink false internet true unix false pair true datagrams false signal false thread true root false";
         assert!(said.contains(after), "{said}");
+        assert!(said.contains("proven: 5"), "{said}");
     }
 }

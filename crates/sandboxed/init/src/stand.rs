@@ -6,7 +6,9 @@ use crate::agent::{self, ToAgent};
 use crate::guard::Guard;
 use crate::step::Step;
 use crate::steps::Steps;
-use crate::{Ahead, attend, build, command, confine, out_of_order, own_mask, prepare, probes, start_agent};
+use crate::{
+    Ahead, attend, build, command, confine, last_words, out_of_order, own_mask, prepare, probes, start_agent,
+};
 use bastle_contract::{
     Birth, CgroupEvidence, Claim, Fault, FromChild, FromInit, Handover, LaunchPlan, ToChild, socket,
 };
@@ -17,9 +19,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub(crate) fn stand(birth: Birth, plan: LaunchPlan, ahead: Ahead) -> u8 {
     let Birth {
         identity,
-        by_root: _,
+        by_root,
         line,
         host_namespaces,
+        out_of_reach,
         plan: _,
     } = birth;
     let Ok(Some((fence, cgroups, sources))) = released(&line) else {
@@ -32,12 +35,14 @@ pub(crate) fn stand(birth: Birth, plan: LaunchPlan, ahead: Ahead) -> u8 {
     let mut handover = Handover {
         plan,
         identity,
+        by_root,
         fence,
         events,
         attachments: None,
         stdio: Vec::new(),
         cgroups,
         host_namespaces,
+        out_of_reach,
     };
     let carried = carry_out(&mut handover, ahead, sources, &line);
     // Before it is claimed there is nobody to tell: the spawner sees the end, and builds by order.
@@ -73,8 +78,8 @@ fn carry_out(
 ) -> Result<u8, Fault> {
     let (root, filters) = ahead?;
     let mut steps = Steps::start();
-    let (baseline, mut outlets) = build(handover, root, sources, None, &mut steps)?;
-    confine(handover, &baseline)?;
+    let (mut baseline, mut outlets) = build(handover, root, sources, None, &mut steps)?;
+    confine(handover, &mut baseline)?;
     let mask = own_mask();
     let mut guard = Guard::new(&handover.plan).with_programs(baseline.programs.as_ref());
     let (mut agent, (mut probes, _)) = prepare(
@@ -87,6 +92,7 @@ fn carry_out(
     let Some(claim) = claimed(handover, line)? else {
         return Ok(0);
     };
+    last_words::leave_to(&handover.events).step("last words", "dup")?;
     // What was done while nobody waited does not count.
     steps = Steps::start();
     let streams: Vec<BorrowedFd<'_>> = handover.stdio.iter().map(AsFd::as_fd).collect();

@@ -199,11 +199,15 @@ fn measure(limit: Option<u64>) -> Result<(u64, u64), Fault> {
     let names = entries
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok());
+    let (memory, threads) = of_processes(names, limit);
+    let apart = limit.map_or(0, |_| scratch() + detached_segments());
+    Ok((memory + apart, threads))
+}
+
+/// The memory, where there is a limit, and the threads of the processes among these names.
+fn of_processes(names: impl Iterator<Item = String>, limit: Option<u64>) -> (u64, u64) {
     let (mut memory, mut threads) = (0, 0);
     let mut files = BTreeMap::new();
-    if limit.is_some() {
-        memory = scratch() + detached_segments();
-    }
     for pid in names.filter(|name| name.bytes().all(|b| b.is_ascii_digit())) {
         // A process that ended meanwhile counts nothing.
         let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else {
@@ -216,7 +220,7 @@ fn measure(limit: Option<u64>) -> Result<(u64, u64), Fault> {
         memory += of_process(&pid, &status);
         memory_files(&pid, &mut files);
     }
-    Ok((memory + files.values().sum::<u64>(), threads))
+    (memory + files.values().sum::<u64>(), threads)
 }
 
 /// The anonymous and shared memory of a process.
@@ -327,14 +331,16 @@ mod tests {
 
     #[test]
     fn a_memory_file_that_nobody_maps_is_counted() {
-        let before = measure(Some(u64::MAX)).unwrap().0;
+        // This process alone: others of the machine come and go meanwhile.
+        let own = || of_processes(std::iter::once(std::process::id().to_string()), Some(u64::MAX)).0;
+        let before = own();
         let mut file =
             std::fs::File::from(rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
         std::io::Write::write_all(&mut file, &vec![1; 64 << 20]).unwrap();
         let mut files = BTreeMap::new();
         memory_files(&std::process::id().to_string(), &mut files);
         assert!(files.values().any(|bytes| *bytes >= 64 << 20), "{files:?}");
-        let after = measure(Some(u64::MAX)).unwrap().0;
+        let after = own();
         assert!(
             after >= before.saturating_sub(32 << 20) + (64 << 20),
             "{before} {after}"

@@ -3,7 +3,7 @@ use bastle_contract::egress::{BudgetReached, NetClosed, NetDecision};
 use bastle_contract::grants::{FileOp, GrantWay};
 use bastle_contract::{
     AbsPath, Access, Argv, BackendKind, CapabilityStatement, Denied, Digest, ExecSeen, Fault, FileSeen,
-    FilesTold, LimitHit, RunId, Usage, Waiver,
+    FilesTold, LimitHit, LimitLost, RunId, Usage, Waiver,
 };
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +37,8 @@ pub enum AuditEvent {
     Denied(Denied),
     /// A limit was hit.
     Limit(LimitHit),
+    /// A limit did not hold any more, and the run was ended for it.
+    LimitLost(LimitLost),
     /// A program was started inside.
     Exec(ExecSeen),
     /// The whole tree was frozen.
@@ -117,7 +119,7 @@ pub enum AuditEvent {
     Wanted {
         /// The rule.
         rule: String,
-        /// Why.
+        /// The reason, as the person at the terminal reads it.
         why: String,
     },
     /// What became of one file, or how it was used. Untrusted text.

@@ -105,27 +105,27 @@ pub enum Defect {
         expected: u64,
         /// Last line of the index.
         found: u64,
-        /// The anchor.
+        /// The name of the anchor that was compared with the log.
         anchor: String,
     },
     /// The anchor has another line.
     #[error("line {sequence} of the index is not the one that {anchor} has: the index was replaced")]
     Replaced {
-        /// Which line.
+        /// The sequence number that the anchor states.
         sequence: u64,
-        /// The anchor.
+        /// The name of the anchor that was compared with the log.
         anchor: String,
     },
     /// The anchor is signed by another key.
     #[error("{anchor} is signed by another key than that of the directory: the directory was replaced")]
     AnchorForeign {
-        /// The anchor.
+        /// The name of the anchor that was compared with the log.
         anchor: String,
     },
     /// There is an anchor and nothing else.
     #[error("the directory is empty, but {anchor} has a line of its index: it was emptied")]
     Emptied {
-        /// The anchor.
+        /// The name of the anchor that was compared with the log.
         anchor: String,
     },
     /// The run was opened twice without a removal between.

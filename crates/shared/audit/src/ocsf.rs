@@ -112,6 +112,7 @@ fn shape(content: Content<'_>) -> Shape {
             AuditEvent::Started { .. } => row(Lifecycle, 3, "Start", INFORMATIONAL, Allowed),
             AuditEvent::Denied(denied) => shape_of_denial(denied),
             AuditEvent::Limit(_) => row(Lifecycle, OTHER, "Limit Reached", MEDIUM, Blocked),
+            AuditEvent::LimitLost(_) => row(Lifecycle, OTHER, "Limit Lost", HIGH, Blocked),
             AuditEvent::Exec(_) => row(Process, 1, "Launch", INFORMATIONAL, Logged),
             AuditEvent::Paused => row(Lifecycle, 7, "Disable", INFORMATIONAL, Control::None),
             AuditEvent::Resumed => row(Lifecycle, 6, "Enable", INFORMATIONAL, Control::None),
@@ -264,6 +265,9 @@ fn fill_event(event: &AuditEvent, run: &RunId, body: &mut Map<String, Value>) {
         }
         AuditEvent::Started { pid } => format!("agent started, init has process id {pid}"),
         AuditEvent::Denied(denied) => fill_denial(denied, run, body),
+        AuditEvent::LimitLost(lost) => {
+            format!("limit {} = {} lost: {}", lost.limit, lost.value, lost.fault().why)
+        }
         AuditEvent::Limit(hit) => format!("limit {} = {} reached: {}", hit.limit, hit.value, hit.effect),
         AuditEvent::Exec(seen) => fill_exec(seen, run, body),
         AuditEvent::Paused => "run paused".to_owned(),

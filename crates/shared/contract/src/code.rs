@@ -32,7 +32,7 @@ pub struct CodeInfo {
     pub title: &'static str,
     /// What it means.
     pub meaning: &'static str,
-    /// What to do.
+    /// The remedy that `bastle explain` prints.
     pub fix: &'static str,
 }
 
@@ -163,6 +163,9 @@ codes! {
     LimitInvalid "BST-LIM-010" "impossible limit"
         "A limit is outside the range that can be held."
         "The message names the range.";
+    LimitLost "BST-LIM-011" "a limit was lost"
+        "A cgroup held a limit when the run was started, and its value was changed, its controller was taken away or the run was moved out of it meanwhile. Without the limit the run does not go on: everything in it was killed."
+        "Find out what else writes to the cgroups of this host. bastle doctor shows which group is used; one that is delegated (Delegate=yes) is left alone by systemd.";
     PolicySyntax "BST-POL-001" "policy is not valid JSON"
         "The policy file cannot be parsed, has a duplicate key, is nested too deeply, is not UTF-8 or is larger than 64 KiB."
         "The message points at the place; bastle policy check FILE checks again.";

@@ -2,7 +2,7 @@
 //!
 //! **Trust:** control trusts nothing in [`FromEgress`] but its shape: hosts, methods and paths in it come from the
 //! agent. Egress trusts control. Secrets never travel in a frame: they come as a sealed memfd beside it.
-use crate::{Code, Fault, RunId};
+use crate::{Code, Fault, ProbeResult, RunId};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -112,6 +112,8 @@ pub enum FromEgress {
     Hello {
         /// [`crate::WIRE_VERSION`].
         version: u32,
+        /// What it found out about its own fence.
+        probes: Vec<ProbeResult>,
     },
     /// Configured.
     Ready {
@@ -136,7 +138,7 @@ pub enum FromEgress {
     },
     /// A secret is missing or has expired and is needed now.
     NeedSecret {
-        /// Its name.
+        /// The name under which policy refers to the secret.
         name: String,
     },
     /// A connection or request is over.

@@ -1,5 +1,5 @@
 //! What happens while a run lives.
-use crate::LimitKind;
+use crate::{Code, Fault, LimitKind};
 use serde::{Deserialize, Serialize};
 
 /// Something init or the spawner saw. Text in it comes from the agent and is untrusted: show it escaped.
@@ -10,6 +10,8 @@ pub enum Event {
     Denied(Denied),
     /// A limit was hit.
     Limit(LimitHit),
+    /// A limit does not hold any more. The run is ended.
+    LimitLost(LimitLost),
     /// A program was started inside.
     Exec(ExecSeen),
     /// As many more names were created, renamed or removed, or opened to be.
@@ -61,12 +63,71 @@ pub struct Denied {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitHit {
-    /// Which.
+    /// The limit of the plan that was hit.
     pub limit: LimitKind,
     /// Its value, in the kind's unit.
     pub value: u64,
     /// What followed, in words.
     pub effect: String,
+}
+
+/// A limit that the kernel held when the run was started and holds no more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitLost {
+    /// The limit of the plan.
+    pub limit: LimitKind,
+    /// Its value, in the kind's unit.
+    pub value: u64,
+    /// What shows that it is lost.
+    pub sign: LossSign,
+    /// The file of the cgroup that was read.
+    pub file: String,
+}
+
+/// What shows that a cgroup does not hold a limit any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "sign", deny_unknown_fields)]
+pub enum LossSign {
+    /// Somebody wrote another value.
+    Changed {
+        /// What was set.
+        set: String,
+        /// What is there now.
+        found: String,
+    },
+    /// The file is gone: the controller was taken from the group, or the group was removed.
+    Gone,
+    /// init is in another group.
+    Moved,
+}
+
+impl LimitLost {
+    /// The fault that ends the run.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        let Self {
+            limit, file, sign, ..
+        } = self;
+        let why = match sign {
+            LossSign::Changed { set, found } => {
+                format!("{file} was set to {set} and is now {found}; every process of the run was killed")
+            }
+            LossSign::Gone => format!(
+                "{file} is gone: the controller was taken away from the group, as systemd does in groups that are not \
+                 delegated; every process of the run was killed"
+            ),
+            LossSign::Moved => {
+                format!("the run was moved out of the group of {file}; every process of the run was killed")
+            }
+        };
+        Fault::new(
+            Code::LimitLost,
+            format!("limits.{limit} does not hold any more"),
+            why,
+        )
+        .help("bastle doctor")
+    }
 }
 
 /// A program that was started. Observed, not judged: its arguments can change under the observer.
@@ -87,9 +148,9 @@ pub struct ExecSeen {
 pub struct Usage {
     /// Wall time in milliseconds.
     pub wall_ms: u64,
-    /// Processor time in milliseconds.
+    /// Processor time in milliseconds. At the end of a run with a network that of its egress processes is in it.
     pub cpu_ms: u64,
-    /// Peak memory in bytes; 0 when unknown.
+    /// Peak memory of what ran inside, in bytes; 0 when unknown. The peak of egress is told with the network.
     pub peak_memory: u64,
     /// Bytes written to files: exactly in the workspace where a limit counts them, else whole pages of files on storage,
     /// and at least what the workspace's new and changed files needed.

@@ -1,5 +1,5 @@
 //! What the spawner found out about this host. Facts come from trying, not from version numbers.
-use crate::AbsPath;
+use crate::{AbsPath, Authority, CgroupProblem, LandlockParts};
 use serde::{Deserialize, Serialize};
 
 /// The host as the spawner sees it.
@@ -14,8 +14,12 @@ pub struct HostFacts {
     pub uid: u32,
     /// Effective group id of the spawner.
     pub gid: u32,
-    /// Landlock ABI; 0 when Landlock is off.
+    /// Whether it can act as root of the host, or only as an ordinary user.
+    pub authority: Authority,
+    /// The Landlock ABI that the kernel claims; 0 when Landlock is off.
     pub landlock_abi: u32,
+    /// The parts of Landlock that it has.
+    pub landlock: LandlockParts,
     /// Whether seccomp user notification is there.
     pub seccomp_notify: bool,
     /// Processors this process may use.
@@ -63,6 +67,9 @@ pub struct CgroupFacts {
     pub controllers: Vec<(Controller, AbsPath)>,
     /// A unified directory usable for `cgroup.kill` and `cgroup.freeze`, if any.
     pub unified: Option<AbsPath>,
+    /// Why cgroup v2 does not hold every limit; `None` where it does, and where cgroup v1 is in use.
+    #[serde(default)]
+    pub problem: Option<CgroupProblem>,
 }
 
 /// The identity a sandbox got.
@@ -83,6 +90,7 @@ impl CgroupFacts {
             flavour: CgroupFlavour::None,
             controllers: Vec::new(),
             unified: None,
+            problem: None,
         }
     }
 

@@ -27,7 +27,7 @@ pub struct LocalFault {
     pub what: String,
     /// Why; may hold an excerpt of the file.
     pub why: String,
-    /// What to do.
+    /// Remedies, each a command or a sentence; printed after the reason.
     pub help: Vec<String>,
 }
 

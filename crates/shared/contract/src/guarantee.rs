@@ -15,11 +15,36 @@ pub enum Guarantee {
     /// Names hidden or protected by pattern cannot be created later.
     NamesGuarded,
     /// Landlock restricts the process besides the mounts.
-    LandlockEnforced,
+    #[serde(alias = "landlock-enforced")]
+    LandlockFs,
+    /// Landlock refuses to truncate what may not be written.
+    LandlockTruncate,
+    /// Landlock refuses requests to devices.
+    LandlockIoctl,
+    /// Landlock refuses signals and abstract sockets across its border.
+    LandlockScopes,
+    /// Landlock refuses connections to Unix sockets that have a path and were made outside its border.
+    LandlockUnix,
+    /// Read-only mounts refuse to truncate, where Landlock cannot.
+    TruncateByMount,
+    /// Only harmless device nodes can be opened, where Landlock does not see requests to devices.
+    IoctlByDevices,
+    /// The PID namespace keeps signals inside, where Landlock cannot.
+    SignalsByPidNamespace,
+    /// The network namespace keeps abstract sockets apart, where Landlock cannot.
+    AbstractSocketsByNetNamespace,
+    /// Unix sockets of the host have no path inside, where Landlock cannot refuse connections to them.
+    PathSocketsByMountNamespace,
+    /// `/proc` is mounted read-only, where Landlock cannot refuse writes to a process's own files there.
+    ProcWritesByMount,
+    /// The directory where a live grant waits is closed by its mode, where Landlock cannot close it.
+    StagedGrantsByMode,
     /// Only the program files of `exec.allow` execute.
     ProgramsListed,
     /// No route, no interface but loopback.
     NetConfined,
+    /// Egress reaches no file, no Unix socket and no other process of the host. Proven by egress itself.
+    EgressConfined,
     /// Host processes cannot be seen or signalled.
     ProcessesHidden,
     /// Own System V and POSIX IPC.
@@ -119,9 +144,21 @@ impl Guarantee {
             Self::WritesConfined => "writes-confined",
             Self::SecretsHidden => "secrets-hidden",
             Self::NamesGuarded => "names-guarded",
-            Self::LandlockEnforced => "landlock-enforced",
+            Self::LandlockFs => "landlock-fs",
+            Self::LandlockTruncate => "landlock-truncate",
+            Self::LandlockIoctl => "landlock-ioctl",
+            Self::LandlockScopes => "landlock-scopes",
+            Self::LandlockUnix => "landlock-unix",
+            Self::TruncateByMount => "truncate-by-mount",
+            Self::IoctlByDevices => "ioctl-by-devices",
+            Self::SignalsByPidNamespace => "signals-by-pid-namespace",
+            Self::AbstractSocketsByNetNamespace => "abstract-sockets-by-net-namespace",
+            Self::PathSocketsByMountNamespace => "path-sockets-by-mount-namespace",
+            Self::ProcWritesByMount => "proc-writes-by-mount",
+            Self::StagedGrantsByMode => "staged-grants-by-mode",
             Self::ProgramsListed => "programs-listed",
             Self::NetConfined => "net-confined",
+            Self::EgressConfined => "egress-confined",
             Self::ProcessesHidden => "processes-hidden",
             Self::IpcIsolated => "ipc-isolated",
             Self::UtsIsolated => "uts-isolated",

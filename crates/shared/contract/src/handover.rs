@@ -18,8 +18,19 @@ pub struct Birth {
     pub line: OwnedFd,
     /// The spawner's own namespaces, `("net", inode)`: init must be in others.
     pub host_namespaces: Vec<(&'static str, u64)>,
+    /// What init must not reach.
+    pub out_of_reach: OutOfReach,
     /// An admitted plan that is likely to come again; `None`: one comes over the line.
     pub plan: Option<LaunchPlan>,
+}
+
+/// Things outside of the sandbox that are there while it is proven: what probes try to reach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutOfReach {
+    /// A living process, by its number outside.
+    pub pid: i32,
+    /// An abstract socket in the network namespace outside, which was reached from there; `None`: not needed, or there is none.
+    pub abstract_name: Option<Vec<u8>>,
 }
 
 /// From the spawner to its child, in this order. A child that was born with its plan gets no `Plan` and no `Admitted`, and
@@ -96,6 +107,8 @@ pub struct Handover {
     pub plan: LaunchPlan,
     /// Who it is.
     pub identity: IdMapping,
+    /// Whether the spawner is root, which gives each run a uid of its own.
+    pub by_root: bool,
     /// What enforces it, for the statement.
     pub fence: String,
     /// Socket to control.
@@ -108,6 +121,8 @@ pub struct Handover {
     pub cgroups: Vec<CgroupEvidence>,
     /// The spawner's own namespaces, `("net", inode)`: init must be in others.
     pub host_namespaces: Vec<(&'static str, u64)>,
+    /// What must be out of reach.
+    pub out_of_reach: OutOfReach,
 }
 
 /// A limit held by a cgroup: what the spawner wrote and read back, and where init must find itself.

@@ -1,5 +1,7 @@
 //! The complete plan of one launch: executing it makes no choice.
-use crate::{AbsPath, Argv, Digest, EnvName, Guarantee, LimitKind, LimitRule, NameList, RunId};
+use crate::{
+    AbsPath, Argv, Digest, EnvName, Guarantee, LandlockParts, LimitKind, LimitRule, NameList, RunId, Waiver,
+};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -19,8 +21,8 @@ pub struct LaunchPlan {
     pub mounts: Vec<Mount>,
     /// Landlock rules over the finished root.
     pub landlock: Vec<LandlockRule>,
-    /// Lowest Landlock ABI that can hold the plan.
-    pub landlock_abi: u32,
+    /// The parts of Landlock that are enforced; what replaces the others is among the guarantees.
+    pub landlock_parts: LandlockParts,
     /// What the write guard watches.
     pub guard: Guard,
     /// Network reach.
@@ -278,14 +280,6 @@ pub enum Stdio {
     },
 }
 
-/// A control the operator gave up by name; printed and audited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Waiver {
-    /// The limit that this host cannot hold.
-    pub limit: LimitKind,
-}
-
 /// Why a plan cannot be executed by anybody.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
@@ -294,7 +288,7 @@ pub enum PlanError {
     TooMany {
         /// Of what.
         what: &'static str,
-        /// How many.
+        /// The number that was found.
         count: usize,
         /// How many are accepted.
         most: usize,

@@ -225,6 +225,10 @@ pub struct RawSpec {
     /// `none`, `offline`, `allowlist`, `open`: what no document can say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub net: Option<String>,
+    /// Whether the command is the word of a client that is no admin. The credential of a preset then goes only to a command
+    /// that names the preset's agent.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub client_command: bool,
     /// Whether the project's own policy file may widen the policy.
     #[serde(default, skip_serializing_if = "is_false")]
     pub expand: bool,
@@ -365,7 +369,7 @@ impl From<LaunchSpec> for RawSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunFile {
-    /// Its name.
+    /// The name of the run, unique in its state directory.
     pub name: RunId,
     /// Where it is in its life.
     pub state: RunState,
@@ -418,7 +422,7 @@ pub struct RunFile {
 /// What the anomaly rules found in a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Findings {
-    /// How many.
+    /// The number of findings so far.
     pub count: u64,
     /// The gravest: `low`, `medium` or `high`.
     pub worst: Option<String>,

@@ -37,7 +37,7 @@ pub enum Verdict {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CapabilityStatement {
-    /// What enforced it, e.g. `namespaces+landlock v7+seccomp+cgroup v1`.
+    /// What enforced it, e.g. `namespaces+landlock v6+seccomp+cgroup v1`.
     pub fence: String,
     /// Identity inside and outside.
     pub identity: IdMapping,

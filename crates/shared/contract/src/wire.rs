@@ -115,7 +115,7 @@ pub enum FromSpawner {
     GrantFailed {
         /// Its path on the host.
         path: AbsPath,
-        /// Why.
+        /// The fault that a person is shown.
         fault: Fault,
     },
     /// The names are covered, as far as they exist.
@@ -125,7 +125,7 @@ pub enum FromSpawner {
     },
     /// A name could not be covered.
     CoverFailed {
-        /// Why.
+        /// The fault that a person is shown.
         fault: Fault,
     },
     /// A limit held by the spawner was hit.
@@ -164,7 +164,7 @@ pub enum FromInit {
     NotExecuted {
         /// Exit code to report.
         code: u8,
-        /// Why.
+        /// The fault that a person is shown.
         fault: Fault,
     },
     /// The agent ended. Remaining processes are being killed.
@@ -201,7 +201,7 @@ pub enum FromInit {
         id: u32,
         /// Exit code to report: 125, 126 or 127.
         code: u8,
-        /// Why.
+        /// The fault that a person is shown.
         fault: Fault,
     },
     /// Connected to a server inside. Descriptor: the connection.
@@ -213,7 +213,7 @@ pub enum FromInit {
     NotDialed {
         /// Which.
         id: u32,
-        /// Why.
+        /// The fault that a person is shown.
         fault: Fault,
     },
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 /// How a working agent is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
-    /// Not at all.
+    /// It cannot be reached before its turn is over.
     No,
     /// By another prompt.
     Prompt,

@@ -187,7 +187,7 @@ pub enum Said {
         id: String,
         /// Which tool.
         name: String,
-        /// Where it is.
+        /// How far the call of the tool has come.
         state: ToolState,
         /// With what.
         input: Value,

@@ -37,6 +37,8 @@ use crate::commands::{
     profile::ProfileArgs,
     prune::PruneArgs,
     ps::PsArgs,
+    recover::RecoverArgs,
+    restore::RestoreArgs,
     rm::RmArgs,
     run_args::RunArgs,
     say::{InterruptArgs, SayArgs},
@@ -156,13 +158,17 @@ pub(crate) enum Command {
     Rollback(RollbackArgs),
     /// Make the copy of a new run from a state of another
     Fork(ForkArgs),
+    /// End an interrupted apply, or write out what applies replaced
+    Recover(RecoverArgs),
     /// Write a run's work to an archive
     Export(ExportArgs),
     /// Make a signed statement of a finished run, or check one
     Seal(SealArgs),
-    /// Remove a run's copy, unless work would be lost
+    /// Remove a run's copy to the trash, unless work would be lost
     Rm(RmArgs),
-    /// Remove old copies whose work is elsewhere
+    /// Take a removed run back out of the trash
+    Restore(RestoreArgs),
+    /// Remove old copies whose work is elsewhere, and empty the trash
     Prune(PruneArgs),
     /// List runs that live, and with -a those in the background that ended
     Ps(PsArgs),

@@ -12,6 +12,7 @@ mod fs_client;
 mod remote;
 mod render;
 
+pub use bastle_control::fence_steps::{FENCE_STEPS_VERB, try_fence_steps};
 pub use bastle_control::grants::BROKER_VERB;
 pub use bastle_control::keeper::{Born, KEEP_VERB, Keeping, MOTHER_VERB, bear};
 pub use bastle_control::{EGRESS_VERB, SPAWNER_VERB, has_spawner_daemon, offer_spawner};
@@ -40,6 +41,9 @@ fn run(cli: Cli) -> u8 {
     client::choose(host);
     let cx = context::Context::new(color);
     let format = commands::format_of(&command);
+    if commands::uses_projects(&command) {
+        commands::recover::interrupted(&cx);
+    }
     let ended = match command {
         // These three report by themselves: their exit codes follow other rules.
         Command::Run(args) => return commands::run::run(args, &cx),
@@ -55,12 +59,14 @@ fn run(cli: Cli) -> u8 {
         Command::Snapshots(args) => commands::snapshot::list(&args, &cx),
         Command::Rollback(args) => commands::snapshot::rollback(&args, &cx),
         Command::Fork(args) => commands::fork::run(&args, &cx),
+        Command::Recover(args) => commands::recover::run(&args, &cx),
         Command::Export(args) => commands::export::run(&args, &cx),
         Command::Seal(args) => commands::seal::run(&args, &cx),
         Command::Say(args) => commands::say::say(&args, &cx),
         Command::Acp(args) => commands::acp::run(&args, &cx),
         Command::Interrupt(args) => commands::say::interrupt(&args, &cx),
         Command::Rm(args) => commands::rm::run(&args, &cx),
+        Command::Restore(args) => commands::restore::run(&args, &cx),
         Command::Prune(args) => commands::prune::run(&args, &cx),
         Command::Ps(args) => commands::ps::run(&args, &cx),
         Command::Logs(args) => commands::logs::run(&args, &cx),

@@ -32,7 +32,7 @@ pub enum ContainmentVerdict {
 /// One guarantee of the trial's sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GuaranteeReport {
-    /// Its name.
+    /// The guarantee that was tried.
     pub guarantee: Guarantee,
     /// What holds it.
     pub mechanism: &'static str,
@@ -45,7 +45,7 @@ pub struct GuaranteeReport {
 /// The result of one trial.
 #[derive(Clone, Debug)]
 pub struct Containment {
-    /// What it showed.
+    /// Whether the fence held in the trial.
     pub verdict: ContainmentVerdict,
     /// When the trial ended, milliseconds since 1970.
     pub probed_at_ms: u64,
@@ -220,7 +220,19 @@ fn mechanism(guarantee: Guarantee) -> &'static str {
         Guarantee::ReadsConfined | Guarantee::WritesConfined => "constructed root and Landlock",
         Guarantee::SecretsHidden | Guarantee::DevicesMinimal | Guarantee::ProcMasked => "constructed root",
         Guarantee::NamesGuarded | Guarantee::WritesCounted => "write guard (seccomp user notification)",
-        Guarantee::LandlockEnforced => "Landlock",
+        Guarantee::LandlockFs
+        | Guarantee::LandlockTruncate
+        | Guarantee::LandlockIoctl
+        | Guarantee::LandlockScopes
+        | Guarantee::LandlockUnix => "Landlock",
+        Guarantee::TruncateByMount => "read-only mounts",
+        Guarantee::IoctlByDevices => "device nodes, mounts without devices, and seccomp",
+        Guarantee::SignalsByPidNamespace => "PID namespace",
+        Guarantee::ProcWritesByMount => "read-only mount of /proc",
+        Guarantee::StagedGrantsByMode => "mode of the directory",
+        Guarantee::PathSocketsByMountNamespace => "constructed root in a mount namespace",
+        Guarantee::EgressConfined => "empty mount namespace, Landlock and seccomp of egress",
+        Guarantee::AbstractSocketsByNetNamespace => "network namespace",
         Guarantee::NetConfined => "network namespace and egress",
         Guarantee::ProcessesHidden => "PID namespace",
         Guarantee::IpcIsolated => "IPC namespace and Landlock scopes",

@@ -255,7 +255,7 @@ fn close(
         killed,
         discarded,
         steps,
-        net,
+        mut net,
         egress,
     } = ending;
     if let Some((_, fault)) = &fault {
@@ -264,7 +264,7 @@ fn close(
     if discarded > 0 {
         record.append(&AuditEvent::OutputTruncated { bytes: discarded })?;
     }
-    let work = tree.end();
+    let work = tree.end(plan);
     let (files, written) = files.end(&mut record, tree)?;
     // The guard counts exactly. The kernel's own count misses children whose parent ignores SIGCHLD: it reaps them itself,
     // and what they used is added to nobody (wait(2), getrusage(2)).
@@ -281,6 +281,22 @@ fn close(
             text: fault.to_string(),
         })?;
     }
+    if !work.in_git.is_empty() {
+        record.append(&AuditEvent::Note {
+            topic: "git".to_owned(),
+            text: format!(
+                "guarded names that git has otherwise than at the start: {}",
+                work.in_git.join("; ")
+            ),
+        })?;
+    }
+    // It was killed before the tree was looked at: there is nothing left to wait for by now.
+    if let (Some(net), Some(mut egress)) = (&mut net, egress) {
+        net.spent(egress.end());
+    }
+    usage.cpu_ms = usage
+        .cpu_ms
+        .saturating_add(net.as_ref().map_or(0, |net| net.cpu_ms));
     record.append(&AuditEvent::Ended {
         exit,
         usage,
@@ -289,7 +305,6 @@ fn close(
     let (denials, limits) = (record.denials, std::mem::take(&mut record.limits));
     let code = exit_code(exit, fault.as_ref(), killed.as_deref(), &limits);
     let records = record.seal()?;
-    drop(egress);
     Ok(Receipt {
         code,
         fault: fault.map(|(_, fault)| fault),

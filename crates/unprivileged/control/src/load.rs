@@ -1,6 +1,6 @@
 //! Finding and reading the policy layers. A file that is there but unusable is an error, never skipped.
 use crate::place::Place;
-use crate::presets::{self, AgentUse};
+use crate::presets::{self, AgentUse, Command};
 use bastle_contract::egress::BudgetKind;
 use bastle_contract::{AbsPath, Bounds, Code, Fault};
 use bastle_policy::{
@@ -19,6 +19,8 @@ pub struct Sources {
     pub preset: Option<String>,
     /// The command, where a preset of an agent is to find its program.
     pub argv: Vec<String>,
+    /// Whether the command is the word of a client that is no admin.
+    pub client_command: bool,
     /// `--policy FILE`, taken as the user's own word.
     pub files: Vec<PathBuf>,
     /// The other flags, as a document.
@@ -111,7 +113,11 @@ pub fn load(place: &Place, sources: &Sources) -> Result<Loaded, Vec<Fault>> {
             document: document.clone().into(),
         });
     }
-    let agent = presets::look(place, &preset, &sources.argv, &layers[2..])?;
+    let command = Command {
+        argv: &sources.argv,
+        of_client: sources.client_command,
+    };
+    let agent = presets::look(place, &preset, command, &layers[2..])?;
     let agent = agent.map(|(layer, agent)| {
         layers.insert(2, layer);
         agent

@@ -1,4 +1,5 @@
 //! Looking up on disk what the planner needs to know. Reads names and kinds only, never the content of a file.
+mod folding;
 mod layered;
 mod links;
 mod repositories;
@@ -153,6 +154,7 @@ struct Search<'a> {
     host: bool,
     /// Whether the agent may write somewhere in it.
     writable: bool,
+    probe: folding::Probe,
     links: Links,
 }
 
@@ -181,7 +183,7 @@ enum Judged {
     Hidden,
     /// Read-only, with all that is below it.
     Protected,
-    /// Nothing.
+    /// Neither; what is below it is judged by itself.
     Open,
 }
 
@@ -222,6 +224,7 @@ fn search(tree: &TreeNeed, view: View<'_>, facts: &mut FsFacts, parents: &mut Pa
         view,
         host: view.project().is_none_or(|project| !resolved.is_within(project)),
         writable: !tree.live.is_empty(),
+        probe: folding::Probe::default(),
         links: Links::default(),
         root: resolved,
         facts,
@@ -307,6 +310,7 @@ fn walk(search: &mut Search<'_>, directory: OwnedFd, at: At<'_>) -> Result<(), F
         let why = "the directory is nested too deeply to be searched for hidden names";
         return Err(unusable(&shown, why));
     }
+    folding::refuse_directory(search, &directory, at)?;
     repositories::note_directory(search, at);
     let entries = Dir::read_from(&directory).map_err(|error| unusable(&shown, &error.to_string()))?;
     for entry in entries {
@@ -315,6 +319,7 @@ fn walk(search: &mut Search<'_>, directory: OwnedFd, at: At<'_>) -> Result<(), F
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
         }
+        folding::refuse_twin(search, &directory, at, name, entry.file_type())?;
         visit(search, &directory, at, name, entry.file_type())?;
     }
     Ok(())

@@ -163,7 +163,7 @@ impl NameWatch {
         self.covers.iter().map(|(at, kind)| cover(at, *kind)).collect()
     }
 
-    /// For waiting.
+    /// The descriptor to poll: readable when a watched name changed.
     pub(crate) fn waits_for(&self) -> BorrowedFd<'_> {
         self.inotify.as_fd()
     }

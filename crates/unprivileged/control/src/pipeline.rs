@@ -6,6 +6,7 @@ use crate::grants::{self, Grants, Judge};
 use crate::keeper::Front;
 use crate::load::Loaded;
 use crate::lookup::look_up_in;
+use crate::newer_kernel::newer_kernel;
 use crate::place::Place;
 use crate::record::Record;
 use crate::relay::{Approvals, Net};
@@ -19,7 +20,7 @@ use bastle_contract::egress::Faces;
 use bastle_contract::{
     AbsPath, Argv, BackendKind, Code, Digest, EnvName, Fault, HostFacts, Network, RunId, Stdio, Waiver,
 };
-use bastle_policy::{Grade, LaunchApproval, LaunchRequest, LayerKind, Planned, Verdict};
+use bastle_policy::{FsFacts, Grade, Grant, LaunchApproval, LaunchRequest, LayerKind, Planned, Verdict};
 use std::time::{Duration, SystemTime};
 
 /// What a person asked for.
@@ -120,6 +121,7 @@ pub fn prepare_in(
     let Helpers { spawner, egress } = helpers;
     let (run, attendance, approval) = (launch.run.clone(), launch.attendance, launch.approval);
     let (parent, sharing) = (launch.parent.clone(), launch.sharing);
+    let waived = launch.waivers.contains(&Waiver::LANDLOCK);
     let argv = match &loaded.agent {
         Some(agent) => agent.argv(launch.argv.clone())?,
         None => launch.argv.clone(),
@@ -157,14 +159,15 @@ pub fn prepare_in(
     // It makes itself ready while the plan is made here.
     let asked = match egress {
         Some(egress) if reaches(loaded.effective.net.mode) => {
-            Some(ask(place, loaded, rules, egress, (run.clone(), attendance))?)
+            let asked = ask(place, loaded, rules, egress, (run.clone(), attendance));
+            Some(asked.map_err(|fault| if waived { fault } else { cause(&spawner, fault) })?)
         }
         Some(_) | None => None,
     };
     let since = SystemTime::now();
     let mut fs = look_up_in(&needs, work.view())?;
     let facts = spawner.facts()?;
-    let mut planned = bastle_policy::plan(grant, &facts, &fs)?;
+    let mut planned = plan_here(grant, &facts, &fs)?;
     work.rebase(&mut planned)?;
     work.tell(&loaded.effective, &fs);
     let directories = (std::mem::take(&mut fs.directories), since);
@@ -323,12 +326,32 @@ fn ask(
         canary,
         authority: None,
         kept: Vec::new(),
+        probes: Vec::new(),
         faces: Faces {
             transparent: Vec::new(),
         },
     };
     setup.ask(&egress)?;
     Ok(Outlet { egress, setup, rules })
+}
+
+/// Why egress cannot be asked. Where the kernel lacks what every fence needs, it is the first that fails, and not the cause.
+fn cause(spawner: &Spawner, fault: Fault) -> Fault {
+    let host = spawner
+        .facts()
+        .and_then(|facts| bastle_policy::check_host(&facts));
+    host.err().unwrap_or(fault)
+}
+
+/// Plans for this host. Where its kernel is the cause of a refusal, what this distribution offers is in the help.
+fn plan_here(grant: Grant, host: &HostFacts, fs: &FsFacts) -> Result<Planned, Fault> {
+    bastle_policy::plan(grant, host, fs).map_err(|fault| {
+        if fault.code == Code::FenceLandlock && !host.landlock.reach_the_floor() {
+            fault.help(newer_kernel(&host.kernel))
+        } else {
+            fault
+        }
+    })
 }
 
 /// Hears what egress made, and puts that and its faces into the plan.
@@ -340,7 +363,7 @@ fn connect(outlet: Outlet, planned: &mut Planned) -> Result<(Outlet, Vec<u8>), F
     } = outlet;
     let trusted = Trusted::look();
     let made = egress.answer()?;
-    (setup.authority, setup.kept) = (made.authority, made.kept);
+    (setup.authority, setup.kept, setup.probes) = (made.authority, made.kept, made.probes);
     let decoy = setup.canary.as_ref().map(|canary| canary.file.clone());
     let material = trusted.with(setup.authority.as_deref(), setup.secrets.placeholders(), decoy);
     let attachments = planned.with_egress(&setup.table, material)?;

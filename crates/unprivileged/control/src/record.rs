@@ -7,7 +7,7 @@ mod kinds;
 mod tests;
 
 use bastle_audit::{AuditError, AuditEvent, AuditWriter};
-use bastle_contract::{Code, Denied, ExecSeen, Fault, LimitHit, RunId};
+use bastle_contract::{Code, Denied, ExecSeen, Fault, LimitHit, LimitLost, RunId};
 use kinds::Kinds;
 use std::path::Path;
 use std::time::Instant;
@@ -40,9 +40,10 @@ pub struct Record {
     pub(crate) denials: u64,
     programs: u64,
     net: u64,
-    /// Kinds of denials, programs and network records beyond those kept one by one.
+    /// Kinds of denials, programs (the system's apart) and network records beyond those kept one by one.
     of_denials: Kinds,
     of_programs: Kinds,
+    of_system: Kinds,
     of_net: Kinds,
     pub(crate) limits: Vec<LimitHit>,
     pub(crate) cgroups: Vec<String>,
@@ -95,6 +96,7 @@ impl Record {
             net: 0,
             of_denials: Kinds::denials(),
             of_programs: Kinds::named(),
+            of_system: Kinds::system(),
             of_net: Kinds::named(),
             limits: Vec::new(),
             cgroups: Vec::new(),
@@ -143,11 +145,19 @@ impl Record {
     /// A program that was started.
     pub(crate) fn exec(&mut self, seen: ExecSeen) -> Result<(), Fault> {
         self.programs += 1;
-        if self.programs > MOST_PROGRAMS && !self.of_programs.keeps(kinds::of_program(&seen), Instant::now())
-        {
+        if self.programs > MOST_PROGRAMS && !self.keeps_program(&seen) {
             Ok(())
         } else {
             self.append(&AuditEvent::Exec(seen))
+        }
+    }
+
+    /// Names that the agent makes up take no room of the system's programs.
+    fn keeps_program(&mut self, seen: &ExecSeen) -> bool {
+        let now = Instant::now();
+        match kinds::of_system_program(seen) {
+            Some(program) => self.of_system.keeps(program, now),
+            None => self.of_programs.keeps(kinds::of_program(seen), now),
         }
     }
 
@@ -195,19 +205,31 @@ impl Record {
         self.durable(&AuditEvent::Limit(hit.clone()))
     }
 
+    /// A limit that does not hold any more.
+    pub(crate) fn limit_lost(&mut self, lost: LimitLost) -> Result<(), Fault> {
+        self.durable(&AuditEvent::LimitLost(lost))
+    }
+
     /// Closes the log for good, with a word on what was only counted.
     pub(crate) fn seal(mut self) -> Result<u64, Fault> {
         let counted = [
-            ("denials", self.denials, MOST_DENIALS, &self.of_denials),
-            ("programs", self.programs, MOST_PROGRAMS, &self.of_programs),
-            ("network", self.net, MOST_NET, &self.of_net),
+            ("denials", self.denials, MOST_DENIALS, vec![&self.of_denials]),
+            (
+                "programs",
+                self.programs,
+                MOST_PROGRAMS,
+                vec![&self.of_system, &self.of_programs],
+            ),
+            ("network", self.net, MOST_NET, vec![&self.of_net]),
         ];
         let flooded = counted.into_iter().filter(|(_, seen, most, _)| seen > most);
         let notes = flooded.map(|(topic, seen, most, kinds)| {
             let mut text = format!("{} more were counted and not kept one by one", seen - most);
-            let of_kinds = kinds.told();
+            let told: Vec<String> = kinds.iter().map(|kinds| kinds.told()).collect();
+            let of_kinds: Vec<String> = told.into_iter().filter(|told| !told.is_empty()).collect();
             if !of_kinds.is_empty() {
-                text = format!("{text}, a sample of {} was kept: {of_kinds}", kinds.kept());
+                let kept: u64 = kinds.iter().map(|kinds| kinds.kept()).sum();
+                text = format!("{text}, a sample of {kept} was kept: {}", of_kinds.join(", "));
             }
             AuditEvent::Note {
                 topic: topic.to_owned(),
@@ -225,6 +247,15 @@ impl Record {
 }
 
 fn cannot(error: &bastle_audit::AuditError) -> Fault {
+    if let bastle_audit::AuditError::Exists { run } = error {
+        return Fault::new(
+            Code::UsageArgument,
+            format!("the name {run} was used before"),
+            "its audit log stays when a run is removed, and a log is of one run",
+        )
+        .help("leave --name out, or take another name")
+        .help(format!("what became of the first one: bastle audit show {run}"));
+    }
     Fault::new(Code::AuditWrite, "cannot write the audit log", error.to_string())
         .help("free disk space, or set XDG_STATE_HOME to a writable directory")
 }

@@ -36,7 +36,7 @@ use crate::streams::{RawTerminal, Streams};
 use crate::voice::Voice;
 use bastle_audit::{AuditEvent, Exit};
 use bastle_contract::{
-    Code, Event, Fault, FromInit, FromSpawner, LaunchPlan, Stdio, ToInit, ToSpawner, Usage, socket,
+    Code, Event, Fault, FromInit, FromSpawner, Guarantee, LaunchPlan, Stdio, ToInit, ToSpawner, Usage, socket,
 };
 use bastle_workspace::workspace::Workspace;
 use std::os::fd::OwnedFd;
@@ -338,8 +338,14 @@ impl<'a> Relay<'a> {
     }
 
     /// The statement is judged and on disk before the agent gets the word.
-    fn start(&mut self, statement: bastle_contract::CapabilityStatement) -> Result<(), Fault> {
-        let failures = statement.failures(&self.plan.guarantees);
+    fn start(&mut self, mut statement: bastle_contract::CapabilityStatement) -> Result<(), Fault> {
+        let mut required = self.plan.guarantees.clone();
+        if let Some(net) = &mut self.net {
+            // Not among the plan's: no process inside can prove it.
+            statement.probes.append(&mut net.setup.probes);
+            required.push(Guarantee::EgressConfined);
+        }
+        let failures = statement.failures(&required);
         self.record.durable(&AuditEvent::Statement(statement.clone()))?;
         if !failures.is_empty() {
             let fault = Fault::new(
@@ -463,6 +469,12 @@ impl<'a> Relay<'a> {
             Event::Limit(hit) => {
                 self.record.limit(&hit)?;
                 self.voice.limit(&hit);
+            }
+            Event::LimitLost(lost) => {
+                let fault = lost.fault();
+                self.record.limit_lost(lost)?;
+                // The spawner has killed everything already; its word on the end comes next.
+                self.ending.fault.get_or_insert((125, fault));
             }
             Event::Exec(seen) => {
                 self.record.exec(seen)?;

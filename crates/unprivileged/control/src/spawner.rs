@@ -92,8 +92,10 @@ impl Spawner {
         // A group of its own: ^C at a terminal goes to the whole group, and what ends a run is decided here.
         command.process_group(0);
         #[cfg(feature = "test-hooks")]
-        if let Ok(layer) = std::env::var("BASTLE_TEST_WITHOUT") {
-            command.env("BASTLE_TEST_WITHOUT", layer);
+        for name in ["BASTLE_TEST_WITHOUT", "BASTLE_TEST_LANDLOCK", "BASTLE_TEST_PANIC"] {
+            if let Some(value) = std::env::var_os(name) {
+                command.env(name, value);
+            }
         }
         let child = command.spawn().map_err(|error| fault(error.to_string()))?;
         Ok(Self {
@@ -204,7 +206,7 @@ impl Spawner {
         hear(self.line())
     }
 
-    /// For waiting.
+    /// The descriptor to poll: readable when a frame has come.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.line().as_fd()
     }

@@ -22,6 +22,8 @@ const KEPT: &[&str] = &[
     SOCKET_VARIABLE,
     #[cfg(feature = "test-hooks")]
     "BASTLE_TEST_WITHOUT",
+    #[cfg(feature = "test-hooks")]
+    "BASTLE_TEST_LANDLOCK",
 ];
 
 /// A directory of our own, gone with this value.
@@ -90,7 +92,7 @@ impl Scratch {
         Ok(Self(path))
     }
 
-    /// Where it is.
+    /// The directory of the trial.
     pub fn path(&self) -> &Path {
         &self.0
     }

@@ -114,7 +114,7 @@ impl Drop for Entered {
 /// Whether a run starts where another one writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// It does not.
+    /// The run is refused while another one writes there.
     Refused,
     /// A person said that it may.
     Allowed,

@@ -13,7 +13,7 @@ use crate::state::State;
 use crate::tls::Authority;
 use crate::{proxy, socks, transparent};
 use bastle_contract::egress::{EGRESS_MEMORY, Faces, FromEgress, SecretValue, ToEgress};
-use bastle_contract::{Code, Fault, WIRE_VERSION};
+use bastle_contract::{Code, Fault, ProbeResult, WIRE_VERSION};
 use bastle_policy::NetPolicy;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
@@ -32,12 +32,13 @@ fn workers() -> usize {
     std::thread::available_parallelism().map_or(1, |cpus| cpus.get().saturating_sub(1).clamp(1, MOST_WORKERS))
 }
 
-/// Runs the egress process on its socket to control until that closes. The result is the exit code.
+/// Runs the egress process on its socket to control until that closes. `probes`: what it found out about its own fence. The
+/// result is the exit code.
 #[must_use]
-pub fn serve(control: OwnedFd) -> u8 {
+pub fn serve(control: OwnedFd, probes: Vec<ProbeResult>) -> u8 {
     raise_file_limit();
     let outcome = runtime().and_then(|runtime| {
-        let outcome = runtime.block_on(run(control));
+        let outcome = runtime.block_on(run(control, probes));
         // Connections are not waited for: control is gone, so none may go on.
         runtime.shutdown_background();
         outcome
@@ -98,10 +99,11 @@ pub(crate) fn runtime() -> io::Result<tokio::runtime::Runtime> {
         .build()
 }
 
-async fn run(control: OwnedFd) -> io::Result<()> {
+async fn run(control: OwnedFd, probes: Vec<ProbeResult>) -> io::Result<()> {
     let link = Arc::new(Link::new(control)?);
     link.send(&FromEgress::Hello {
         version: WIRE_VERSION,
+        probes,
     })
     .await?;
     let Some((state, outbox)) = configured(&link).await? else {

@@ -18,7 +18,7 @@ pub struct BlockedEntry {
     pub example: String,
     /// What the evaluator says to the example: never `allow`.
     pub outcome: Outcome,
-    /// Why.
+    /// The reason that a refused command is answered with.
     pub why: String,
     /// Where the rule that decided stands.
     pub origin: Option<Origin>,

@@ -135,6 +135,9 @@ impl Effective {
             lines.add("limits", &format!("{kind} {}", value.value));
         }
         lines.list("cache", &self.caches);
+        if self.min_landlock_abi.is_some() {
+            lines.value("minLandlockAbi", self.min_landlock_abi.as_ref());
+        }
         if self.cache_merge.is_some() {
             lines.value("cacheMerge", self.cache_merge.as_ref());
         }

@@ -21,7 +21,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// No.
+    /// The request is refused.
     Deny,
     /// A person decides; without one attached: no.
     Ask,

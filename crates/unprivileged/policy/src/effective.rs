@@ -60,7 +60,7 @@ pub struct Inactive {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "change")]
 pub enum ExpansionSummary {
-    /// Nothing.
+    /// The project's files changed nothing.
     Unchanged,
     /// They took away.
     Restricted {
@@ -209,6 +209,8 @@ pub struct Effective {
     pub cache_merge: Option<Sourced<CacheMerge>>,
     /// Spending, approvals and audit.
     pub budgets: Budgets,
+    /// The lowest Landlock ABI whose parts must all be enforced.
+    pub min_landlock_abi: Option<Sourced<u64>>,
     /// Expectations.
     pub tests: Vec<Sourced<TestCase>>,
     /// What a project asked for beyond.

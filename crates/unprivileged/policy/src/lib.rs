@@ -81,8 +81,8 @@ pub use pathrule::{Anchor, PathRule};
 pub use permit::{Permit, permit};
 pub use plan::{
     EgressMaterial, FsFacts, GivenFile, HOME, Led, LedAs, LentCache, LentPlace, Needs, PROGRAMS, PathFact,
-    PathKind, PlanLine, Planned, Rendered, TreeNeed, Ways, countable, egress_cpu, hidden_below, needs,
-    needs_of, plan, refuse_shown, render_dry_run, uncounted_hosts, writes_below,
+    PathKind, PlanLine, Planned, Rendered, TreeNeed, Ways, check_host, countable, egress_cpu, hidden_below,
+    needs, needs_of, plan, refuse_shown, render_dry_run, uncounted_hosts, writes_below,
 };
 pub use preamble::{MAX_PREAMBLE, PreambleFacts, preamble, prompt_with};
 pub use presets::{
@@ -92,7 +92,7 @@ pub use presets::{
 pub use profile::{PROFILE_SCHEMA, Profile, PromptBy};
 pub use query::{NetQuery, Query};
 pub use request::{Grant, LaunchAnswer, LaunchApproval, LaunchRequest, Verdict, decide_launch, launch_asks};
-pub use score::{Contribution, Score, score};
+pub use score::{Contribution, Score, score, score_of};
 pub use selftest::{TestReport, selftest};
 pub use terms::{CREDENTIAL_HEADERS, Operation, Operations, Terms};
 pub use text::nearest;

@@ -107,7 +107,7 @@ fn waiting(effective: &Effective, findings: &mut Vec<Finding>) {
         redact,
         canary: _,
     } = &effective.budgets;
-    let asked = "this build asks whoever started the run, and denies what nobody answers";
+    let asked = "this version asks the person who started the run, and denies what is not answered";
     let approvals = [
         ("approvals.onTimeout", on_timeout.as_ref().map(|s| &s.origin)),
         ("approvals.reviewers", reviewers.first().map(|s| &s.origin)),

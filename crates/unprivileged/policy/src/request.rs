@@ -49,7 +49,7 @@ pub enum Verdict {
     Granted(Grant),
     /// A person must decide, and none has.
     NeedsApproval(Fault),
-    /// No.
+    /// Policy refuses the launch.
     Denied(Fault),
 }
 
@@ -95,7 +95,7 @@ pub enum LaunchAnswer {
     Allowed,
     /// A person must approve it first; the fault is for where nobody can.
     Asks(Fault),
-    /// No.
+    /// Policy refuses the launch.
     Denied(Fault),
 }
 

@@ -4,7 +4,7 @@ use crate::fsmap::Grade;
 use crate::host::HostPattern;
 use crate::net::NetMode;
 use crate::netrule::NetTarget;
-use bastle_contract::{BackendKind, LimitKind};
+use bastle_contract::{BackendKind, LaunchPlan, LimitKind};
 use serde::Serialize;
 
 /// One line of the table.
@@ -32,6 +32,16 @@ pub struct Score {
 /// Scores a policy as the backend would hold it.
 #[must_use]
 pub fn score(effective: &Effective, backend: BackendKind) -> Score {
+    sum(effective, backend, None)
+}
+
+/// Scores a policy as a plan holds it: with what a person gave up for it.
+#[must_use]
+pub fn score_of(effective: &Effective, plan: &LaunchPlan) -> Score {
+    sum(effective, plan.backend, Some(plan))
+}
+
+fn sum(effective: &Effective, backend: BackendKind, plan: Option<&LaunchPlan>) -> Score {
     let mut table = Vec::new();
     let mut add = |what: &str, tenths: u32, note: String| {
         table.push(Contribution {
@@ -43,6 +53,13 @@ pub fn score(effective: &Effective, backend: BackendKind) -> Score {
     match backend {
         BackendKind::Native => add("fence", 0, "kernel-enforced".to_owned()),
         BackendKind::Host => add("fence", 60, "none: nothing is enforced".to_owned()),
+    }
+    if plan.is_some_and(LaunchPlan::is_without_landlock) {
+        add(
+            "landlock",
+            10,
+            "given up: one layer where others have two".to_owned(),
+        );
     }
     files(effective, &mut add);
     match backend {

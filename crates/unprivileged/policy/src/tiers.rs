@@ -30,7 +30,7 @@ pub struct DangerEntry {
     pub name: String,
     /// Its tier when a policy allows it.
     pub tier: Tier,
-    /// Why.
+    /// The reason for its tier, as a person is told it.
     pub why: String,
     /// A question for `can-i`, where the name is not one by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]

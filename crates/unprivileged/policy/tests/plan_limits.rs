@@ -4,8 +4,8 @@ mod common;
 
 use LayerKind::{Flags, Project, User};
 use bastle_contract::{
-    Access, CgroupFacts, CgroupFlavour, Code, Controller, EnvName, HostFacts, LimitKind, LimitMechanism,
-    Waiver,
+    Access, Authority, CgroupFacts, CgroupFlavour, CgroupProblem, Code, Controller, EnvName, Guarantee,
+    HostFacts, Lack, LandlockParts, LimitKind, LimitMechanism, UnitManager, Waiver,
 };
 use bastle_policy::{At, LaunchRequest, LayerKind, NetMode, names, plan, preset, render_dry_run};
 use common::launch::{at, disk, grant, host, is_bind, planned, request};
@@ -18,7 +18,7 @@ fn limited(
     waivers: &[LimitKind],
 ) -> Result<BTreeMap<LimitKind, LimitMechanism>, Code> {
     let policy = merged(&with_default(&[(User, text)]));
-    let waivers = waivers.iter().map(|limit| Waiver { limit: *limit }).collect();
+    let waivers = waivers.iter().map(|limit| Waiver::Limit(*limit)).collect();
     let grant = grant(
         &policy,
         LaunchRequest {
@@ -53,6 +53,7 @@ fn every_limit_has_something_that_holds_it_or_stops_the_launch() {
             flavour: CgroupFlavour::V2,
             controllers,
             unified: None,
+            problem: None,
         },
         ..host()
     };
@@ -95,6 +96,70 @@ fn a_limit_that_cannot_be_held_stops_the_launch_unless_it_is_waived_by_name() {
 }
 
 #[test]
+fn a_limit_that_no_cgroup_holds_is_refused_with_the_cause_and_what_removes_it() {
+    let unit = CgroupFacts {
+        problem: Some(CgroupProblem::NotDelegated {
+            unit: "session-2.scope".to_owned(),
+            manager: UnitManager::System,
+            root: false,
+        }),
+        ..CgroupFacts::none()
+    };
+    let undelegated = HostFacts {
+        cgroup: unit,
+        ..host()
+    };
+    let policy = merged(&with_default(&[(
+        User,
+        r#"{"version": 1, "limits": {"cpu": 0.5}}"#,
+    )]));
+    let refused = |host: &HostFacts| {
+        let planned = plan(grant(&policy, request(&["ls"])), host, &disk(&policy, &[]));
+        planned.map(|_| ()).unwrap_err()
+    };
+    let fault = refused(&undelegated);
+    assert_eq!(fault.code, Code::LimitUnheld);
+    assert!(fault.why.contains("session-2.scope of systemd"), "{fault:?}");
+    assert_eq!(
+        fault.help[0],
+        "systemd-run --user --scope -p Delegate=yes bastle run -- CMD"
+    );
+}
+
+#[test]
+fn the_processes_of_user_id_0_of_a_container_are_not_held_by_an_rlimit() {
+    let pids = r#"{"version": 1, "limits": {"pids": 50}}"#;
+    let zero = |lack| HostFacts {
+        authority: Authority::UserZero { lack },
+        ..host()
+    };
+    let container = zero(Lack::Capabilities {
+        names: vec!["CAP_SYS_ADMIN".to_owned()],
+    });
+    assert_eq!(limited(pids, &container, &[]), Err(Code::LimitUnheld));
+    let namespace = zero(Lack::UnmappedIds);
+    assert_eq!(
+        limited(pids, &namespace, &[]).unwrap()[&LimitKind::Pids],
+        LimitMechanism::Rlimit,
+        "to the kernel it is another user"
+    );
+    let group = HostFacts {
+        cgroup: CgroupFacts {
+            flavour: CgroupFlavour::V1,
+            controllers: vec![(Controller::Pids, path("/sys/fs/cgroup/pids"))],
+            unified: None,
+            problem: None,
+        },
+        ..container
+    };
+    assert_eq!(
+        limited(r#"{"version": 1}"#, &group, &[]).unwrap()[&LimitKind::Pids],
+        LimitMechanism::CgroupV1,
+        "that of a preset too"
+    );
+}
+
+#[test]
 fn a_run_that_states_no_memory_gets_four_fifths_of_the_host_and_a_stated_value_wins() {
     let memory = |text: &str, host: &HostFacts| {
         let policy = merged(&with_default(&[(User, text)]));
@@ -115,6 +180,7 @@ fn a_run_that_states_no_memory_gets_four_fifths_of_the_host_and_a_stated_value_w
             flavour,
             controllers: controllers.clone(),
             unified: None,
+            problem: None,
         },
         ..host()
     };
@@ -218,7 +284,8 @@ fn a_host_without_the_fences_parts_is_refused() {
     let policy = merged(&with_default(&[]));
     let fs = disk(&policy, &[]);
     let old = HostFacts {
-        landlock_abi: 5,
+        landlock_abi: 1,
+        landlock: LandlockParts::up_to(1),
         ..host()
     };
     assert_eq!(
@@ -239,6 +306,82 @@ fn a_host_without_the_fences_parts_is_refused() {
             .code,
         Code::FenceStep
     );
+}
+
+#[test]
+fn a_plan_asks_for_all_that_the_kernel_has_of_landlock_and_proves_what_replaces_the_rest() {
+    let policy = merged(&with_default(&[]));
+    let fs = disk(&policy, &[]);
+    for abi in 2..=9 {
+        let landlock = LandlockParts::up_to(abi);
+        let host = HostFacts { landlock, ..host() };
+        let planned = plan(grant(&policy, request(&["ls"])), &host, &fs).unwrap().plan;
+        assert_eq!(planned.landlock_parts, landlock, "{abi}");
+        for guarantee in landlock.guarantees() {
+            assert!(planned.guarantees.contains(&guarantee), "{abi}: {guarantee}");
+        }
+    }
+}
+
+#[test]
+fn landlock_is_given_up_by_name_and_counts_and_nothing_is_given_up_that_the_kernel_has() {
+    let policy = merged(&with_default(&[]));
+    let fs = disk(&policy, &[]);
+    let planned = |kernel: u32, waivers: &[Waiver]| {
+        let host = HostFacts {
+            landlock: LandlockParts::up_to(kernel),
+            ..host()
+        };
+        let request = LaunchRequest {
+            waivers: waivers.to_vec(),
+            ..request(&["ls"])
+        };
+        plan(grant(&policy, request), &host, &fs).map(|planned| planned.plan)
+    };
+    let waived = [Waiver::LANDLOCK];
+    let fault = planned(0, &[]).unwrap_err();
+    assert_eq!(fault.code, Code::FenceLandlock);
+    let help = fault.help.join("\n");
+    assert!(help.contains("--waive landlock"), "{help}");
+    let without = planned(0, &waived).unwrap();
+    assert!(without.is_without_landlock());
+    for guarantee in LandlockParts::replacements() {
+        assert!(without.guarantees.contains(&guarantee), "{guarantee}");
+    }
+    assert!(!without.guarantees.contains(&Guarantee::LandlockFs));
+    let whole = planned(6, &waived).unwrap();
+    assert_eq!(whole.landlock_parts, LandlockParts::up_to(6));
+    assert!(whole.guarantees.contains(&Guarantee::LandlockFs));
+    let tenths = |plan| bastle_policy::score_of(&policy, plan).tenths;
+    assert!(tenths(&without) > tenths(&whole));
+}
+
+#[test]
+fn the_highest_landlock_abi_that_a_layer_demands_is_held_or_the_launch_refused() {
+    let asked = |least: u64| {
+        let text = format!(r#"{{"version": 1, "minLandlockAbi": {least}}}"#);
+        merged(&with_default(&[
+            (User, &text),
+            (Project, r#"{"version": 1, "minLandlockAbi": 2}"#),
+        ]))
+    };
+    let planned = |least, kernel| {
+        let policy = asked(least);
+        let fs = disk(&policy, &[]);
+        let host = HostFacts {
+            landlock: LandlockParts::up_to(kernel),
+            ..host()
+        };
+        plan(grant(&policy, request(&["ls"])), &host, &fs).map(|_| ())
+    };
+    for (least, kernel) in [(2, 2), (5, 6), (6, 6), (9, 9)] {
+        assert!(planned(least, kernel).is_ok(), "{least} of {kernel}");
+    }
+    for (least, kernel) in [(3, 2), (6, 5), (9, 8)] {
+        let fault = planned(least, kernel).unwrap_err();
+        assert_eq!(fault.code, Code::FenceLandlock, "{least} of {kernel}");
+        assert!(fault.what.contains("minLandlockAbi"), "{fault}");
+    }
 }
 
 #[test]
@@ -415,6 +558,7 @@ fn the_plan_lists_the_limits_of_egress_and_a_run_with_less_gives_it_less() {
             flavour: CgroupFlavour::V2,
             controllers,
             unified: None,
+            problem: None,
         },
         ..host()
     };

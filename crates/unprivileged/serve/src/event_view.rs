@@ -1,10 +1,12 @@
 //! What of an event is told to whom. What an agent was asked, says and does, and what its policy is, go only to whoever may
-//! act inside its run ([`Fleet::may_enter`]), as its output does; that something happened, states and counts go to all who
-//! may see the run.
+//! act inside its run ([`Fleet::may_enter`]), as its output does; what a question asks goes to whoever may answer it or act
+//! there by their role too ([`Fleet::may_read_questions`]); that something happened, states and counts go to all who may see
+//! the run.
 //!
 //! **Trust:** data of an event holds text of the agent. Members are told by name: what is not listed here is left out.
 //!
 //! [`Fleet::may_enter`]: bastle_control::fleet::Fleet::may_enter
+//! [`Fleet::may_read_questions`]: bastle_control::fleet::Fleet::may_read_questions
 use crate::app::App;
 use crate::errors::Refusal;
 use bastle_contract::RunId;
@@ -27,9 +29,18 @@ pub(crate) struct EventView {
     verdicts: HashMap<RunId, Verdict>,
 }
 
-/// Whether the caller may act inside a run.
+/// What the caller may do in a run.
+#[derive(Clone, Copy)]
+struct Rights {
+    /// Act inside it, as far as its authority goes.
+    enter: bool,
+    /// Read what its questions ask.
+    questions: bool,
+}
+
+/// What was found about a run.
 struct Verdict {
-    may: bool,
+    rights: Rights,
     /// Of the run that the verdict is about; another run of its name has another.
     batch: Option<String>,
     found: Instant,
@@ -58,36 +69,51 @@ impl EventView {
             }
             let Some(less) = outside(event) else { continue };
             // An event without its number is of a run that was removed: nobody can tell any more who might enter it.
-            if event.run_seq.is_none() || !self.may_enter(&caller, run, event.batch.as_deref()).await {
+            let whole = event.run_seq.is_some() && {
+                let rights = self.rights(&caller, run, event.batch.as_deref()).await;
+                if asks(event) {
+                    rights.questions
+                } else {
+                    rights.enter
+                }
+            };
+            if !whole {
                 event.data = less;
             }
         }
     }
 
-    async fn may_enter(&mut self, caller: &Caller, run: &RunId, batch: Option<&str>) -> bool {
+    async fn rights(&mut self, caller: &Caller, run: &RunId, batch: Option<&str>) -> Rights {
         if let Some(known) = self.verdicts.get(run)
             && known.batch.as_deref() == batch
             && known.found.elapsed() < AGAIN
         {
-            return known.may;
+            return known.rights;
         }
         let (who, name, of) = (caller.clone(), run.clone(), batch.map(str::to_owned));
         let asked = self.app.ask(move |fleet| {
-            fleet.may_enter(&who, &name)?;
+            let rights = Rights {
+                enter: fleet.may_enter(&who, &name).is_ok(),
+                questions: fleet.may_read_questions(&who, &name),
+            };
             // After the verdict: a run that took the name meanwhile is of another batch, and the verdict was about it.
-            Ok::<_, Refusal>(fleet.run(&name)?.batch == of)
+            Ok::<_, Refusal>((fleet.run(&name)?.batch == of).then_some(rights))
         });
-        let may = asked.await.unwrap_or(false);
+        let none = Rights {
+            enter: false,
+            questions: false,
+        };
+        let rights = asked.await.ok().flatten().unwrap_or(none);
         if self.verdicts.len() >= MOST_VERDICTS {
             self.verdicts.clear();
         }
         let verdict = Verdict {
-            may,
+            rights,
             batch: batch.map(str::to_owned),
             found: Instant::now(),
         };
         self.verdicts.insert(run.clone(), verdict);
-        may
+        rights
     }
 }
 
@@ -147,6 +173,17 @@ fn members(kind: &str) -> &'static [&'static str] {
     }
 }
 
+/// Whether an event holds what a question asks, in words.
+fn asks(event: &StoredEvent) -> bool {
+    let is = |member: &str, word: &str| event.data.get(member).is_some_and(|value| value == word);
+    match event.kind.as_str() {
+        "question" => true,
+        "state" => is("state", "needs-input"),
+        "agent" => is("said", "permission"),
+        _ => false,
+    }
+}
+
 /// The data of an event as it is told to whoever may not act inside its run; `None`: nothing of it is left out.
 fn outside(event: &StoredEvent) -> Option<Value> {
     let Value::Object(all) = &event.data else {
@@ -154,7 +191,7 @@ fn outside(event: &StoredEvent) -> Option<Value> {
     };
     let allowed = members(&event.kind);
     // Where it waits for an answer, the reason is the question.
-    let asks = event.kind == "state" && all.get("state").is_some_and(|state| state == "needs-input");
+    let asks = event.kind == "state" && asks(event);
     let left: Map<String, Value> = all
         .iter()
         .filter(|(name, _)| allowed.contains(&name.as_str()) && !(asks && *name == "reason"))

@@ -19,6 +19,7 @@ pub mod openapi;
 mod options;
 mod otlp;
 mod outward;
+mod question_view;
 mod routes;
 mod server;
 mod transcript;

@@ -84,18 +84,29 @@ pub(crate) struct Config {
 pub(crate) struct Retention {
     /// Runs after their end, such as `30d` (the default) or `12h`; `never` keeps all. Work that was not applied stays.
     pub(crate) runs: Option<String>,
+    /// Removed copies in the trash, such as `7d` (the default) or `12h`; `never` keeps all.
+    pub(crate) trash: Option<String>,
 }
 
 impl Retention {
-    /// The time; `Duration::MAX` where nothing goes.
+    /// The time for runs; `Duration::MAX` where nothing goes.
     pub(crate) fn runs(&self) -> Result<Option<Duration>, String> {
-        match self.runs.as_deref() {
-            None => Ok(None),
-            Some("never") => Ok(Some(Duration::MAX)),
-            Some(text) => bastle_policy::parse_duration(text)
-                .map(|millis| Some(Duration::from_millis(millis)))
-                .ok_or_else(|| "field retention.runs: such as 30d, 12h, 90m, 10s, or never".to_owned()),
-        }
+        lasting("retention.runs", self.runs.as_deref())
+    }
+
+    /// The time for the trash.
+    pub(crate) fn trash(&self) -> Result<Option<Duration>, String> {
+        lasting("retention.trash", self.trash.as_deref())
+    }
+}
+
+fn lasting(field: &str, text: Option<&str>) -> Result<Option<Duration>, String> {
+    match text {
+        None => Ok(None),
+        Some("never") => Ok(Some(Duration::MAX)),
+        Some(text) => bastle_policy::parse_duration(text)
+            .map(|millis| Some(Duration::from_millis(millis)))
+            .ok_or_else(|| format!("field {field}: such as 30d, 12h, 90m, 10s, or never")),
     }
 }
 
@@ -161,6 +172,7 @@ impl Config {
         }
         self.a2a.check()?;
         self.retention.runs()?;
+        self.retention.trash()?;
         if self.requests_per_second == Some(0) || self.max_parallel == Some(0) {
             return Err("field requests_per_second, max_parallel: at least 1".to_owned());
         }
@@ -206,6 +218,7 @@ mod tests {
             "{\"ceiling\":{\"max_runs\":0}}",
             "{\"retention\":{\"runs\":\"soon\"}}",
             "{\"retention\":{\"run\":\"1d\"}}",
+            "{\"retention\":{\"trash\":\"later\"}}",
         ] {
             std::fs::write(&path, bad).unwrap();
             assert!(Config::load(Some(&path)).is_err(), "{bad}");

@@ -71,7 +71,7 @@ impl Dir {
     /// Opens a directory of the user's own by its absolute path; the last component must not be a link.
     ///
     /// # Errors
-    /// The kernel's.
+    /// When the kernel refuses one of the calls; the error is the kernel's own.
     pub fn open(path: &Path) -> io::Result<Self> {
         let fd = rfs::open(path, DIRECTORY, Mode::empty())?;
         Ok(Self {
@@ -83,13 +83,29 @@ impl Dir {
     /// Opens a directory of bastle's own, whose modes may be changed when they are in the way.
     ///
     /// # Errors
-    /// The kernel's.
+    /// When the kernel refuses one of the calls; the error is the kernel's own.
     pub fn open_own(path: &Path) -> io::Result<Self> {
         let fd = rfs::open(path, DIRECTORY, Mode::empty())?;
         Ok(Self {
             fd,
             owner: Owner::Copy,
         })
+    }
+
+    /// A directory of the user's that is open already.
+    pub(crate) fn from_user(fd: OwnedFd) -> Self {
+        Self {
+            fd,
+            owner: Owner::User,
+        }
+    }
+
+    /// A directory that is open already, whose contents are bastle's own.
+    pub(crate) fn from_own(fd: OwnedFd) -> Self {
+        Self {
+            fd,
+            owner: Owner::Copy,
+        }
     }
 
     /// Opens a directory beneath this one; `None` is this one again, with its own read position.
@@ -160,7 +176,7 @@ impl Dir {
     /// What stands under a name, the link itself when it is one.
     ///
     /// # Errors
-    /// The kernel's.
+    /// When the kernel refuses one of the calls; the error is the kernel's own.
     pub fn stat(&self, name: &[u8]) -> io::Result<Stat> {
         Ok(rfs::statat(&self.fd, name_of(name), AtFlags::SYMLINK_NOFOLLOW)?)
     }
@@ -201,7 +217,7 @@ impl Dir {
     /// Makes a new file; fails when the name is taken, by whatever.
     ///
     /// # Errors
-    /// The kernel's.
+    /// When the kernel refuses one of the calls; the error is the kernel's own.
     pub fn create_new(&self, name: &[u8], mode: u32) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(File::from(rfs::openat(
@@ -215,7 +231,7 @@ impl Dir {
     /// Makes a directory.
     ///
     /// # Errors
-    /// The kernel's.
+    /// When the kernel refuses one of the calls; the error is the kernel's own.
     pub fn make_dir(&self, name: &[u8]) -> io::Result<()> {
         Ok(rfs::mkdirat(&self.fd, name_of(name), Mode::from_raw_mode(0o777))?)
     }
@@ -223,7 +239,7 @@ impl Dir {
     /// Makes a symlink.
     ///
     /// # Errors
-    /// The kernel's.
+    /// When the kernel refuses one of the calls; the error is the kernel's own.
     pub fn make_link(&self, name: &[u8], target: &[u8]) -> io::Result<()> {
         Ok(rfs::symlinkat(name_of(target), &self.fd, name_of(name))?)
     }
@@ -231,7 +247,7 @@ impl Dir {
     /// Moves a name of this directory to a name of another.
     ///
     /// # Errors
-    /// The kernel's.
+    /// When the kernel refuses one of the calls; the error is the kernel's own.
     pub fn rename_to(&self, name: &[u8], other: &Self, new: &[u8]) -> io::Result<()> {
         Ok(rfs::renameat(&self.fd, name_of(name), &other.fd, name_of(new))?)
     }
@@ -239,7 +255,7 @@ impl Dir {
     /// Removes one name; `false` when it is a directory with something in it. A missing name is fine.
     ///
     /// # Errors
-    /// The kernel's.
+    /// When the kernel refuses one of the calls; the error is the kernel's own.
     pub fn remove_one(&self, name: &[u8]) -> io::Result<bool> {
         match rfs::unlinkat(&self.fd, name_of(name), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => return Ok(true),
@@ -256,7 +272,7 @@ impl Dir {
     /// Gives the owner the right to change the names in this directory.
     ///
     /// # Errors
-    /// The kernel's.
+    /// When the kernel refuses one of the calls; the error is the kernel's own.
     pub fn make_writable(&self) -> io::Result<()> {
         let bits = rfs::fstat(&self.fd)?.st_mode & 0o7777;
         if bits & 0o700 == 0o700 {
@@ -268,7 +284,7 @@ impl Dir {
     /// Removes a name and, when it is a directory, everything in it; a missing name is fine.
     ///
     /// # Errors
-    /// The kernel's.
+    /// When the kernel refuses one of the calls; the error is the kernel's own.
     pub fn remove_all(&self, name: &[u8]) -> io::Result<()> {
         let mut deep = Vec::new();
         self.remove_nested(self, name, 0, &mut deep)?;

@@ -2,13 +2,14 @@
 //!
 //! **Trust:** what is read is checked against its digest, so that a damaged store is an error and never a file.
 use crate::manifest::Content;
+use crate::rooted::each_chunk;
 use bastle_contract::{Code, Fault};
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 
 /// Where contents come from: immutable, addressed by digest, so that the agent cannot swap one between its
 /// classification and its use.
-pub trait Blobs {
+pub trait Blobs: Sync {
     /// Opens the content of this digest for reading from its start.
     ///
     /// # Errors
@@ -21,8 +22,10 @@ pub trait Blobs {
 /// # Errors
 /// When it is not kept, cannot be read, or its bytes are not those of the digest.
 pub fn read_blob(blobs: &dyn Blobs, digest: &Content, most: u64) -> Result<Option<Vec<u8>>, Fault> {
-    let mut bytes = Vec::new();
     let file = blobs.open(digest)?;
+    // A vector that has to grow asks the kernel ten times for a small file.
+    let length = file.metadata().map_or(0, |meta| meta.len().min(most));
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0).saturating_add(64));
     file.take(most.saturating_add(1))
         .read_to_end(&mut bytes)
         .map_err(|why| {
@@ -56,19 +59,13 @@ pub(crate) enum Checked {
 }
 
 /// Copies a content and says whether it is that of the digest.
-pub(crate) fn copy_checked(mut source: File, mut target: &File, digest: &Content) -> io::Result<Checked> {
+pub(crate) fn copy_checked(source: &File, mut target: &File, digest: &Content) -> io::Result<Checked> {
     let mut hasher = blake3::Hasher::new();
-    let mut buffer = vec![0_u8; 128 * 1024];
-    loop {
-        let read = match source.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        hasher.update(&buffer[..read]);
-        target.write_all(&buffer[..read])?;
-    }
+    let length = usize::try_from(source.metadata()?.len()).unwrap_or(usize::MAX);
+    each_chunk(source, length, |bytes| {
+        hasher.update(bytes);
+        target.write_all(bytes)
+    })?;
     let same = hasher.finalize().as_bytes() == digest.as_bytes();
     Ok(if same { Checked::Right } else { Checked::Wrong })
 }

@@ -37,7 +37,7 @@ impl Lender {
     }
 
     /// A file that may hold the content: the right length, not yet hashed.
-    fn candidate(&self, content: &Content) -> Option<(File, u64)> {
+    pub(crate) fn candidate(&self, content: &Content) -> Option<(File, u64)> {
         let (path, size) = self.by_content.get(content)?;
         let dir = self.root.beneath(path.parent().as_ref()).ok()?;
         let (file, stat) = dir.open_regular(path.name()).ok()?;

@@ -12,6 +12,8 @@ const TICK: Duration = Duration::from_millis(100);
 const MOST_THREADS: usize = 8;
 /// Threads that only wait for the disk.
 const WAITING_THREADS: usize = 32;
+/// Items of a list that one thread takes at a time.
+const PIECE: usize = 64;
 
 struct State<T> {
     heap: Vec<T>,
@@ -111,6 +113,30 @@ where
     S: Default + Send,
 {
     staffed(threads(), first, each, tick)
+}
+
+/// Applies `each` to pieces of a list by several threads, and answers what they found in the order of the list. What fits
+/// one piece is worked off by the caller's own thread.
+pub(crate) fn by_piece<T: Sync, R: Send>(
+    items: &[T],
+    each: impl Fn(&[T]) -> Result<Vec<R>, Fault> + Sync,
+) -> Result<Vec<R>, Fault> {
+    if items.len() <= PIECE {
+        return each(items);
+    }
+    // The heap gives the last one first.
+    let pieces = items.chunks(PIECE).enumerate().rev().collect();
+    let shares = work(
+        pieces,
+        |(number, piece): (usize, &[T]), share: &mut Vec<(usize, Vec<R>)>, _| {
+            share.push((number, each(piece)?));
+            Ok(())
+        },
+        || {},
+    )?;
+    let mut found: Vec<(usize, Vec<R>)> = shares.into_iter().flatten().collect();
+    found.sort_unstable_by_key(|(number, _)| *number);
+    Ok(found.into_iter().flat_map(|(_, results)| results).collect())
 }
 
 fn staffed<T, S>(

@@ -1,23 +1,30 @@
 //! The agent's work as one archive: POSIX tar with extended headers, made so that every reader sees the same.
 //!
 //! **Trust:** names and contents are the agent's. Written are regular files, directories and links that stay in
-//! the tree; no owner, no special bits, no device, no absolute or climbing name, no name twice.
+//! the tree; no owner, no special bits, no device, no absolute or climbing name, no name twice. Files with holes keep them.
 use crate::attributes::Attributes;
 use crate::blobs::Blobs;
 use crate::finding::leads_out;
 use crate::git::is_git_name;
 use crate::manifest::{Content, Kind, Manifest};
 use crate::path::TreePath;
+use crate::rooted::each_chunk;
+use crate::sparse::{Parts, SHORTEST_HOLE};
+use crate::tar::{BLOCK, Header, padding};
 use bastle_contract::{Code, Fault};
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::{self, Read, Write};
+use std::sync::mpsc::sync_channel;
 
-const BLOCK: usize = 512;
+/// Files up to here have no hole that is worth a map. They are read ahead of their turn: sixteen MiB at
+/// most.
+const SMALL: u64 = SHORTEST_HOLE - 1;
+const TOGETHER: usize = 64;
+const AHEAD: usize = 2;
 /// Most bytes and entries of one archive.
 const MOST_BYTES: u64 = 64 << 30;
 const MOST_ENTRIES: usize = 1_000_000;
-/// The largest number that eleven octal digits hold: 8 GiB less one byte.
-const MAX_OCTAL: u64 = 0o777_7777_7777;
 
 /// What went into the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,73 +40,184 @@ pub struct Exported {
 /// # Errors
 /// When a content cannot be read or is damaged, or writing fails.
 pub fn export(manifest: &Manifest, blobs: &dyn Blobs, out: &mut dyn Write) -> Result<Exported, Fault> {
+    export_with(manifest, blobs, &[], out)
+}
+
+/// A file of bastle's own beside the work: a path that no entry of the tree has, and its bytes.
+pub type Beside = (TreePath, Vec<u8>);
+
+/// Writes the tree and files of bastle's own to `out`.
+///
+/// # Errors
+/// See [`export`].
+pub fn export_with(
+    manifest: &Manifest,
+    blobs: &dyn Blobs,
+    beside: &[Beside],
+    out: &mut dyn Write,
+) -> Result<Exported, Fault> {
     within_limits(manifest, MOST_ENTRIES, MOST_BYTES)?;
-    let repositories = repositories(manifest);
-    let mut done = Exported {
-        entries: 0,
-        left_out: Vec::new(),
+    let (planned, left_out) = planned(manifest, blobs)?;
+    let ahead = |(_, header): &Planned<'_>| match header.content {
+        Some(digest) if header.size <= SMALL => Some((*digest, header.size)),
+        Some(_) | None => None,
     };
+    let small: Vec<(Content, u64)> = planned.iter().filter_map(ahead).collect();
+    std::thread::scope(|scope| {
+        let (send, read) = sync_channel(AHEAD);
+        scope.spawn(move || {
+            // Many at a time: waking the writer costs as much as reading a small file.
+            for files in small.chunks(TOGETHER) {
+                let files = files
+                    .iter()
+                    .map(|(digest, size)| read_whole(blobs, digest, *size));
+                // Nobody waits for more once the archive has failed.
+                if send.send(files.collect::<Vec<_>>()).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut read = read.into_iter().flatten();
+        planned
+            .iter()
+            .try_for_each(|(path, header)| write_entry((path, header), blobs, &mut read, out))
+    })?;
+    let end = |error: io::Error| Fault::new(Code::WorkspaceApply, "export", error.to_string());
+    for (path, bytes) in beside {
+        write_beside(path, bytes, out).map_err(end)?;
+    }
+    out.write_all(&[0; 2 * BLOCK]).map_err(end)?;
+    out.flush().map_err(end)?;
+    Ok(Exported {
+        entries: planned.len() + beside.len(),
+        left_out,
+    })
+}
+
+/// An object of the archive.
+type Planned<'a> = (&'a TreePath, Header<'a>);
+
+/// What goes into the archive, in its order, and what does not.
+fn planned<'a>(
+    manifest: &'a Manifest,
+    blobs: &dyn Blobs,
+) -> Result<(Vec<Planned<'a>>, Vec<TreePath>), Fault> {
+    let repositories = repositories(manifest);
+    let (mut planned, mut left_out) = (Vec::new(), Vec::new());
     for entry in manifest.entries() {
-        let fail = |error: io::Error| {
-            Fault::new(
-                Code::WorkspaceApply,
-                format!("export {}", entry.path),
-                error.to_string(),
-            )
-        };
         let header = match &entry.kind {
             _ if entry.path.components().any(is_git_name) => None,
             _ if is_of_repository(&entry.path, &repositories) => None,
-            Kind::File {
-                digest,
-                size,
-                mode,
-                attributes,
-            } => Some(Header {
-                kind: b'0',
-                mode: if mode.executable { 0o755 } else { 0o644 },
-                size: *size,
-                link: b"",
-                content: Some(digest),
-                attributes: match attributes {
-                    Some(id) => Some(Attributes::open(blobs, id, entry.path.as_path())?),
-                    None => None,
-                },
-            }),
-            Kind::Dir => Some(Header {
-                kind: b'5',
-                mode: 0o755,
-                size: 0,
-                link: b"",
-                content: None,
-                attributes: None,
-            }),
-            Kind::Symlink { target } if !leads_out(&entry.path, &target.0) => Some(Header {
-                kind: b'2',
-                mode: 0o777,
-                size: 0,
-                link: &target.0,
-                content: None,
-                attributes: None,
-            }),
-            Kind::Symlink { .. } | Kind::Submodule { .. } | Kind::Opaque { .. } => None,
+            kind => header(&entry.path, kind, blobs)?,
         };
-        let Some(header) = header else {
-            if !entry.path.in_git() {
-                done.left_out.push(entry.path.clone());
-            }
-            continue;
-        };
-        header.write(entry.path.as_bytes(), out).map_err(fail)?;
-        if let Some(digest) = header.content {
-            copy(blobs, digest, header.size, out)?.map_err(fail)?;
+        match header {
+            Some(header) => planned.push((&entry.path, header)),
+            None if entry.path.in_git() => {}
+            None => left_out.push(entry.path.clone()),
         }
-        done.entries += 1;
     }
-    let end = |error: io::Error| Fault::new(Code::WorkspaceApply, "export", error.to_string());
-    out.write_all(&[0; 2 * BLOCK]).map_err(end)?;
-    out.flush().map_err(end)?;
-    Ok(done)
+    Ok((planned, left_out))
+}
+
+/// The header of an object; none of what cannot be in an archive.
+fn header<'a>(path: &TreePath, kind: &'a Kind, blobs: &dyn Blobs) -> Result<Option<Header<'a>>, Fault> {
+    let plain = |kind, mode, link| Header {
+        kind,
+        mode,
+        size: 0,
+        link,
+        content: None,
+        attributes: None,
+    };
+    Ok(match kind {
+        Kind::File {
+            digest,
+            size,
+            mode,
+            attributes,
+        } => Some(Header {
+            kind: b'0',
+            mode: if mode.executable { 0o755 } else { 0o644 },
+            size: *size,
+            link: b"",
+            content: Some(digest),
+            attributes: match attributes {
+                Some(id) => Some(Attributes::open(blobs, id, path.as_path())?),
+                None => None,
+            },
+        }),
+        Kind::Dir => Some(plain(b'5', 0o755, b"")),
+        Kind::Symlink { target } if !leads_out(path, &target.0) => Some(plain(b'2', 0o777, &target.0)),
+        Kind::Symlink { .. } | Kind::Submodule { .. } | Kind::Opaque { .. } => None,
+    })
+}
+
+fn write_entry(
+    (path, header): (&TreePath, &Header<'_>),
+    blobs: &dyn Blobs,
+    read: &mut impl Iterator<Item = Result<Vec<u8>, Fault>>,
+    out: &mut dyn Write,
+) -> Result<(), Fault> {
+    let fail =
+        |error: io::Error| Fault::new(Code::WorkspaceApply, format!("export {path}"), error.to_string());
+    let Some(digest) = header.content else {
+        return header.write(path.as_bytes(), None, out).map_err(fail);
+    };
+    let size = header.size;
+    if size > SMALL {
+        let file = blobs.open(digest)?;
+        return write_large((path, header), (&file, digest), out).map_err(fail);
+    }
+    let gone = || fail(io::Error::other("its reader ended unexpectedly"));
+    let bytes = read.next().ok_or_else(gone)??;
+    if bytes.len() as u64 != size || Content::of(&bytes) != *digest {
+        return Err(fail(damaged()));
+    }
+    header.write(path.as_bytes(), None, out).map_err(fail)?;
+    out.write_all(&bytes).map_err(fail)?;
+    out.write_all(&padding(size)).map_err(fail)
+}
+
+/// An entry that was not read ahead; holes stay holes.
+fn write_large(
+    (path, header): (&TreePath, &Header<'_>),
+    (file, digest): (&File, &Content),
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let parts = Parts::of(file, header.size)?;
+    header.write(path.as_bytes(), parts.as_ref(), out)?;
+    match &parts {
+        None => copy_exactly(file, digest, header.size, out)?,
+        Some(parts) => parts.write(file, digest, out)?,
+    }
+    out.write_all(&padding(parts.map_or(header.size, |parts| parts.archived())))
+}
+
+/// No more than `size` bytes of a content, not yet checked.
+fn read_whole(blobs: &dyn Blobs, digest: &Content, size: u64) -> Result<Vec<u8>, Fault> {
+    let file = blobs.open(digest)?;
+    let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0) + 64);
+    let fail = |error: io::Error| Fault::new(Code::WorkspaceApply, "export", error.to_string());
+    file.take(size).read_to_end(&mut bytes).map_err(fail)?;
+    Ok(bytes)
+}
+
+fn damaged() -> io::Error {
+    io::Error::other("the stored content is damaged")
+}
+
+fn write_beside(path: &TreePath, bytes: &[u8], out: &mut dyn Write) -> io::Result<()> {
+    let header = Header {
+        kind: b'0',
+        mode: 0o644,
+        size: bytes.len() as u64,
+        link: b"",
+        content: None,
+        attributes: None,
+    };
+    header.write(path.as_bytes(), None, out)?;
+    out.write_all(bytes)?;
+    out.write_all(&padding(bytes.len() as u64))
 }
 
 /// Directories that git takes for bare repositories (gitrepository-layout(5)): `git status` in one executes what its
@@ -129,8 +247,8 @@ fn is_of_repository(path: &TreePath, repositories: &BTreeSet<Option<TreePath>>) 
         .any(|at| OBEYED.contains(&at.name()) && repositories.contains(&at.parent()))
 }
 
-/// Refuses before the first byte: an archive has every byte of a file, also those of its holes, so a few names could fill
-/// the disk of whoever asks for it.
+/// Refuses before the first byte. Holes count as the bytes that they are for a reader: all of them are hashed, and where
+/// an archive is unpacked without holes they fill the disk.
 fn within_limits(manifest: &Manifest, most_entries: usize, most_bytes: u64) -> Result<(), Fault> {
     let (mut names, mut bytes) = (0_usize, 0_u64);
     for entry in manifest.entries() {
@@ -142,7 +260,7 @@ fn within_limits(manifest: &Manifest, most_entries: usize, most_bytes: u64) -> R
     let why = if names > most_entries {
         format!("it would have {names} entries, and {most_entries} are the most")
     } else if bytes > most_bytes {
-        format!("it would have {bytes} bytes, holes written out, and {most_bytes} are the most")
+        format!("it would have {bytes} bytes, holes counted, and {most_bytes} are the most")
     } else {
         return Ok(());
     };
@@ -152,149 +270,18 @@ fn within_limits(manifest: &Manifest, most_entries: usize, most_bytes: u64) -> R
     )
 }
 
-struct Header<'a> {
-    kind: u8,
-    mode: u64,
-    size: u64,
-    link: &'a [u8],
-    content: Option<&'a Content>,
-    attributes: Option<Attributes>,
-}
-
-impl Header<'_> {
-    /// The entry's header, after an extended one where a field does not fit or is not ASCII.
-    fn write(&self, path: &[u8], out: &mut dyn Write) -> io::Result<()> {
-        let mut records = Vec::new();
-        let odd = |bytes: &[u8]| bytes.len() > 100 || !bytes.is_ascii();
-        if std::str::from_utf8(path).is_err() || std::str::from_utf8(self.link).is_err() {
-            record(&mut records, b"hdrcharset", b"BINARY");
-        }
-        if odd(path) {
-            record(&mut records, b"path", path);
-        }
-        if odd(self.link) {
-            record(&mut records, b"linkpath", self.link);
-        }
-        if self.size > MAX_OCTAL {
-            record(&mut records, b"size", self.size.to_string().as_bytes());
-        }
-        for (name, value) in self.attributes.iter().flat_map(Attributes::iter) {
-            record(&mut records, &attribute_key(name), value);
-        }
-        if !records.is_empty() {
-            out.write_all(&block(b"PaxHeader", b"", b'x', 0o644, records.len() as u64))?;
-            out.write_all(&records)?;
-            out.write_all(&padding(records.len() as u64))?;
-        }
-        // Old readers see a short, plain name; all others the record above.
-        let short = if odd(path) { b"long-name".as_slice() } else { path };
-        let link = if odd(self.link) {
-            b"long-link".as_slice()
-        } else {
-            self.link
-        };
-        out.write_all(&block(
-            short,
-            link,
-            self.kind,
-            self.mode,
-            self.size.min(MAX_OCTAL),
-        ))
-    }
-}
-
-/// The key that tar programs agree on; the sign that ends a key is written as they write it.
-fn attribute_key(name: &[u8]) -> Vec<u8> {
-    let mut key = b"SCHILY.xattr.".to_vec();
-    for byte in name {
-        match byte {
-            b'=' => key.extend_from_slice(b"%3D"),
-            b'%' => key.extend_from_slice(b"%25"),
-            other => key.push(*other),
-        }
-    }
-    key
-}
-
-/// A record of an extended header: its own length in decimal, a name, a value.
-fn record(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    let rest = name.len() + value.len() + 3;
-    let mut total = rest + 1;
-    // The length counts its own digits; two steps reach the fixed point for any name.
-    for _ in 0..2 {
-        total = rest + total.to_string().len();
-    }
-    out.extend_from_slice(format!("{total} ").as_bytes());
-    out.extend_from_slice(name);
-    out.push(b'=');
-    out.extend_from_slice(value);
-    out.push(b'\n');
-}
-
-fn block(name: &[u8], link: &[u8], kind: u8, mode: u64, size: u64) -> [u8; BLOCK] {
-    let mut block = [0_u8; BLOCK];
-    let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
-    put(0, name);
-    put(100, format!("{mode:07o}\0").as_bytes());
-    put(108, b"0000000\0");
-    put(116, b"0000000\0");
-    put(124, format!("{size:011o}\0").as_bytes());
-    put(136, b"00000000000\0");
-    put(148, b"        ");
-    put(156, &[kind]);
-    put(157, link);
-    put(257, b"ustar\x0000");
-    let sum: u64 = block.iter().map(|byte| u64::from(*byte)).sum();
-    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-    block
-}
-
-fn padding(size: u64) -> Vec<u8> {
-    let over = usize::try_from(size % BLOCK as u64).unwrap_or(0);
-    vec![0; (BLOCK - over) % BLOCK]
-}
-
 /// Exactly the promised bytes, and those of the digest: a header must never lie about what follows it.
-fn copy(
-    blobs: &dyn Blobs,
-    digest: &Content,
-    size: u64,
-    out: &mut dyn Write,
-) -> Result<io::Result<()>, Fault> {
-    let file = blobs.open(digest)?;
-    Ok(copy_exactly(file, digest, size, out).and_then(|()| out.write_all(&padding(size))))
-}
-
-fn copy_exactly(file: std::fs::File, digest: &Content, size: u64, out: &mut dyn Write) -> io::Result<()> {
+fn copy_exactly(file: &File, digest: &Content, size: u64, out: &mut dyn Write) -> io::Result<()> {
     let mut hasher = blake3::Hasher::new();
-    let copied = io::copy(
-        &mut file.take(size),
-        &mut Tee {
-            hasher: &mut hasher,
-            out,
-        },
-    )?;
+    let length = usize::try_from(size).unwrap_or(usize::MAX);
+    let copied = each_chunk(file.take(size), length, |bytes| {
+        hasher.update(bytes);
+        out.write_all(bytes)
+    })?;
     if copied == size && hasher.finalize().as_bytes() == digest.as_bytes() {
         Ok(())
     } else {
-        Err(io::Error::other("the stored content is damaged"))
-    }
-}
-
-struct Tee<'a> {
-    hasher: &'a mut blake3::Hasher,
-    out: &'a mut dyn Write,
-}
-
-impl Write for Tee<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.out.write(bytes)?;
-        self.hasher.update(&bytes[..written]);
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
+        Err(damaged())
     }
 }
 

@@ -6,6 +6,7 @@ use crate::beneath::Dir;
 use crate::contents::{Contents, Lender, not_kept};
 use crate::crew;
 use crate::faults::{damaged, io_fault};
+use crate::finding::{About, Finding};
 use crate::manifest::{Content, Entry, Kind, Manifest, Mode};
 use crate::meta::{Meta, Origin, Reason, State, Which, WorkMode};
 use crate::path::TreePath;
@@ -18,6 +19,19 @@ use crate::workspace::Workspace;
 use bastle_contract::{Fault, RunId};
 use std::fs::File;
 use std::path::Path;
+
+/// What is told of a file whose first content is lost.
+const PROJECT_OF_NOW: &str = "changed in the project after the first run began, and its content of then is kept nowhere: the fork has the project's of now";
+
+/// What a fork is made of.
+struct Trees<'a> {
+    /// What the new copy is compared with.
+    base: &'a Manifest,
+    /// What it begins with.
+    target: &'a Manifest,
+    /// The snapshot as it was recorded.
+    recorded: &'a Manifest,
+}
 
 /// Files per piece of work.
 const PIECE: usize = 256;
@@ -32,9 +46,25 @@ impl Workspace {
     /// # Errors
     /// When the snapshot is missing, a content of it is not kept any more, or the disk fails; what was made is removed.
     pub fn fork(&self, which: &Which, run: RunId) -> Result<Self, Fault> {
+        self.fork_telling(which, run).map(|(space, _)| space)
+    }
+
+    /// The same, and the files that were changed in the project below an overlay while nobody kept their first content: the
+    /// new copy begins with the project's content of now in them, in its base as well, so that they are no work of the agent.
+    ///
+    /// # Errors
+    /// See [`Self::fork`].
+    pub fn fork_telling(&self, which: &Which, run: RunId) -> Result<(Self, Vec<TreePath>), Fault> {
         let snapshot = self.find(which)?;
-        let target = self.manifest(&snapshot)?;
-        let meta = self.meta()?;
+        let recorded = self.manifest(&snapshot)?;
+        let current = self.with_project_of_now(recorded.clone())?;
+        let base = current.carry_into(&self.base()?, &recorded)?;
+        let replaced = current.paths();
+        let mut meta = self.meta()?;
+        meta.note(replaced.iter().map(|path| Finding {
+            path: path.clone(),
+            about: About::Note(PROJECT_OF_NOW.to_owned()),
+        }));
         // Written out whole, whatever the parent is: its snapshot is nowhere else as a tree.
         let child = Meta {
             run,
@@ -42,6 +72,7 @@ impl Workspace {
             created: now(),
             state: State::Making,
             applied: None,
+            exported: Vec::new(),
             origin: Some(Origin {
                 run: self.run.clone(),
                 snapshot: snapshot.number,
@@ -56,46 +87,62 @@ impl Workspace {
                 .and_then(|base| self.times(&base)),
             self.times(&snapshot),
         );
-        let made = space.fill_from(self, &target, child, times);
+        let trees = Trees {
+            base: &base,
+            target: &current.manifest,
+            recorded: &recorded,
+        };
+        let made = space.fill_from(self, &trees, child, times);
         drop(held);
         if made.is_err() {
             space.abandon()?;
         }
-        made.map(|()| space)
+        made.map(|()| (space, replaced))
     }
 
     fn fill_from(
         &self,
         parent: &Self,
-        target: &Manifest,
+        trees: &Trees<'_>,
         mut meta: Meta,
         (base_times, times): (Option<Times>, Option<Times>),
     ) -> Result<(), Fault> {
-        let base = parent.base()?;
+        let Trees {
+            base,
+            target,
+            recorded,
+        } = *trees;
         let lenders = || {
-            let source = Lender::new(Dir::open(&self.source), &base);
+            let source = Lender::new(Dir::open(&self.source), base);
             let tree = Lender::new(Dir::open_own(&parent.tree()), target);
             Ok(source.into_iter().chain(tree).collect())
         };
         let _shared = self.store.lock_shared()?;
         let contents = Contents::new(&self.store, Box::new(lenders), self.path("tmp"));
         let tree = self.open_tree()?;
-        let modified = |path: &TreePath| times.as_ref().and_then(|times| times.find(target, path));
+        let modified = |path: &TreePath| {
+            let same = recorded.get(path) == target.get(path);
+            times.as_ref().filter(|_| same)?.find(recorded, path)
+        };
         let seen = write_tree((&tree, &self.tree()), target, &contents, &modified)?;
         let batch = self.batch(crate::store::Keep::All);
-        let base_id = batch.take_manifest(&base)?;
+        let base_id = batch.take_manifest(base)?;
         let id = batch.take_manifest(target)?;
         batch.commit()?;
         self.write_seen(&seen)?;
-        for (number, times) in [(0, base_times), (1, times.clone())] {
-            if let Some(times) = times {
-                self.write_times(number, &times)?;
+        // The times are in the order of the recorded trees: of others they would be those of other files.
+        if recorded == target {
+            for (number, times) in [(0, base_times), (1, times.clone())] {
+                if let Some(times) = times {
+                    self.write_times(number, &times)?;
+                }
             }
         }
-        self.record(0, None, Reason::Base, &base, base_id)?;
+        self.record(0, None, Reason::Base, base, base_id)?;
         self.record(1, None, Reason::Fork, target, id)?;
         // What a fork begins with may be nowhere else as a tree: it is on disk before it counts.
         rustix::fs::syncfs(&tree).map_err(|e| io_fault("sync", &self.tree(), e))?;
+        meta.base.manifest = Some(base_id);
         meta.state = State::Ready;
         self.place.write_meta(&meta)
     }

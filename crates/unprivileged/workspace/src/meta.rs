@@ -3,6 +3,7 @@
 //! **Trust:** written and read below the state directory, unknown keys refused. A change of `state` is the commit
 //! point of the operation that makes it.
 use crate::finding::Finding;
+use crate::identity::Identity;
 use crate::manifest::Content;
 use crate::path::{deserialize_bytes, serialize_bytes};
 use bastle_contract::{Code, Fault, RunId};
@@ -14,6 +15,9 @@ use std::path::{Path, PathBuf};
 
 /// The format this build writes and reads.
 pub const FORMAT: u32 = 1;
+
+/// Exported states that are remembered: more than a person makes of one run, and 2 KiB in the record.
+pub const MAX_EXPORTED: usize = 32;
 
 /// A path of the host: absolute bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,8 +122,14 @@ pub struct Meta {
     pub agent_branch: Option<String>,
     /// Where it is in its life.
     pub state: State,
-    /// The state of the tree that was applied or exported last.
+    /// The state of the tree that was applied to the project last.
     pub applied: Option<Content>,
+    /// States that are in an archive, a patch or a branch, oldest first: the newest [`MAX_EXPORTED`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exported: Vec<Content>,
+    /// What the source was when it was copied; records of older builds have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<Identity>,
     /// Set when it is a fork.
     pub origin: Option<Origin>,
     /// What is worth knowing about the copy; the first ones.

@@ -23,6 +23,8 @@ const MAX_RECORD: u64 = 8 << 20;
 pub struct Place {
     state: PathBuf,
     durable: Durable,
+    /// The directory of the one copy that this value is about, where that lies in the trash.
+    trashed: Option<PathBuf>,
 }
 
 /// Held while a copy is changed.
@@ -46,7 +48,19 @@ impl Place {
     /// The same, with somebody who sees every step.
     #[must_use]
     pub fn observed(state: PathBuf, durable: Durable) -> Self {
-        Self { state, durable }
+        Self {
+            state,
+            durable,
+            trashed: None,
+        }
+    }
+
+    /// For opening one copy that lies in the trash.
+    pub(crate) fn in_trash(&self, entry: PathBuf) -> Self {
+        Self {
+            trashed: Some(entry),
+            ..self.clone()
+        }
     }
 
     pub(crate) fn durable(&self) -> &Durable {
@@ -55,6 +69,12 @@ impl Place {
 
     /// The directory of all copies.
     #[must_use]
+    pub fn state(&self) -> &Path {
+        &self.state
+    }
+
+    /// The directory of copies.
+    #[must_use]
     pub fn work(&self) -> PathBuf {
         self.state.join("work")
     }
@@ -62,13 +82,22 @@ impl Place {
     /// The directory of one run.
     #[must_use]
     pub fn run(&self, run: &RunId) -> PathBuf {
-        self.work().join(run.as_str())
+        match &self.trashed {
+            Some(entry) => entry.clone(),
+            None => self.work().join(run.as_str()),
+        }
+    }
+
+    /// The directory of removed copies.
+    #[must_use]
+    pub fn trash(&self) -> PathBuf {
+        self.state.join("trash")
     }
 
     /// The store of a source tree.
     ///
     /// # Errors
-    /// The kernel's.
+    /// When the kernel refuses one of the calls; the error is the kernel's own.
     pub fn store(&self, source: &Path) -> Result<Store, Fault> {
         let name = Content::of(source.as_os_str().as_bytes()).to_string();
         Store::open(self.state.join("store").join(name), self.durable.clone())
@@ -77,7 +106,7 @@ impl Place {
     /// The runs that have a copy, in the order of their names.
     ///
     /// # Errors
-    /// The kernel's.
+    /// When the kernel refuses one of the calls; the error is the kernel's own.
     pub fn runs(&self) -> Result<Vec<RunId>, Fault> {
         let names = self.names()?;
         let mut runs: Vec<RunId> = names
@@ -90,15 +119,19 @@ impl Place {
 
     /// Everything in the directory of copies; names that are not text are not ours.
     pub(crate) fn names(&self) -> Result<Vec<String>, Fault> {
-        let work = self.work();
-        let listing = match fs::read_dir(&work) {
+        Self::names_in(&self.work())
+    }
+
+    /// Everything in a directory of ours that may be missing.
+    pub(crate) fn names_in(dir: &Path) -> Result<Vec<String>, Fault> {
+        let listing = match fs::read_dir(dir) {
             Ok(listing) => listing,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(io_fault("list", &work, error)),
+            Err(error) => return Err(io_fault("list", dir, error)),
         };
         let mut names = Vec::new();
         for entry in listing {
-            let entry = entry.map_err(|e| io_fault("list", &work, e))?;
+            let entry = entry.map_err(|e| io_fault("list", dir, e))?;
             names.extend(entry.file_name().into_string());
         }
         Ok(names)

@@ -8,8 +8,9 @@ use crate::contents::Contents;
 use crate::durable::{Durable, Step};
 use crate::faults::{damaged, io_fault};
 use crate::layers::marks;
-use crate::manifest::{Content, Kind, Mode, Opaque};
+use crate::manifest::{Content, Kind, Manifest, Mode, Opaque};
 use crate::path::TreePath;
+use crate::rooted::is_no_directory;
 use crate::store::copy_hashing;
 use bastle_contract::Fault;
 use std::collections::BTreeSet;
@@ -23,6 +24,8 @@ pub(crate) struct Restorer<'a> {
     pub(crate) tree: &'a Dir,
     /// What shines through where the tree is the upper side of an overlay.
     pub(crate) lower: Option<&'a Dir>,
+    /// What shone through when the run began: the layer is read over this record, also where the project has changed since.
+    pub(crate) recorded: Option<&'a Manifest>,
     /// Where the tree is, for telling.
     pub(crate) root: &'a Path,
     pub(crate) contents: &'a Contents<'a>,
@@ -134,8 +137,9 @@ impl Restorer<'_> {
                 .and_then(|dir| marks::is_opaque(&dir))
                 .unwrap_or(false)
         };
+        let recorded = || self.recorded.is_some_and(|base| base.get(path).is_some());
         // In a directory that shows nothing from below a mark would be seen as a name that leads nowhere.
-        self.lower.is_some_and(|lower| look(lower).is_ok())
+        self.lower.is_some_and(|lower| look(lower).is_ok() || recorded())
             && !std::iter::successors(path.parent(), TreePath::parent).any(|above| shut(&above))
     }
 
@@ -268,12 +272,9 @@ fn must_go(change: &Change) -> bool {
     }
 }
 
-/// The directory is no more: removed, or a file stands in its place.
+/// The directory is no more: removed, or a file or link stands in its place.
 fn is_gone(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-    )
+    error.kind() == io::ErrorKind::NotFound || is_no_directory(error)
 }
 
 /// Kinds that hold nothing of their own.

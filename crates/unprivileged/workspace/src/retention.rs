@@ -2,25 +2,25 @@
 //!
 //! **Trust:** a copy goes only when its tree is the base, or its work is elsewhere, or the caller names the very state
 //! it throws away. The commit point is one rename; what follows is cleaning up.
-use crate::audit_delta::{Change, Scope, delta};
 use crate::beneath::Dir;
+use crate::discard::Discard;
 use crate::durable::Step;
 use crate::faults::io_fault;
-use crate::finding::About;
 use crate::manifest::{Content, Entry, Kind, Manifest};
-use crate::meta::{Reason, State};
+use crate::meta::{Meta, State};
 use crate::path::TreePath;
 use crate::place::{Place, Wait};
 use crate::seen::now;
 use crate::store::Store;
+use crate::trash::{self, trashed};
 use crate::workspace::Workspace;
-use bastle_contract::{Code, Digest, Fault, RunId};
+use bastle_contract::{Code, Fault, RunId};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How the directories of removed copies begin; no run can have such a name.
-const GONE: &str = ".gone-";
+pub(crate) const GONE: &str = ".gone-";
 /// Most paths that one removal lists.
 const MAX_LISTED: usize = 1_000_000;
 
@@ -29,8 +29,10 @@ const MAX_LISTED: usize = 1_000_000;
 pub enum Prune {
     /// Only list.
     DryRun,
-    /// Remove.
+    /// Move to the trash.
     Remove,
+    /// Remove for good: the only way to room on a full disk.
+    AtOnce,
 }
 
 /// What went, or would go.
@@ -45,56 +47,11 @@ pub struct Pruned {
 }
 
 impl Workspace {
-    /// Refuses unless nothing would be lost by removing the copy.
-    ///
-    /// # Errors
-    /// `WorkspaceBusy` while the run is alive, `WorkspaceUnexported` with the digest that would have to be named.
-    pub fn check_removable(&self, discard: Option<&Digest>) -> Result<(), Fault> {
-        let _held = self.hold()?;
-        self.check_held(discard)
-    }
-
-    fn check_held(&self, discard: Option<&Digest>) -> Result<(), Fault> {
-        let meta = self.meta()?;
-        if meta.state == State::Running {
-            let what = format!("run {} is alive", self.run);
-            return Err(Fault::new(Code::WorkspaceBusy, what, "").help("wait for its end: bastle ps"));
-        }
-        let (taken, now) = self.snapshot_held(None, Reason::Look)?;
-        let id = taken.snapshot.manifest;
-        let work = work_since(&self.base()?, &now);
-        // An edit of the source is no work of the agent's.
-        let unread = taken
-            .findings
-            .iter()
-            .filter(|finding| finding.about != About::SourceChanged)
-            .count();
-        let elsewhere = match &meta.applied {
-            Some(applied) => work_since(&self.store.manifest(applied)?, &now) == 0,
-            None => false,
-        };
-        let named = discard.is_some_and(|digest| Content::from(digest) == id);
-        if (work == 0 && unread == 0) || elsewhere || named {
-            return Ok(());
-        }
-        let what = format!("run {} has {work} changed paths that are nowhere else", self.run);
-        let why = match discard {
-            None => format!("the state of its tree is {id}"),
-            Some(_) => format!("the state of its tree is {id}, not the one that was named"),
-        };
-        Err(Fault::new(Code::WorkspaceUnexported, what, why)
-            .help(format!(
-                "bastle diff {0}; bastle apply {0}; bastle export {0}",
-                self.run
-            ))
-            .help(format!("to throw it away: bastle rm {} --discard {id}", self.run)))
-    }
-
-    /// Removes the copy and what only it needed of the store; returns every path that went.
+    /// Removes the copy at once and what only it needed of the store; returns every path that went.
     ///
     /// # Errors
     /// See [`Self::check_removable`]; the kernel's.
-    pub fn remove(self, discard: Option<&Digest>) -> Result<Vec<PathBuf>, Fault> {
+    pub fn remove(self, discard: Option<&Discard>) -> Result<Vec<PathBuf>, Fault> {
         let all = self.place.hold_all()?;
         let held = self.hold()?;
         self.check_held(discard)?;
@@ -107,26 +64,12 @@ impl Workspace {
         self.place.durable().rename(&dir, &gone)?;
         self.place.durable().sync_dir(&self.place.work())?;
         drop(held);
-        remove_dir(&self.place, &gone)?;
+        // The directory goes last: recovery of an interrupted removal reads from it which store to clean.
         paths.extend(collect(&self.place, &self.source, &self.store)?);
+        remove_dir(&self.place, &gone)?;
         drop(all);
         Ok(paths)
     }
-}
-
-fn work_since(before: &Manifest, now: &Manifest) -> usize {
-    let changes = delta(before, now, Scope::Whole);
-    changes.iter().filter(|change| is_work(change)).count()
-}
-
-/// Whether a change is something a person could miss. In the copy's own repository only references are: git rewrites
-/// its index and logs on the mere asking for a status.
-fn is_work(change: &Change) -> bool {
-    let path = change.path.as_bytes();
-    let reference = path == b".git/HEAD" || path == b".git/packed-refs" || path.starts_with(b".git/refs/");
-    let directory =
-        matches!(change.before, None | Some(Kind::Dir)) && matches!(change.after, None | Some(Kind::Dir));
-    !change.path.in_git() || (reference && !directory)
 }
 
 /// Removes, or shows, all copies that have ended, are older than `age` and hold nothing that is not elsewhere.
@@ -158,7 +101,8 @@ pub fn prune(place: &Place, age: Duration, what: Prune) -> Result<Pruned, Fault>
                 list(&place.run(&run), &mut paths);
                 paths
             }),
-            Prune::Remove => space.remove(None),
+            Prune::Remove => space.move_to_trash(None),
+            Prune::AtOnce => space.remove(None),
         };
         match went {
             Ok(paths) => {
@@ -175,7 +119,11 @@ pub fn prune(place: &Place, age: Duration, what: Prune) -> Result<Pruned, Fault>
 fn collect(place: &Place, source: &Path, store: &Store) -> Result<Vec<PathBuf>, Fault> {
     let alone = store.lock_alone()?;
     let mut keep = BTreeSet::new();
-    for run in place.runs()? {
+    let in_use = place.runs()?.into_iter().map(|run| (place.clone(), run));
+    let removed = trashed(place)?.into_iter();
+    // What is in the trash can be taken back whole.
+    let removed = removed.map(|one| (place.in_trash(one.path), one.run));
+    for (place, run) in in_use.chain(removed) {
         let meta = match place.meta(&run) {
             Ok(meta) => meta,
             // A run that cannot be read may need anything: nothing is collected.
@@ -187,25 +135,37 @@ fn collect(place: &Place, source: &Path, store: &Store) -> Result<Vec<PathBuf>, 
         if meta.state == State::Making {
             return Ok(Vec::new());
         }
-        let space = Workspace::of(place, &meta)?;
-        let known = space.known().map(|(manifest, _)| manifest);
-        let snapshots = space.snapshots()?;
-        for id in snapshots
-            .iter()
-            .map(|snapshot| snapshot.manifest)
-            .chain(meta.base.manifest)
-            .chain(meta.applied)
-        {
-            if keep.insert(id) {
-                keep.extend(contents_of(&store.manifest(&id)?));
-            }
-        }
-        if let Some(known) = known {
-            keep.insert(known.id());
-            keep.extend(contents_of(&known));
-        }
+        needs_of(&Workspace::of(&place, &meta)?, &meta, store, &mut keep)?;
     }
     store.collect(&alone, &keep)
+}
+
+/// What one copy needs of the store.
+fn needs_of(
+    space: &Workspace,
+    meta: &Meta,
+    store: &Store,
+    keep: &mut BTreeSet<Content>,
+) -> Result<(), Fault> {
+    let known = space.known().map(|(manifest, _)| manifest);
+    let snapshots = space.snapshots()?;
+    for id in snapshots
+        .iter()
+        .map(|snapshot| snapshot.manifest)
+        .chain(meta.base.manifest)
+        .chain(meta.applied)
+    {
+        if keep.insert(id) {
+            keep.extend(contents_of(&store.manifest(&id)?));
+        }
+    }
+    // Only compared with: what was in them is elsewhere.
+    keep.extend(meta.exported.iter().copied());
+    if let Some(known) = known {
+        keep.insert(known.id());
+        keep.extend(contents_of(&known));
+    }
+    Ok(())
 }
 
 fn contents_of(manifest: &Manifest) -> impl Iterator<Item = Content> + '_ {
@@ -230,7 +190,7 @@ fn remove_dir(place: &Place, path: &Path) -> Result<(), Fault> {
 }
 
 /// Every path below a directory of ours, for telling; what cannot be listed is told by its directory.
-fn list(dir: &Path, paths: &mut Vec<PathBuf>) {
+pub(crate) fn list(dir: &Path, paths: &mut Vec<PathBuf>) {
     paths.push(dir.to_path_buf());
     let Ok(root) = Dir::open_own(dir) else { return };
     let mut open: Vec<Option<TreePath>> = vec![None];
@@ -272,10 +232,15 @@ pub enum Recovered {
 /// The kernel's, on the directory of copies.
 pub fn recover(place: &Place) -> Result<Vec<Recovered>, Fault> {
     let _all = place.hold_all()?;
-    let mut done = Vec::new();
+    let mut done: Vec<Recovered> = trash::recover(place)?
+        .into_iter()
+        .map(Recovered::Removed)
+        .collect();
     for name in place.names()? {
         if let Some(run) = name.strip_prefix(GONE) {
-            remove_dir(place, &place.work().join(&name))?;
+            let gone = place.work().join(&name);
+            collect_for_gone(place, &gone, run)?;
+            remove_dir(place, &gone)?;
             done.push(Recovered::Removed(run.to_owned()));
             continue;
         }
@@ -291,6 +256,20 @@ pub fn recover(place: &Place) -> Result<Vec<Recovered>, Fault> {
         }
     }
     Ok(done)
+}
+
+/// Removes what only a copy needed that is on its way out. One whose record has gone with it had its turn before.
+pub(crate) fn collect_for_gone(place: &Place, gone: &Path, run: &str) -> Result<Vec<PathBuf>, Fault> {
+    let Ok(run) = RunId::try_from(run.to_owned()) else {
+        return Ok(Vec::new());
+    };
+    match place.in_trash(gone.to_owned()).meta(&run) {
+        Ok(meta) if meta.state != State::Making => {
+            let source = meta.source.as_path();
+            collect(place, source, &place.store(source)?)
+        }
+        Ok(_) | Err(_) => Ok(Vec::new()),
+    }
 }
 
 fn recover_one(place: &Place, run: &RunId) -> Result<Option<Recovered>, Fault> {

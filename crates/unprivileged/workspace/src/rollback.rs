@@ -12,10 +12,14 @@ use crate::meta::{FORMAT, Reason, Snapshot, State, Which};
 use crate::path::TreePath;
 use crate::place::{read_record, write_record};
 use crate::restore::{Restorer, sweep};
+use crate::seen::Alive;
 use crate::store::Keep;
 use crate::workspace::Workspace;
 use bastle_contract::{Code, Fault};
 use serde::{Deserialize, Serialize};
+
+/// Most paths that a failed rollback names.
+const MOST_NAMED: usize = 10;
 
 /// What is under way.
 #[derive(Debug, Serialize, Deserialize)]
@@ -71,7 +75,7 @@ impl Workspace {
         let to = self.find(which)?;
         let target = self.manifest(&to)?;
         let (taken, now) = self.snapshot_held(None, Reason::BeforeRollback)?;
-        let before = taken.snapshot;
+        let before = self.keep_for_rollback(taken.snapshot)?;
         let changes = delta(&now, &target, Scope::Whole);
         self.ensure_all(&changes)?;
         let intent = Intent {
@@ -80,9 +84,34 @@ impl Workspace {
             before: before.number,
         };
         write_record(self.place.durable(), &self.path("rollback.json"), &intent)?;
-        self.restore(&changes, before.number, (&to.manifest, &target))?;
-        self.finish_rollback()?;
+        self.restore(&changes, before.number, (&to.manifest, &target))
+            .and_then(|()| self.finish_rollback())
+            .map_err(|fault| {
+                let run = &self.run;
+                fault
+                    .help(format!(
+                        "bastle snapshots {run}   finishes the rollback, as any verb about the run"
+                    ))
+                    .help(format!("bastle rollback {run} {}   takes it back", before.number))
+            })?;
+        self.verify(&target)?;
         Ok(RolledBack { before, to, changes })
+    }
+
+    /// A snapshot that was there already, taken for another reason: from now on it is what a rollback took away, so
+    /// that neither thinning nor a removal takes it for a state that the agent itself went on from.
+    fn keep_for_rollback(&self, snapshot: Snapshot) -> Result<Snapshot, Fault> {
+        match snapshot.reason {
+            Reason::Base | Reason::Asked | Reason::BeforeRollback => return Ok(snapshot),
+            Reason::Turn | Reason::Look | Reason::Fork => {}
+        }
+        let kept = Snapshot {
+            reason: Reason::BeforeRollback,
+            ..snapshot
+        };
+        let path = self.path("snapshots").join(format!("{}.json", kept.number));
+        write_record(self.place.durable(), &path, &kept)?;
+        Ok(kept)
     }
 
     /// Finishes a rollback that a crash interrupted; `true` when there was one.
@@ -144,9 +173,14 @@ impl Workspace {
             true => Some(Dir::open(&self.source).map_err(|e| io_fault("open", &self.source, e))?),
             false => None,
         };
+        let recorded = match self.is_layered() {
+            true => Some(self.base()?),
+            false => None,
+        };
         let restorer = Restorer {
             tree: &tree,
             lower: lower.as_ref(),
+            recorded: recorded.as_ref(),
             root: &self.tree(),
             contents: &contents,
             durable: self.place.durable(),
@@ -155,6 +189,33 @@ impl Workspace {
             modified: &modified,
         };
         restorer.apply(changes)
+    }
+
+    /// Looks at an overlay again: its view depends on the project below it, so that the layer alone proves nothing.
+    fn verify(&self, target: &Manifest) -> Result<(), Fault> {
+        if !self.is_layered() {
+            return Ok(());
+        }
+        let _shared = self.store.lock_shared()?;
+        let batch = self.batch(Keep::Small);
+        let found = self.look_layered(None, &batch, Alive::No)?;
+        // What never had content does not come back, and is told by the snapshot that has it.
+        let had_content = |change: &&Change| !matches!(change.after, Some(Kind::Opaque { .. }));
+        let changes = delta(&found.manifest, target, Scope::Whole);
+        let wrong: Vec<String> = changes
+            .iter()
+            .filter(had_content)
+            .take(MOST_NAMED)
+            .map(|change| change.path.to_string())
+            .collect();
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        let what = format!("roll back {}", wrong.join(", "));
+        let why = "the overlay does not show the state of the snapshot under these names";
+        Err(Fault::new(Code::WorkspaceDamaged, what, why)
+            .help(format!("bastle fork {}", self.run))
+            .help(format!("bastle snapshots {}", self.run)))
     }
 
     fn finish_rollback(&self) -> Result<(), Fault> {

@@ -10,7 +10,7 @@ use crate::finding::{About, Finding};
 use crate::manifest::{Content, Entry, Kind, LinkTarget, MAX_ENTRIES, Manifest, ManifestError, Mode, Opaque};
 use crate::path::{MAX_DEPTH, MAX_NAME, MAX_PATH, TreePath};
 use crate::seen::{Alive, Seen, SeenList, now};
-use crate::store::Batch;
+use crate::store::{Batch, is_not_kept};
 use bastle_contract::Fault;
 use rustix::fs::{FileType, Stat};
 use std::collections::HashSet;
@@ -284,7 +284,7 @@ impl Scanner<'_> {
             match self.read(dir, path, share) {
                 Ok(Some(found)) => return Ok(Some(found)),
                 Ok(None) => {}
-                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                Err(error) if is_not_kept(&error) => {
                     return Err(io_fault("keep", path.as_path(), error));
                 }
                 Err(error) if is_gone(&error) || error.kind() == io::ErrorKind::InvalidInput => {
@@ -308,7 +308,10 @@ impl Scanner<'_> {
             let attributes = self.attributes(path, &file, &mut share.findings)?;
             Ok((file_kind(digest, size, &stat, attributes), None))
         });
-        Ok(read.ok())
+        match read {
+            Err(error) if is_not_kept(&error) => Err(io_fault("keep", path.as_path(), error)),
+            read => Ok(read.ok()),
+        }
     }
 
     fn unchanged(&self, path: &TreePath, stat: &Stat) -> Option<(Kind, Seen)> {

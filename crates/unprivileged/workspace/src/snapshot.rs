@@ -6,7 +6,7 @@ use crate::audit_delta::{Change, Scope, delta};
 use crate::faults::io_fault;
 use crate::finding::{About, Finding};
 use crate::manifest::{Content, Kind, Manifest};
-use crate::meta::{FORMAT, Reason, Snapshot, SnapshotName, State, Which};
+use crate::meta::{FORMAT, MAX_EXPORTED, Meta, Reason, Snapshot, SnapshotName, State, Which};
 use crate::place::read_record;
 use crate::scan::{Known, Scan, scan};
 use crate::seen::Alive;
@@ -83,6 +83,15 @@ impl Workspace {
         Ok((Taken { snapshot, findings }, found.manifest))
     }
 
+    /// The tree as it is, without keeping anything of it: needs no room in the state directory.
+    pub(crate) fn judge_held(&self) -> Result<(Manifest, Vec<Finding>), Fault> {
+        let batch = self.batch(Keep::Nothing);
+        let known = self.known();
+        let known = known.as_ref().map(|(manifest, seen)| Known { manifest, seen });
+        let found = self.look(known, &batch, Alive::No)?;
+        Ok((found.manifest, found.findings))
+    }
+
     /// Lets go of the oldest snapshots that nobody asked for, where there are too many. Their numbers are not used again.
     fn thin(&self) -> Result<(), Fault> {
         let by_itself = |snapshot: &Snapshot| snapshot.reason == Reason::Turn && snapshot.name.is_none();
@@ -128,6 +137,51 @@ impl Workspace {
             }
         }
         Ok(lost)
+    }
+
+    /// Records that the work as of this manifest is elsewhere.
+    ///
+    /// # Errors
+    /// When the kernel refuses one of the calls; the error is the kernel's own.
+    pub fn mark_applied(&self, manifest: Content) -> Result<(), Fault> {
+        let _held = self.hold()?;
+        let mut meta = self.meta()?;
+        meta.applied = Some(manifest);
+        if meta.state == State::Finished {
+            meta.state = State::Applied;
+        }
+        self.place.write_meta(&meta)
+    }
+
+    /// Records that the tree as of this manifest is in an archive, a patch or a branch. What was applied to the project
+    /// stays on record beside it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn mark_saved(&self, manifest: Content) -> Result<(), Fault> {
+        let _held = self.hold()?;
+        let mut meta = self.meta()?;
+        if meta.state == State::Finished {
+            meta.state = State::Applied;
+        }
+        self.write_exported(meta, manifest)
+    }
+
+    /// Records that this state, of the tree or of a snapshot, is in an archive, a patch or a branch.
+    ///
+    /// # Errors
+    /// When the kernel refuses one of the calls; the error is the kernel's own.
+    pub fn mark_exported(&self, manifest: Content) -> Result<(), Fault> {
+        let _held = self.hold()?;
+        self.write_exported(self.meta()?, manifest)
+    }
+
+    fn write_exported(&self, mut meta: Meta, manifest: Content) -> Result<(), Fault> {
+        meta.exported.retain(|known| *known != manifest);
+        meta.exported.push(manifest);
+        let old = meta.exported.len().saturating_sub(MAX_EXPORTED);
+        meta.exported.drain(..old);
+        self.place.write_meta(&meta)
     }
 
     /// All snapshots, oldest first.

@@ -43,7 +43,7 @@ impl Store {
     /// Opens or makes it.
     ///
     /// # Errors
-    /// The kernel's.
+    /// When the kernel refuses one of the calls; the error is the kernel's own.
     pub fn open(root: PathBuf, durable: Durable) -> Result<Self, Fault> {
         let store = Self { root, durable };
         if !store.manifests().is_dir() {
@@ -89,7 +89,7 @@ impl Store {
     /// Waits for nobody to collect, then keeps the collector out.
     ///
     /// # Errors
-    /// The kernel's.
+    /// When the kernel refuses one of the calls; the error is the kernel's own.
     pub fn lock_shared(&self) -> Result<StoreLock, Fault> {
         self.lock(FlockOperation::LockShared)
     }
@@ -97,7 +97,7 @@ impl Store {
     /// Waits for all writers to finish.
     ///
     /// # Errors
-    /// The kernel's.
+    /// When the kernel refuses one of the calls; the error is the kernel's own.
     pub fn lock_alone(&self) -> Result<StoreLock, Fault> {
         self.lock(FlockOperation::LockExclusive)
     }
@@ -135,7 +135,7 @@ impl Store {
     /// Removes every object and manifest that is not in `keep`; returns what went.
     ///
     /// # Errors
-    /// The kernel's.
+    /// When the kernel refuses one of the calls; the error is the kernel's own.
     pub fn collect(&self, _lock: &StoreLock, keep: &BTreeSet<Content>) -> Result<Vec<PathBuf>, Fault> {
         let mut gone = Vec::new();
         for digit in 0..16 {
@@ -183,6 +183,8 @@ pub enum Keep {
     All,
     /// Small ones; of large ones only the digest is told, because the source still has them.
     Small,
+    /// None: for judging a tree where nothing can or shall be written.
+    Nothing,
 }
 
 impl<'a> Batch<'a> {
@@ -220,6 +222,9 @@ impl<'a> Batch<'a> {
         if size > MAX_FILE {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
+        if self.keep == Keep::Nothing {
+            return copy_hashing(file.take(size), None, buffer);
+        }
         if size > SMALL {
             return self.take_large(file, size, buffer);
         }
@@ -249,14 +254,14 @@ impl<'a> Batch<'a> {
     /// Takes in bytes.
     ///
     /// # Errors
-    /// The kernel's.
+    /// When the kernel refuses one of the calls; the error is the kernel's own.
     pub fn take_bytes(&self, bytes: &[u8]) -> io::Result<Content> {
         let content = Content::of(bytes);
-        if !self.store.has(&content) {
+        if self.keep != Keep::Nothing && !self.store.has(&content) {
             let path = self.fresh();
             self.store.durable.show(Step::Write(&path));
             let mut kept = create(&path)?;
-            kept.write_all(bytes)?;
+            kept.write_all(bytes).map_err(NotKept::of)?;
             self.store.durable.sync_soon(&kept);
             self.promise(path, self.store.object(&content));
         }
@@ -266,7 +271,7 @@ impl<'a> Batch<'a> {
     /// Takes in small contents that are at hand.
     ///
     /// # Errors
-    /// The kernel's.
+    /// When the kernel refuses one of the calls; the error is the kernel's own.
     pub(crate) fn take_all(&self, contents: &BTreeMap<Content, Vec<u8>>) -> Result<(), Fault> {
         for bytes in contents.values() {
             self.take_bytes(bytes)
@@ -300,7 +305,7 @@ impl<'a> Batch<'a> {
     /// Takes in a manifest.
     ///
     /// # Errors
-    /// The kernel's.
+    /// When the kernel refuses one of the calls; the error is the kernel's own.
     pub fn take_manifest(&self, manifest: &Manifest) -> Result<Content, Fault> {
         let bytes = manifest::encode(manifest);
         let id = Content::of(&bytes);
@@ -317,7 +322,7 @@ impl<'a> Batch<'a> {
     /// file system's journal for the rest.
     ///
     /// # Errors
-    /// The kernel's.
+    /// When the kernel refuses one of the calls; the error is the kernel's own.
     pub fn commit(self) -> Result<(), Fault> {
         let pending = self.pending.into_inner().unwrap_or_else(PoisonError::into_inner);
         let durable = &self.store.durable;
@@ -338,6 +343,24 @@ fn create(path: &Path) -> io::Result<File> {
         .create_new(true)
         .mode(0o600)
         .open(path)
+        .map_err(NotKept::of)
+}
+
+/// A failure on the side of the store, not of the file that was read: a content that could not be kept is no file that
+/// cannot be read, and a snapshot without it would be no snapshot.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct NotKept(#[source] io::Error);
+
+impl NotKept {
+    fn of(error: io::Error) -> io::Error {
+        io::Error::new(error.kind(), Self(error))
+    }
+}
+
+/// Whether an error of taking a content in is one of the store.
+pub(crate) fn is_not_kept(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<NotKept>())
 }
 
 /// Reads to the end, hashing, and writes what it reads; runs of zeros become holes.
@@ -367,14 +390,15 @@ pub(crate) fn copy_hashing(
         }
         let Some(to) = to.as_deref_mut() else { continue };
         if count == CHUNK && bytes.iter().all(|b| *b == 0) {
-            to.seek(SeekFrom::Current(i64::try_from(count).unwrap_or(0)))?;
+            to.seek(SeekFrom::Current(i64::try_from(count).unwrap_or(0)))
+                .map_err(NotKept::of)?;
         } else {
-            to.write_all(bytes)?;
+            to.write_all(bytes).map_err(NotKept::of)?;
         }
     }
     if let Some(to) = to {
         // A hole at the end has no bytes that would have set the length.
-        to.set_len(size)?;
+        to.set_len(size).map_err(NotKept::of)?;
     }
     Ok((Content::from_bytes(*hasher.finalize().as_bytes()), size))
 }

@@ -4,7 +4,7 @@
 //! is on disk.
 use crate::beneath::Dir;
 use crate::blobs::Blobs;
-use crate::contents::{Contents, Lender, not_kept};
+use crate::contents::{Contents, not_kept};
 use crate::copy::{Hidden, Progress, copy_tree};
 use crate::faults::io_fault;
 use crate::finding::{About, Finding, MAX_FINDINGS};
@@ -12,6 +12,7 @@ use crate::manifest::{Content, Kind, Manifest};
 use crate::meta::{Base, FORMAT, HostPath, Meta, Reason, Snapshot, State, WorkMode};
 use crate::path::TreePath;
 use crate::place::{Held, Place, Wait, missing, write_record};
+use crate::reserve;
 use crate::restore::sweep;
 use crate::scan::{Known, scan};
 use crate::seen::{Alive, SeenList, now};
@@ -20,6 +21,8 @@ use bastle_contract::{Code, Fault, RunId};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+/// The directory of a copy's apply journals.
+pub const JOURNALS: &str = "applied";
 /// Entries that are settled in one go.
 const SETTLE_PIECE: usize = 256;
 
@@ -155,6 +158,8 @@ impl Workspace {
             agent_branch: None,
             state: State::Making,
             applied: None,
+            exported: Vec::new(),
+            identity: crate::identity::Identity::of(source.as_path()),
             origin: None,
             findings: Vec::new(),
             findings_total: 0,
@@ -180,23 +185,37 @@ impl Workspace {
         if dir.exists() {
             let what = format!("run {} has a copy already", meta.run);
             let why = "names of runs are used once";
-            return Err(Fault::new(Code::WorkspaceBusy, what, why));
+            return Err(Fault::new(Code::WorkspaceBusy, what, why).help("another name, or none: bastle ls"));
         }
         let space = Self::of(place, meta)?;
         place.durable().make_dir(&dir)?;
-        let held = place.hold(&meta.run, Wait::Yes)?;
+        // While there is room: a removal on a full disk must need none.
+        let trash = place.durable().make_dir(&place.trash());
+        reserve::keep(place.state());
+        let held = trash.and_then(|()| place.hold(&meta.run, Wait::Yes));
         drop(all);
+        let begun = held.and_then(|held| space.make_directories(meta).map(|()| held));
+        match begun {
+            Ok(held) => Ok((space, held)),
+            Err(fault) => {
+                space.abandon()?;
+                Err(fault)
+            }
+        }
+    }
+
+    fn make_directories(&self, meta: &Meta) -> Result<(), Fault> {
+        let dir = self.place.run(&meta.run);
         let own = crate::layers::directories(meta.mode);
         let names = own.iter().chain(&["tmp", "snapshots", "kept"]);
         let names: Vec<_> = names.map(|name| dir.join(name)).collect();
-        let durable = place.durable();
+        let durable = self.place.durable();
         durable.make_dirs(&names)?;
-        if space.is_layered() {
+        if self.is_layered() {
             durable.sync_dir(&dir.join(crate::layers::LAYER))?;
         }
         // The first record syncs the directory that it is in, and with it the names of all of them.
-        place.write_meta(meta)?;
-        Ok((space, held))
+        self.place.write_meta(meta)
     }
 
     fn fill(&self, from: &Dir, meta: Meta, request: CreateRequest<'_>) -> Result<Manifest, Fault> {
@@ -357,25 +376,11 @@ impl Workspace {
     /// Records where the copy is in its life.
     ///
     /// # Errors
-    /// The kernel's.
+    /// When the kernel refuses one of the calls; the error is the kernel's own.
     pub fn set_state(&self, state: State) -> Result<(), Fault> {
         let _held = self.hold()?;
         let mut meta = self.meta()?;
         meta.state = state;
-        self.place.write_meta(&meta)
-    }
-
-    /// Records that the work as of this manifest is elsewhere.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn mark_applied(&self, manifest: Content) -> Result<(), Fault> {
-        let _held = self.hold()?;
-        let mut meta = self.meta()?;
-        meta.applied = Some(manifest);
-        if meta.state == State::Finished {
-            meta.state = State::Applied;
-        }
         self.place.write_meta(&meta)
     }
 
@@ -440,15 +445,7 @@ impl Workspace {
 
     /// The store, the source and the tree, for contents of the base and of the last look.
     pub(crate) fn contents(&self) -> Contents<'_> {
-        let find = || {
-            let mut lenders = Vec::new();
-            lenders.extend(Lender::new(Dir::open(&self.source), &self.base()?));
-            if let Some((manifest, _)) = self.known() {
-                lenders.extend(Lender::new(Dir::open_own(&self.tree()), &manifest));
-            }
-            Ok(lenders)
-        };
-        Contents::new(&self.store, Box::new(find), self.path("tmp"))
+        Contents::new(&self.store, Box::new(|| self.lenders()), self.path("tmp"))
     }
 }
 

@@ -1,9 +1,9 @@
 //! The tracked files of the checked-out commit, and nothing else: what a work tree of the repository would hold.
 //!
-//! **Trust:** the files come out of the object store through hardened git with an index of ours. Attributes are off, so no
-//! filter runs and every file has the bytes that are in the repository.
+//! **Trust:** the files come out of the object store through hardened git with an index of ours. Line ends and encodings are
+//! those of the user's own checkout; a filter does not run, because the repository that git runs in defines none.
 use crate::finding::{About, Finding};
-use crate::git::{Call, HostGit, HostRepo, Scratch, remove_from_index};
+use crate::git::{Attributes, Call, HostGit, HostRepo, Scratch, own_attributes, remove_from_index, settings};
 use crate::manifest::Manifest;
 use crate::meta::Meta;
 use crate::path::TreePath;
@@ -93,14 +93,18 @@ impl Workspace {
             .ok_or_else(|| unfit("its branch has no commit yet"))?;
         let git = HostGit::find()?;
         let scratch = Scratch::new(&self.path("tmp"), repo.format, &[repo.objects()])?;
+        own_attributes(&repo, &scratch)?;
+        let settings = settings(&repo);
         let run = |arguments: Vec<&str>, input: Vec<u8>| {
+            let settings = settings.iter().map(String::as_str);
             git.run(
                 &scratch,
                 Call {
-                    arguments,
+                    arguments: settings.chain(arguments).collect(),
                     input,
                     directory: Some(self.tree()),
                     variables: variables(index, self.tree()),
+                    attributes: Attributes::OfTree,
                     ..Call::default()
                 },
             )

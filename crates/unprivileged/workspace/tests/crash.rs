@@ -9,12 +9,15 @@
 
 mod support;
 
-use bastle_contract::{Code, Digest};
+use bastle_contract::Code;
+use bastle_workspace::discard::Discard;
 use bastle_workspace::durable::{Durable, Observer, Step};
 use bastle_workspace::meta::{Reason, Which, WorkMode};
 use bastle_workspace::place::Place;
-use bastle_workspace::retention::recover;
+use bastle_workspace::retention::{Prune, recover};
 use bastle_workspace::rollback::Quiet;
+use bastle_workspace::trash;
+use bastle_workspace::unsaved::digest;
 use bastle_workspace::workspace::{CreateRequest, GitMade, Workspace};
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,6 +25,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 use support::{Ground, create, hides_env, look, modes, run_id, tag, tag_bytes, write};
 
 const ENV: &str = "BASTLE_TEST_KILL_AT";
@@ -61,7 +65,20 @@ fn the_process_that_is_killed() {
         "fork" => drop(space().fork(&Which::Number(0), run_id("two")).unwrap()),
         "remove" => {
             let id = fs::read_to_string(root.join("discard")).unwrap();
-            drop(space().remove(Some(&Digest::try_from(id).unwrap())).unwrap());
+            drop(space().remove(Some(&Discard::try_from(id).unwrap())).unwrap());
+        }
+        "trash" => {
+            let id = fs::read_to_string(root.join("discard")).unwrap();
+            drop(
+                space()
+                    .move_to_trash(Some(&Discard::try_from(id).unwrap()))
+                    .unwrap(),
+            );
+        }
+        "restore" => drop(trash::restore(&place, &run_id("one"), |_| Ok(())).unwrap()),
+        "empty" => {
+            let emptied = trash::empty(&place, Duration::ZERO, Prune::Remove).unwrap();
+            assert_eq!(emptied.runs, [run_id("one")]);
         }
         other => panic!("{other}"),
     }
@@ -88,6 +105,11 @@ fn killed_at(ground: &Ground, what: &str, step: usize) -> bool {
 
 /// Every step, each on fresh ground; `check` sees the ground after the next start.
 fn every_step(what: &str, prepare: impl Fn(&Ground), check: impl Fn(&Ground, usize)) {
+    every_step_of(what, 5, prepare, check);
+}
+
+/// The same for what has few steps.
+fn every_step_of(what: &str, least: usize, prepare: impl Fn(&Ground), check: impl Fn(&Ground, usize)) {
     let mut step = 0;
     loop {
         let ground = Ground::new();
@@ -101,7 +123,10 @@ fn every_step(what: &str, prepare: impl Fn(&Ground), check: impl Fn(&Ground, usi
         step += 1;
         assert!(step < 500, "{what} never finishes");
     }
-    assert!(step >= 5, "{what} shows only {step} steps: the test sees nothing");
+    assert!(
+        step >= least,
+        "{what} shows only {step} steps: the test sees nothing"
+    );
 }
 
 fn clean(ground: &Ground) -> Tree {
@@ -260,6 +285,94 @@ fn a_killed_removal_is_done_whole_or_not_at_all() {
                 }
                 Err(_) => assert!(!ground.place.run(&run_id("one")).exists(), "step {step}"),
             }
+        },
+    );
+}
+
+/// Work, and a snapshot of other work that is nowhere else.
+fn with_all_work(ground: &Ground) -> Workspace {
+    let space = with_work(ground);
+    write(&space.tree(), "kept", b"kept by a person\n");
+    space.snapshot(None, Reason::Asked).unwrap();
+    fs::remove_file(space.tree().join("kept")).unwrap();
+    let lost = digest(&space.unsaved().unwrap()).to_string();
+    fs::write(ground.root.path().join("discard"), lost).unwrap();
+    space
+}
+
+fn is_whole(ground: &Ground, space: &Workspace, step: usize) {
+    assert_eq!(look(&space.tree()), worked(ground), "step {step}");
+    let kept = space.snapshots().unwrap();
+    let kept = kept.iter().find(|one| one.reason == Reason::Asked).unwrap();
+    space
+        .rollback(&Which::Number(kept.number), Quiet::Unknown)
+        .unwrap();
+    assert_eq!(
+        fs::read(space.tree().join("kept")).unwrap(),
+        b"kept by a person\n"
+    );
+    space.rollback(&Which::Number(0), Quiet::Unknown).unwrap();
+    assert_eq!(look(&space.tree()), clean(ground), "step {step}");
+}
+
+/// Puts a copy into the trash whose contents another removal would take from the store if nothing kept them.
+fn trashed(ground: &Ground) {
+    let space = with_all_work(ground);
+    let word = fs::read_to_string(ground.root.path().join("discard")).unwrap();
+    space
+        .move_to_trash(Some(&Discard::try_from(word).unwrap()))
+        .unwrap();
+    ground.create("two").remove(None).unwrap();
+}
+
+#[test]
+fn a_removal_to_the_trash_that_is_killed_leaves_the_copy_whole_in_one_of_both_places() {
+    every_step_of(
+        "trash",
+        3,
+        |ground| drop(with_all_work(ground)),
+        |ground, step| {
+            no_litter(ground);
+            let there = Workspace::open(&ground.place, &run_id("one"));
+            let space = there.or_else(|_| trash::restore(&ground.place, &run_id("one"), |_| Ok(())));
+            is_whole(ground, &space.unwrap(), step);
+        },
+    );
+}
+
+#[test]
+fn a_killed_restore_leaves_the_copy_whole_in_one_of_both_places() {
+    every_step_of("restore", 3, trashed, |ground, step| {
+        no_litter(ground);
+        let there = Workspace::open(&ground.place, &run_id("one"));
+        let space = there.or_else(|_| trash::restore(&ground.place, &run_id("one"), |_| Ok(())));
+        is_whole(ground, &space.unwrap(), step);
+    });
+}
+
+#[test]
+fn emptying_the_trash_that_is_killed_leaves_each_copy_whole_or_gone_and_the_others_untouched() {
+    every_step_of(
+        "empty",
+        5,
+        |ground| {
+            trashed(ground);
+            drop(ground.create("two"));
+        },
+        |ground, step| {
+            no_litter(ground);
+            let two = Workspace::open(&ground.place, &run_id("two")).unwrap();
+            assert_eq!(look(&two.tree()), clean(ground), "step {step}");
+            match trash::restore(&ground.place, &run_id("one"), |_| Ok(())) {
+                Ok(space) => is_whole(ground, &space, step),
+                Err(fault) => {
+                    assert_eq!(fault.code, Code::WorkspaceMissing, "step {step}");
+                    let left: Vec<_> = fs::read_dir(ground.place.trash()).unwrap().collect();
+                    assert!(left.is_empty(), "step {step}: {left:?}");
+                }
+            }
+            let emptied = trash::empty(&ground.place, Duration::ZERO, Prune::Remove).unwrap();
+            assert!(emptied.runs.is_empty() && emptied.kept.is_empty());
         },
     );
 }

@@ -158,6 +158,11 @@ fn no_mode_is_removed_with_work_in_it_and_nothing_is_left_of_one_without() {
         let refused = space.clone().remove(None).unwrap_err();
         assert_eq!(refused.code, Code::WorkspaceUnexported, "{mode:?}");
         space.rollback(&Which::Number(0), Quiet::Unknown).unwrap();
+        // Now the snapshot that the rollback took is the only place of the work.
+        let refused = space.clone().remove(None).unwrap_err();
+        assert_eq!(refused.code, Code::WorkspaceUnexported, "{mode:?}");
+        let taken = space.find(&Which::Number(1)).unwrap();
+        space.mark_exported(taken.manifest).unwrap();
         space.remove(None).unwrap();
         assert!(!ground.place.run(&run_id(&name)).exists(), "{mode:?}");
     }

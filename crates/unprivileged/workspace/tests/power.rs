@@ -9,17 +9,21 @@
 
 mod support;
 
+use bastle_workspace::discard::Discard;
 use bastle_workspace::durable::{Durable, Observer, Step};
 use bastle_workspace::meta::{Reason, Which, WorkMode};
 use bastle_workspace::place::Place;
-use bastle_workspace::retention::recover;
+use bastle_workspace::retention::{Prune, prune, recover};
 use bastle_workspace::rollback::Quiet;
+use bastle_workspace::trash;
+use bastle_workspace::unsaved::digest;
 use bastle_workspace::workspace::Workspace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use support::{Ground, look, run_id, write};
 
 /// A file by the order of its making; its bytes as far as they are on disk.
@@ -174,6 +178,11 @@ fn cut_every_step(act: impl Fn(&Workspace), check: impl Fn(&Workspace, &Ground, 
 
 /// The same for what makes or removes whole copies.
 fn cut_all(ground: &Ground, act: impl Fn(&Place), check: impl Fn(&Place, &str)) {
+    cut_all_of(ground, 8, act, check);
+}
+
+/// The same for what has few steps.
+fn cut_all_of(ground: &Ground, least: usize, act: impl Fn(&Place), check: impl Fn(&Place, &str)) {
     let tree = ground.place.run(&run_id("one")).join("tree");
     let cuts = ground.root.path().join("cuts");
     fs::create_dir(&cuts).unwrap();
@@ -188,7 +197,7 @@ fn cut_all(ground: &Ground, act: impl Fn(&Place), check: impl Fn(&Place, &str)) 
     act(&place);
     let disk = observer.disk.lock().unwrap();
     observer.cut(&disk);
-    assert!(disk.cuts > 8, "the observer saw too little: {:?}", disk.log);
+    assert!(disk.cuts > least, "the observer saw too little: {:?}", disk.log);
     for cut in 0..=disk.cuts {
         let place = Place::new(cuts.join(cut.to_string()));
         let next = disk.log.get(cut).map_or("the end", String::as_str);
@@ -292,7 +301,7 @@ fn a_removal_cut_by_the_power_is_done_whole_or_not_at_all() {
     write(&space.tree(), "README", b"work\n");
     fs::remove_dir_all(space.tree().join("src/deep")).unwrap();
     let id = space.current().unwrap().0.snapshot.manifest;
-    let digest = bastle_contract::Digest::try_from(id.to_string()).unwrap();
+    let digest = Discard::try_from(id.to_string()).unwrap();
     cut_all(
         &ground,
         |place| {
@@ -306,6 +315,39 @@ fn a_removal_cut_by_the_power_is_done_whole_or_not_at_all() {
             }
             Err(_) => assert!(!place.run(&run_id("one")).exists(), "{at}"),
         },
+    );
+}
+
+#[test]
+fn a_copy_on_its_way_to_the_trash_or_back_is_whole_in_one_of_both_places_after_a_power_cut() {
+    let ground = Ground::new();
+    let space = ground.create("one");
+    write(&space.tree(), "README", b"work\n");
+    fs::remove_dir_all(space.tree().join("src/deep")).unwrap();
+    let lost = digest(&space.unsaved().unwrap()).to_string();
+    let word = Discard::try_from(lost[..8].to_owned()).unwrap();
+    let whole = |place: &Place, at: &str| {
+        let there = Workspace::open(place, &run_id("one"));
+        let space = there.or_else(|_| trash::restore(place, &run_id("one"), |_| Ok(())));
+        let space = space.unwrap_or_else(|fault| panic!("{at}: {fault}"));
+        assert!(has_work(&space.tree()), "{at}");
+        space.rollback(&Which::Number(0), Quiet::Unknown).unwrap();
+    };
+    cut_all_of(
+        &ground,
+        2,
+        |place| {
+            let space = Workspace::open(place, &run_id("one")).unwrap();
+            drop(space.move_to_trash(Some(&word)).unwrap());
+        },
+        whole,
+    );
+    fs::remove_dir_all(ground.root.path().join("cuts")).unwrap();
+    cut_all_of(
+        &ground,
+        2,
+        |place| drop(trash::restore(place, &run_id("one"), |_| Ok(())).unwrap()),
+        whole,
     );
 }
 
@@ -380,4 +422,41 @@ fn a_rollback_cut_by_the_power_is_old_or_new_and_the_work_is_kept() {
             assert!(kept, "{at}: the work is in no snapshot");
         },
     );
+}
+
+#[test]
+fn pruning_cut_by_the_power_leaves_each_copy_whole_or_gone_and_work_untouched() {
+    for what in [Prune::Remove, Prune::AtOnce] {
+        let ground = Ground::new();
+        let space = ground.create("one");
+        write(&space.tree(), "README", b"work\n");
+        fs::remove_dir_all(space.tree().join("src/deep")).unwrap();
+        ground.create("two");
+        let least = if what == Prune::AtOnce { 3 } else { 2 };
+        cut_all_of(
+            &ground,
+            least,
+            |place| {
+                let pruned = prune(place, Duration::ZERO, what).unwrap();
+                assert_eq!(pruned.runs, [run_id("two")]);
+            },
+            |place, at| {
+                let one = Workspace::open(place, &run_id("one")).unwrap();
+                assert!(has_work(&one.tree()), "{at}");
+                let there = Workspace::open(place, &run_id("two"));
+                let two = match what {
+                    Prune::AtOnce => there.ok(),
+                    Prune::Remove | Prune::DryRun => Some(
+                        there
+                            .or_else(|_| trash::restore(place, &run_id("two"), |_| Ok(())))
+                            .unwrap(),
+                    ),
+                };
+                match two {
+                    Some(two) => assert_eq!(look(&two.tree()), clean(&ground), "{at}"),
+                    None => assert!(!place.run(&run_id("two")).exists(), "{at}"),
+                }
+            },
+        );
+    }
 }

@@ -9,8 +9,8 @@ use bastle_workspace::audit_delta::{Scope, delta};
 use bastle_workspace::durable::Durable;
 use bastle_workspace::gate::{Approvals, Rules, Tree, assess_all};
 use bastle_workspace::git::{
-    BranchName, CommitRequest, History, HostGit, HostRepo, Identity, Prepare, Scratch, commit_to_branch,
-    ignored_paths, prepare,
+    BranchName, CommitRequest, Contents, History, HostGit, HostRepo, Identity, Prepare, Scratch,
+    commit_to_branch, ignored_paths, prepare,
 };
 use bastle_workspace::path::TreePath;
 use bastle_workspace::place::Place;
@@ -152,7 +152,6 @@ fn planted_files_stay_behind_and_source_comes_back_and_goes_again() {
         name: "Ada".to_owned(),
         email: "ada@example.org".to_owned(),
     };
-    let files = selection.files();
     let request = CommitRequest {
         repo: &repo,
         parent: repo.head.commit(),
@@ -160,7 +159,8 @@ fn planted_files_stay_behind_and_source_comes_back_and_goes_again() {
         message: "feature",
         identity: &identity,
         seconds: 1_700_000_000,
-        files: &files,
+        files: &selection.files(),
+        contents: Contents::AsStored,
         scratch: &scratch,
     };
     commit_to_branch(&program, &request, &copy).unwrap();

@@ -8,14 +8,16 @@
 
 mod support;
 
-use bastle_contract::{Code, Digest};
+use bastle_contract::Code;
 use bastle_workspace::audit_delta::{ChangeKind, Scope};
 use bastle_workspace::blobs::{Blobs, read_blob};
+use bastle_workspace::discard::Discard;
 use bastle_workspace::finding::About;
 use bastle_workspace::manifest::{Content, Kind};
 use bastle_workspace::meta::{Reason, SnapshotName, State, Which};
 use bastle_workspace::retention::{Prune, prune};
 use bastle_workspace::rollback::Quiet;
+use bastle_workspace::unsaved;
 use bastle_workspace::workspace::Workspace;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -302,13 +304,13 @@ fn removal_is_refused_while_work_is_nowhere_else_and_needs_the_very_digest() {
     write(&space.tree(), "README", b"work\n");
     let refused = space.clone().remove(None).unwrap_err();
     assert_eq!(refused.code, Code::WorkspaceUnexported);
-    let wrong = Digest::try_from("0".repeat(64)).unwrap();
+    let wrong = Discard::try_from("0".repeat(64)).unwrap();
     assert_eq!(
         space.clone().remove(Some(&wrong)).unwrap_err().code,
         Code::WorkspaceUnexported
     );
     let (taken, _) = space.current().unwrap();
-    let right = Digest::try_from(taken.snapshot.manifest.to_string()).unwrap();
+    let right = Discard::try_from(taken.snapshot.manifest.to_string()).unwrap();
     // Work that came after the digest was told is not covered by it.
     write(&space.tree(), "README", b"more work\n");
     assert_eq!(
@@ -455,7 +457,13 @@ fn a_tree_nested_beyond_every_limit_is_told_moved_aside_and_removed_without_fail
             .count(),
         1
     );
-    space.remove(None).unwrap();
+    // What only the snapshot before the rollback, and the directory beside it, still hold is work, too.
+    assert_eq!(
+        space.clone().remove(None).unwrap_err().code,
+        Code::WorkspaceUnexported
+    );
+    let lost = unsaved::digest(&space.unsaved().unwrap()).to_string();
+    space.remove(Some(&Discard::try_from(lost).unwrap())).unwrap();
     let left: Vec<_> = fs::read_dir(ground.place.work()).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
 }

@@ -1,5 +1,7 @@
 //! Which cgroup directories this process may use. Decided by trying, never by names of distributions.
-use bastle_contract::{AbsPath, CgroupFacts, CgroupFlavour, Controller};
+use super::declared::is_declared;
+use super::given::{self, View};
+use bastle_contract::{AbsPath, CgroupFacts, CgroupFlavour, CgroupProblem, Controller};
 use rustix::fs::Access;
 use std::path::{Path, PathBuf};
 
@@ -22,14 +24,26 @@ const WANTED: [(Controller, &str); 4] = [
     (Controller::Freezer, "freezer"),
 ];
 
-/// Looks at this process's hierarchies and groups.
+/// Looks at this process's hierarchies and groups. Changes nothing.
 pub(crate) fn detect() -> CgroupFacts {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let hierarchies: Vec<Hierarchy> = mounts.lines().filter_map(hierarchy).collect();
     let unified = hierarchies.iter().find(|h| h.unified);
-    if let Some(facts) = unified.and_then(|unified| controllers_of_unified(unified, &own)) {
-        return facts;
+    let is_bound = |name: &str| {
+        let old = |h: &Hierarchy| !h.unified && h.controllers.iter().any(|c| c == name);
+        hierarchies.iter().any(old)
+    };
+    // Controllers are bound to the old hierarchies all together; the unified one has kill and freeze at most.
+    if !WANTED.iter().any(|(_, name)| is_bound(name)) {
+        let view = View {
+            root: rustix::process::geteuid().is_root(),
+            writable: &given::is_writable,
+            marked: &given::is_marked,
+            declared: &is_declared,
+        };
+        let chain = unified.map_or_else(Vec::new, |unified| candidates(unified, &own));
+        return of_unified(&chain, &view);
     }
     let core = unified.and_then(|unified| {
         candidates(unified, &own)
@@ -57,48 +71,45 @@ pub(crate) fn detect() -> CgroupFacts {
         flavour,
         controllers,
         unified: core.and_then(|dir| AbsPath::from_path(&dir).ok()),
+        problem: None,
     }
 }
 
-/// The unified hierarchy with its controllers, if some directory of it hands them down to new groups.
-fn controllers_of_unified(unified: &Hierarchy, own: &str) -> Option<CgroupFacts> {
-    let wanted: Vec<(Controller, &str)> = WANTED
-        .into_iter()
-        .filter(|(c, _)| *c != Controller::Freezer)
-        .collect();
-    for dir in candidates(unified, own) {
-        let offered = words(&dir.join("cgroup.controllers"));
-        let usable: Vec<_> = wanted
-            .iter()
-            .filter(|(_, name)| offered.iter().any(|o| o == name))
-            .collect();
-        if usable.is_empty() || !may_make_groups(&dir) {
-            continue;
-        }
-        let handed = words(&dir.join("cgroup.subtree_control"));
-        let missing: Vec<String> = usable
-            .iter()
-            .filter(|(_, n)| !handed.iter().any(|h| h == n))
-            .map(|(_, n)| format!("+{n}"))
-            .collect();
-        // Refused (EBUSY) where the directory has processes of its own: then a directory above may do.
-        if !missing.is_empty()
-            && std::fs::write(dir.join("cgroup.subtree_control"), missing.join(" ")).is_err()
-        {
-            continue;
-        }
-        let path = AbsPath::from_path(&dir).ok()?;
-        let controllers = usable
+/// The unified hierarchy: the given group with the controllers that were handed down to it.
+fn of_unified(chain: &[PathBuf], view: &View<'_>) -> CgroupFacts {
+    let none = |problem| CgroupFacts {
+        problem: Some(problem),
+        ..CgroupFacts::none()
+    };
+    let group = match given::given(chain, view) {
+        Ok(group) => group,
+        Err(problem) => return none(problem),
+    };
+    let Ok(path) = AbsPath::from_path(&group) else {
+        return none(CgroupProblem::NotMounted);
+    };
+    let offered = words(&group.join("cgroup.controllers"));
+    let limiting = WANTED.into_iter().filter(|(c, _)| *c != Controller::Freezer);
+    let (usable, missing): (Vec<_>, Vec<_>) =
+        limiting.partition(|(_, name)| offered.iter().any(|offered| offered == name));
+    let problem = (!missing.is_empty()).then(|| CgroupProblem::NoController {
+        group: path.clone(),
+        missing: missing.into_iter().map(|(controller, _)| controller).collect(),
+        user_manager: given::user_manager(chain),
+    });
+    CgroupFacts {
+        flavour: if usable.is_empty() {
+            CgroupFlavour::None
+        } else {
+            CgroupFlavour::V2
+        },
+        controllers: usable
             .into_iter()
-            .map(|(controller, _)| (*controller, path.clone()))
-            .collect();
-        return Some(CgroupFacts {
-            flavour: CgroupFlavour::V2,
-            controllers,
-            unified: Some(path),
-        });
+            .map(|(controller, _)| (controller, path.clone()))
+            .collect(),
+        unified: Some(path),
+        problem,
     }
-    None
 }
 
 /// This process's own directory, then those above it up to the mount.
@@ -166,7 +177,7 @@ fn may_make_groups(dir: &Path) -> bool {
         && rustix::fs::access(dir.join("cgroup.procs").as_path(), Access::WRITE_OK).is_ok()
 }
 
-fn words(path: &Path) -> Vec<String> {
+pub(super) fn words(path: &Path) -> Vec<String> {
     std::fs::read_to_string(path)
         .unwrap_or_default()
         .split_whitespace()
@@ -198,6 +209,44 @@ mod tests {
         assert_eq!(places.last().unwrap(), Path::new("/sys/fs/cgroup/cpu"));
         let top = candidates(&old, "4:cpu,cpuacct:/\n");
         assert_eq!(top.first().unwrap().to_str(), Some("/sys/fs/cgroup/cpu"));
+    }
+
+    #[test]
+    fn a_delegated_group_without_a_controller_is_used_for_the_others_and_the_missing_one_is_named() {
+        let place = std::env::temp_dir().join(format!("bastle-offered-{}", std::process::id()));
+        let group = place.join("user@1000.service/app.slice/run-1.scope");
+        std::fs::create_dir_all(&group).unwrap();
+        std::fs::write(group.join("cgroup.controllers"), "memory pids\n").unwrap();
+        let chain: Vec<PathBuf> = group.ancestors().take(4).map(Path::to_path_buf).collect();
+        let view = View {
+            root: false,
+            writable: &|_| true,
+            marked: &|_| false,
+            declared: &|uid, unit| (uid, unit) == (1000, "run-1.scope"),
+        };
+        let facts = of_unified(&chain, &view);
+        let path = AbsPath::from_path(&group).unwrap();
+        let has = |controller| facts.parent(controller) == Some(&path);
+        assert!(has(Controller::Memory) && has(Controller::Pids) && !has(Controller::Cpu));
+        let problem = facts.problem.unwrap();
+        assert_eq!(
+            problem,
+            CgroupProblem::NoController {
+                group: path,
+                missing: vec![Controller::Cpu],
+                user_manager: Some(1000),
+            }
+        );
+        assert!(problem.why().ends_with("was delegated without: cpu"));
+        assert!(
+            problem
+                .fix()
+                .unwrap()
+                .contains("/etc/systemd/system/user@.service.d/delegate.conf")
+        );
+        let before = std::fs::read_dir(&group).unwrap().count();
+        assert_eq!(before, 1, "looking changes nothing");
+        std::fs::remove_dir_all(place).unwrap();
     }
 
     #[test]

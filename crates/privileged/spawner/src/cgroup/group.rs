@@ -1,7 +1,8 @@
 //! The groups of one run, from creation to removal.
+use super::hand_down::hand_down;
 use bastle_contract::{
     CgroupEvidence, CgroupFacts, CgroupFlavour, Code, Controller, Fault, LaunchPlan, LimitHit, LimitKind,
-    LimitMechanism, LimitRule,
+    LimitLost, LimitMechanism, LimitRule, LossSign,
 };
 use rustix::event::Timespec;
 use std::io;
@@ -12,6 +13,8 @@ pub(crate) struct Group {
     flavour: CgroupFlavour,
     directories: Vec<Directory>,
     evidence: Vec<CgroupEvidence>,
+    /// Where a controller can be taken away from all groups of runs at once.
+    parent_control: Option<PathBuf>,
 }
 
 struct Directory {
@@ -19,6 +22,14 @@ struct Directory {
     /// `None`: the unified hierarchy.
     controller: Option<Controller>,
     limits: Vec<LimitRule>,
+    values: Vec<Value>,
+}
+
+/// A file that holds a limit, and what it said after it was written.
+struct Value {
+    rule: LimitRule,
+    path: PathBuf,
+    text: String,
 }
 
 /// Length of a processor period in microseconds: the kernel's default.
@@ -38,6 +49,7 @@ impl Group {
             flavour: facts.flavour,
             directories: Vec::new(),
             evidence: Vec::new(),
+            parent_control: None,
         };
         let by_cgroup = |rule: &LimitRule| {
             matches!(
@@ -49,8 +61,11 @@ impl Group {
         if !plan.limits.iter().any(by_cgroup) {
             return Ok(group);
         }
+        hand_down(facts)?;
         if let Some(unified) = &facts.unified {
             group.make(unified.as_path(), &name, None)?;
+            group.parent_control = (facts.flavour == CgroupFlavour::V2)
+                .then(|| unified.as_path().join("cgroup.subtree_control"));
         }
         for rule in &plan.limits {
             let Some(controller) = controller(rule.limit) else {
@@ -85,6 +100,7 @@ impl Group {
             path,
             controller,
             limits: Vec::new(),
+            values: Vec::new(),
         });
         Ok(())
     }
@@ -108,13 +124,21 @@ impl Group {
             std::fs::write(&path, &value).map_err(|error| fault("set", &shown, &error.to_string()))?;
             let now = std::fs::read_to_string(&path)
                 .map_err(|error| fault("read back", &shown, &error.to_string()))?;
-            read_back = format!("{file}={}", now.trim());
+            let text = now.trim().to_owned();
+            if !is_what_was_set(&value, &text, rule.limit) {
+                let why = format!("{value} was written, and it says {text}");
+                return Err(fault("limit", &shown, &why));
+            }
+            read_back = format!("{file}={text}");
+            directory.values.push(Value {
+                rule: *rule,
+                path,
+                text,
+            });
         }
         directory.limits.push(*rule);
         let group = group_path(&directory.path).ok_or_else(missing)?;
-        let controller = controller
-            .map_or("", |controller| self::name(controller))
-            .to_owned();
+        let controller = controller.map_or("", Controller::name).to_owned();
         self.evidence.push(CgroupEvidence {
             limit: rule.limit,
             controller,
@@ -191,6 +215,54 @@ impl Group {
         };
         std::fs::write(&path, value)
             .map_err(|error| fault("freeze", &path.display().to_string(), &error.to_string()))
+    }
+
+    /// What inotify has to watch: the files that hold limits, and where their controllers are handed down.
+    pub(crate) fn watched_files(&self) -> Vec<&Path> {
+        let values = self.directories.iter().flat_map(|directory| &directory.values);
+        let files: Vec<&Path> = values.map(|value| value.path.as_path()).collect();
+        match &self.parent_control {
+            Some(control) if !files.is_empty() => files.into_iter().chain([control.as_path()]).collect(),
+            Some(_) | None => files,
+        }
+    }
+
+    /// The first limit that no longer holds for the process and what it starts. The caller knows that the process is alive.
+    pub(crate) fn lost(&self, pid: u32) -> Option<LimitLost> {
+        // Not shown to an ordinary user where /proc is mounted with hidepid=2 (proc(5)).
+        let own = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok();
+        self.directories.iter().find_map(|directory| {
+            let is_member = match &own {
+                // Then the probe inside has to notice that init was never moved in.
+                _ if !crate::hooks::enforces("cgroup") => true,
+                Some(own) => self.is_shown_in(own, directory),
+                None => has_member(&directory.path, pid),
+            };
+            directory.values.iter().find_map(|value| {
+                let sign = sign(value).or((!is_member).then_some(LossSign::Moved))?;
+                Some(LimitLost {
+                    limit: value.rule.limit,
+                    value: value.rule.value,
+                    sign,
+                    file: value.path.display().to_string(),
+                })
+            })
+        })
+    }
+
+    /// Whether a process's `/proc/PID/cgroup` names the directory.
+    fn is_shown_in(&self, own: &str, directory: &Directory) -> bool {
+        let controller = directory.controller.map_or("", Controller::name);
+        let of_directory = |evidence: &&CgroupEvidence| evidence.controller == controller;
+        let Some(evidence) = self.evidence.iter().find(of_directory) else {
+            // It holds no limit.
+            return true;
+        };
+        own.lines().any(|line| {
+            let mut fields = line.splitn(3, ':').skip(1);
+            let (names, group) = (fields.next().unwrap_or(""), fields.next());
+            names.split(',').any(|name| name == controller) && group == Some(evidence.group.as_str())
+        })
     }
 
     /// Limits that were hit, and the peak of memory, as the kernel counted them.
@@ -315,15 +387,6 @@ fn controller(limit: LimitKind) -> Option<Controller> {
     }
 }
 
-fn name(controller: Controller) -> &'static str {
-    match controller {
-        Controller::Memory => "memory",
-        Controller::Pids => "pids",
-        Controller::Cpu => "cpu",
-        Controller::Freezer => "freezer",
-    }
-}
-
 /// Files to write, in order; the last one is read back as evidence.
 fn settings(rule: &LimitRule, mechanism: LimitMechanism) -> Vec<(&'static str, String)> {
     let value = rule.value;
@@ -341,6 +404,35 @@ fn settings(rule: &LimitRule, mechanism: LimitMechanism) -> Vec<(&'static str, S
             ("cpu.cfs_quota_us", quota.to_string()),
         ],
         _ => Vec::new(),
+    }
+}
+
+/// What in its file shows that a value does not hold any more.
+fn sign(value: &Value) -> Option<LossSign> {
+    let Ok(now) = std::fs::read_to_string(&value.path) else {
+        return Some(LossSign::Gone);
+    };
+    let found = now.trim();
+    (found != value.text).then(|| LossSign::Changed {
+        set: value.text.clone(),
+        found: found.to_owned(),
+    })
+}
+
+fn has_member(directory: &Path, pid: u32) -> bool {
+    let members = std::fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+    members.lines().any(|member| member.parse() == Ok(pid))
+}
+
+/// Whether a file says what was written to it. Memory is rounded down to whole pages.
+fn is_what_was_set(written: &str, found: &str, limit: LimitKind) -> bool {
+    if written == found {
+        return true;
+    }
+    let page = u64::try_from(rustix::param::page_size()).unwrap_or(u64::MAX);
+    match (limit, written.parse::<u64>(), found.parse::<u64>()) {
+        (LimitKind::Memory, Ok(written), Ok(found)) => found == written - written % page,
+        _ => false,
     }
 }
 
@@ -387,49 +479,5 @@ fn fault(step: &str, object: &str, why: &str) -> Fault {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::cell::Cell;
-
-    #[test]
-    fn what_dead_spawners_left_goes_and_few_of_the_living_are_looked_at() {
-        let place = std::env::temp_dir().join(format!("bastle-sweep-{}", std::process::id()));
-        std::fs::create_dir(&place).unwrap();
-        let make = |owner: &str, count: u32| {
-            for number in 0..count {
-                std::fs::create_dir(place.join(format!("bastle-{owner}-run-{number}"))).unwrap();
-            }
-        };
-        let left = |owner: &str| {
-            let entries = std::fs::read_dir(&place).unwrap().flatten();
-            let of = format!("bastle-{owner}-");
-            entries
-                .filter(|entry| entry.file_name().to_str().unwrap().starts_with(&of))
-                .count()
-        };
-        std::fs::create_dir(place.join("user.slice")).unwrap();
-        make("7", 60);
-        make("9", 20);
-        let looked = Cell::new(0);
-        let lives = |owner: &str| {
-            looked.set(looked.get() + usize::from(owner == "7"));
-            owner == "7"
-        };
-        let turns = (1..1000)
-            .find(|_| {
-                sweep(&place, lives);
-                left("9") == 0
-            })
-            .unwrap();
-        assert!(
-            looked.get() <= turns * MOST_LOOKED_AT,
-            "{} in {turns} turns",
-            looked.get()
-        );
-        assert_eq!(left("7"), 60);
-        sweep(&place, |_| false);
-        assert_eq!(left("7"), 0);
-        assert!(place.join("user.slice").exists());
-        std::fs::remove_dir_all(place).unwrap();
-    }
-}
+#[path = "group_tests.rs"]
+mod tests;

@@ -6,7 +6,7 @@ use super::accounts;
 use super::amount::Amount;
 use super::bucket::Rate;
 use crate::bounds::{Allowance, Caller, Reach};
-use bastle_contract::{AbsPath, BackendKind, Code, Fault, LimitKind};
+use bastle_contract::{AbsPath, BackendKind, Code, Fault, LandlockPart, LandlockParts, LimitKind};
 use rustix::fs::{FileType, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::io::Read;
@@ -61,6 +61,8 @@ struct Document {
     version: u32,
     callers: Vec<Entry>,
     max_workers: u32,
+    /// The lowest Landlock ABI that runs are built with.
+    min_landlock_abi: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -118,6 +120,7 @@ impl Ceiling {
                 reach: Reach::Anywhere,
                 limits: Vec::new(),
                 backends: vec![BackendKind::Native],
+                landlock_abi: 0,
                 unconfined: true,
             },
             max_workers: 1000,
@@ -148,9 +151,14 @@ impl Ceiling {
         if document.callers.len() > MOST_CALLERS {
             return Err(format!("more than {MOST_CALLERS} callers"));
         }
+        let least = least_abi(document.min_landlock_abi)?;
         let numbered = document.callers.into_iter().enumerate();
         let callers = numbered
-            .map(|(index, entry)| entry.resolve().map_err(|why| format!("callers[{index}]: {why}")))
+            .map(|(index, entry)| {
+                entry
+                    .resolve(least)
+                    .map_err(|why| format!("callers[{index}]: {why}"))
+            })
             .collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             callers,
@@ -160,7 +168,7 @@ impl Ceiling {
 }
 
 impl Entry {
-    fn resolve(self) -> Result<Named, String> {
+    fn resolve(self, least: u32) -> Result<Named, String> {
         let who = match (self.uid, self.user, self.group) {
             (Some(uid), None, None) => Who::Uid(uid),
             (None, Some(user), None) => Who::Uid(accounts::uid_of(&user)?),
@@ -186,6 +194,7 @@ impl Entry {
                 reach: Reach::Below(self.roots),
                 limits: self.limits.resolve()?,
                 backends: self.backends.unwrap_or_else(|| vec![BackendKind::Native]),
+                landlock_abi: least,
                 unconfined: self.allow_unconfined,
             },
             max_workers: workers(self.max_workers.unwrap_or(16))?,
@@ -220,6 +229,20 @@ fn workers(count: u32) -> Result<u32, String> {
         Ok(count)
     } else {
         Err(format!("max_workers must lie between 1 and {MOST_WORKERS}"))
+    }
+}
+
+/// One that no part belongs to would be a promise about nothing.
+fn least_abi(stated: Option<u32>) -> Result<u32, String> {
+    let known = LandlockPart::ALL.map(LandlockPart::abi);
+    let most = known.into_iter().max().unwrap_or(0);
+    match stated {
+        None => Ok(0),
+        Some(abi) if (LandlockParts::FLOOR..=most).contains(&abi) => Ok(abi),
+        Some(abi) => Err(format!(
+            "min_landlock_abi {abi} must lie between {} and {most}",
+            LandlockParts::FLOOR
+        )),
     }
 }
 

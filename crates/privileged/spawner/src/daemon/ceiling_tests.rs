@@ -46,6 +46,8 @@ fn a_document_with_an_unknown_doubled_missing_or_impossible_part_is_refused() {
         ("\"version\": 1", "\"version\": 2"),
         ("\"version\": 1", "\"version\": 1, \"version\": 1"),
         ("\"version\": 1", "\"version\": 1, \"extra\": 1"),
+        ("\"version\": 1", "\"version\": 1, \"min_landlock_abi\": 1"),
+        ("\"version\": 1", "\"version\": 1, \"min_landlock_abi\": 10"),
         ("\"max_workers\": 10", "\"max_workers\": 0"),
         ("\"max_workers\": 10", "\"max_workers\": 100001"),
         ("\"max_workers\": 10,", ""),
@@ -69,6 +71,21 @@ fn a_document_with_an_unknown_doubled_missing_or_impossible_part_is_refused() {
     assert!(Ceiling::parse(&format!("{GOOD} x")).is_err(), "trailing bytes");
     let deep = format!("{}{}", "[".repeat(30_000), "]".repeat(30_000));
     assert!(Ceiling::parse(&deep).is_err(), "deep");
+}
+
+#[test]
+fn the_abi_that_a_site_demands_holds_for_every_caller() {
+    let stated = GOOD.replacen("\"version\": 1", "\"version\": 1, \"min_landlock_abi\": 6", 1);
+    let abis = |text: &str| -> Vec<u32> {
+        let ceiling = Ceiling::parse(text).unwrap();
+        ceiling
+            .callers
+            .iter()
+            .map(|named| named.allowance.landlock_abi)
+            .collect()
+    };
+    assert!(abis(&stated).iter().all(|abi| *abi == 6));
+    assert!(abis(GOOD).iter().all(|abi| *abi == 0), "control");
 }
 
 #[test]

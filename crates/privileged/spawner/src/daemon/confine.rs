@@ -1,6 +1,7 @@
 //! The daemon's own fence. The mother keeps what it takes to make sandboxes and no more; the front, which hears callers,
 //! keeps nothing: no file, no program, no child, no new socket.
 use super::filter;
+use bastle_contract::{Authority, LandlockPart, LandlockParts};
 use landlock::{ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetStatus, Scope};
 use rustix::fs::Mode;
 use rustix::process::{DumpableBehavior, Gid, Resource, Rlimit, Uid};
@@ -22,8 +23,6 @@ const NEEDED: CapabilitySet = CapabilitySet::CHOWN
 
 /// First of the uids of fronts started by root; the process id is added. Egress has the range below.
 const FIRST_UID: u32 = 0x6d00_0000;
-/// The ABI whose rights and scopes are all taken away.
-const LANDLOCK: ABI = ABI::V6;
 
 /// The mother: fewer capabilities, no new ones, no core file, not to be looked into.
 pub(super) fn mother() -> io::Result<()> {
@@ -31,7 +30,7 @@ pub(super) fn mother() -> io::Result<()> {
     rustix::process::umask(Mode::from_raw_mode(0o077));
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     rustix::thread::set_no_new_privs(true)?;
-    if !rustix::process::geteuid().is_root() {
+    if !Authority::of_this_process().is_root() {
         return Ok(());
     }
     bound_to(NEEDED)?;
@@ -51,7 +50,7 @@ pub(super) fn mother() -> io::Result<()> {
 
 /// The front, for good. Everything it needs is open.
 pub(super) fn front() -> io::Result<()> {
-    if rustix::process::geteuid().is_root() {
+    if Authority::of_this_process().is_root() {
         let own = FIRST_UID + rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
         rustix::thread::set_thread_groups(&[])?;
         bound_to(CapabilitySet::empty())?;
@@ -76,10 +75,28 @@ pub(super) fn front() -> io::Result<()> {
 
 /// No file can be opened, made or executed, and nobody outside can be signalled.
 fn nothing_granted() -> io::Result<()> {
+    let parts = crate::facts::landlock();
+    if !parts.reach_the_floor() {
+        return Err(io::Error::other(format!(
+            "Landlock ABI {} is needed",
+            LandlockParts::FLOOR
+        )));
+    }
+    let mut rights = AccessFs::from_all(ABI::V2);
+    if parts.has(LandlockPart::Truncate) {
+        rights |= AccessFs::Truncate;
+    }
+    if parts.has(LandlockPart::Ioctl) {
+        rights |= AccessFs::IoctlDev;
+    }
+    let scoped = |ruleset: Ruleset| match parts.has(LandlockPart::Scopes) {
+        true => ruleset.scope(Scope::from_all(ABI::V6)),
+        false => Ok(ruleset),
+    };
     let status = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
-        .handle_access(AccessFs::from_all(LANDLOCK))
-        .and_then(|ruleset| ruleset.scope(Scope::from_all(LANDLOCK)))
+        .handle_access(rights)
+        .and_then(scoped)
         .and_then(Ruleset::create)
         .and_then(|created| created.restrict_self())
         .map_err(io::Error::other)?;

@@ -44,7 +44,11 @@ const MOST_CEILING: usize = 4 << 20;
 
 /// Variables that a test build reads.
 #[cfg(feature = "test-hooks")]
-const KEPT: &[&str] = &["BASTLE_TEST_WITHOUT", "BASTLE_TEST_SYNC_FAILS"];
+const KEPT: &[&str] = &[
+    "BASTLE_TEST_WITHOUT",
+    "BASTLE_TEST_SYNC_FAILS",
+    "BASTLE_TEST_LANDLOCK",
+];
 #[cfg(not(feature = "test-hooks"))]
 const KEPT: &[&str] = &[];
 
@@ -89,7 +93,7 @@ fn serve(options: &Options, around: &Surroundings, init: Init) -> Result<(), Fau
     bastle_sys::environment::wipe(KEPT);
     rustix::process::chdir("/").map_err(|error| failed("directory", &error.into()))?;
     confine::mother().map_err(|error| failed("own fence", &error))?;
-    if rustix::process::geteuid().is_root() {
+    if bastle_contract::Authority::of_this_process().is_root() {
         crate::identity::ready_claims().map_err(|error| failed("uids of runs", &error))?;
     }
     let listening = listen::listen(options, around.given)?;

@@ -4,7 +4,7 @@ use super::{Rooms, fault};
 use crate::bounds::Bounds;
 use crate::idmap;
 use bastle_contract::grants::{Cover, CoverKind, GrantOrder, place_of};
-use bastle_contract::{AbsPath, Access, Fault, FromSpawner};
+use bastle_contract::{AbsPath, Access, Authority, Fault, FromSpawner};
 use bastle_sys::mount::Attributes;
 use bastle_sys::tree;
 use bastle_sys::walk::{self, Within};
@@ -30,7 +30,7 @@ pub(super) fn bring(
         Access::ReadOnly => Attributes::READ_ONLY,
         Access::ReadWrite => Attributes::default(),
     };
-    let (tree, kind) = if rustix::process::geteuid().is_root() {
+    let (tree, kind) = if Authority::of_this_process().is_root() {
         let (opened, kind) = open(&path, order.access, judged, bounds)?;
         let tree = tree::detach(&opened, extra).map_err(|error| fault(&path, "clone", error))?;
         idmap::show_owned(&tree, &opened, rooms.identity, bounds)?;

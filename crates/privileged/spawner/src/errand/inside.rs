@@ -1,7 +1,7 @@
 //! Entering a sandbox, and changing its constructed root, which is read-only to everybody inside.
 use super::{Rooms, fault};
 use bastle_contract::grants::GRANTS;
-use bastle_contract::{AbsPath, Fault};
+use bastle_contract::{AbsPath, Authority, Fault};
 use bastle_sys::walk::{self, Within};
 use bastle_sys::{mount, tree};
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -14,7 +14,7 @@ use std::path::Path;
 /// Enters the user namespace: capabilities over the sandbox's namespaces, and none over the host's any more.
 pub(super) fn enter_user(rooms: &Rooms, path: &AbsPath) -> Result<(), Fault> {
     let failed = |error: Errno| fault(path, "user namespace", error);
-    let by_root = rustix::process::geteuid().is_root();
+    let by_root = Authority::of_this_process().is_root();
     rustix::thread::set_keep_capabilities(true).map_err(failed)?;
     rustix::thread::move_into_link_name_space(rooms.user.as_fd(), Some(LinkNameSpaceType::User))
         .map_err(failed)?;

@@ -19,7 +19,7 @@ use bastle_sys::clone::{Cloned, Namespaces, clone_into};
 use rustix::process::{DumpableBehavior, Signal, WaitId, WaitIdOptions};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// What to do.
+/// One request of control about a living run that needs a process inside its namespaces.
 pub(crate) enum Task {
     /// Bring a path in; beside it what was judged.
     Bring(GrantOrder, OwnedFd),
@@ -115,7 +115,7 @@ impl Errand {
         }
     }
 
-    /// For waiting.
+    /// Readable when the process has an answer.
     pub(crate) fn line(&self) -> BorrowedFd<'_> {
         self.line.as_fd()
     }

@@ -48,7 +48,11 @@ pub(super) fn take(
     // A writer that is not listed ends with its PID namespace.
     let killed = match unchangeable {
         Ok(()) => Ok(()),
-        Err(_) => rustix::process::pidfd_send_signal(init, Signal::KILL),
+        Err(_) => match rustix::process::pidfd_send_signal(init, Signal::KILL) {
+            // It ended with its agent before it could be killed.
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(error) => Err(error),
+        },
     };
     // In any case: a name that is not there any more cannot be opened.
     rustix::mount::unmount(place.as_str(), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).map_err(failed)?;

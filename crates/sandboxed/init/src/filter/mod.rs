@@ -111,7 +111,7 @@ fn for_init() -> Vec<Instruction> {
     program::assemble(&rules::for_init())
 }
 
-/// The filter of egress.
-pub(crate) fn for_server() -> Vec<Instruction> {
-    program::assemble(&server::rules())
+/// The filter of egress, for a process of this number.
+pub(crate) fn for_server(own: u32) -> Vec<Instruction> {
+    program::assemble(&server::rules(own))
 }

@@ -16,7 +16,7 @@ const ALLOWED: &[c_long] = &[
     SYS_read, SYS_readlinkat, SYS_readv, SYS_recvfrom, SYS_recvmmsg, SYS_recvmsg, SYS_renameat2, SYS_restart_syscall,
     SYS_rseq, SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_sched_getaffinity, SYS_sched_yield,
     SYS_sendmmsg, SYS_sendmsg, SYS_sendto, SYS_set_robust_list, SYS_setsockopt, SYS_shutdown, SYS_sigaltstack,
-    SYS_splice, SYS_statx, SYS_sysinfo, SYS_tgkill, SYS_uname, SYS_unlinkat, SYS_write, SYS_writev,
+    SYS_splice, SYS_statx, SYS_sysinfo, SYS_uname, SYS_unlinkat, SYS_write, SYS_writev,
 ];
 
 /// Older numbers that C libraries still use.
@@ -36,8 +36,8 @@ const ALLOWED_HERE: &[c_long] = &[
 #[cfg(target_arch = "aarch64")]
 const ALLOWED_HERE: &[c_long] = &[];
 
-/// The rules.
-pub(super) fn rules() -> Rules {
+/// The rules for a process of this number.
+pub(super) fn rules(own: u32) -> Rules {
     let plain = |action| Rule {
         cases: Vec::new(),
         otherwise: action,
@@ -49,6 +49,19 @@ pub(super) fn rules() -> Rules {
         .collect();
     // ENOSYS, so that the C library falls back to the call whose flags are in registers.
     rules.insert(SYS_clone3, plain(Action::Fail(ENOSYS)));
+    // To end itself with, and nobody else.
+    let itself = Case {
+        register: 0,
+        test: Test::Equals(own),
+        action: Action::Allow,
+    };
+    rules.insert(
+        SYS_tgkill,
+        Rule {
+            cases: vec![itself],
+            otherwise: Action::Fail(EPERM),
+        },
+    );
     let thread = Case {
         register: 0,
         test: Test::AnyOf(CLONE_THREAD as u32),
@@ -61,25 +74,7 @@ pub(super) fn rules() -> Rules {
             otherwise: Action::Fail(EPERM),
         },
     );
-    let families = [AF_UNIX, AF_INET, AF_INET6].map(|family| Case {
-        register: 0,
-        test: Test::Equals(family as u32),
-        action: Action::Allow,
-    });
-    rules.insert(
-        SYS_socket,
-        Rule {
-            cases: families.to_vec(),
-            otherwise: Action::Fail(EAFNOSUPPORT),
-        },
-    );
-    rules.insert(
-        SYS_socketpair,
-        Rule {
-            cases: families[..1].to_vec(),
-            otherwise: Action::Fail(EAFNOSUPPORT),
-        },
-    );
+    sockets(&mut rules);
     // Own limits can be read; those of others are not this process's business.
     rules.insert(
         SYS_prlimit64,
@@ -105,4 +100,36 @@ pub(super) fn rules() -> Rules {
         },
     );
     rules
+}
+
+/// Which sockets it can make.
+fn sockets(rules: &mut Rules) {
+    let family = |family: c_int| Case {
+        register: 0,
+        test: Test::Equals(family as u32),
+        action: Action::Allow,
+    };
+    // None of its own that could be led to a socket of the host: Landlock keeps abstract names apart from ABI 6 on, and
+    // those in directories from ABI 9 on.
+    let families = [AF_INET, AF_INET6].map(family);
+    rules.insert(
+        SYS_socket,
+        Rule {
+            cases: families.to_vec(),
+            otherwise: Action::Fail(EAFNOSUPPORT),
+        },
+    );
+    // A pair that is connected once and for all. One for datagrams could send elsewhere; its type has a bit of its own.
+    let no_datagrams = Case {
+        register: 1,
+        test: Test::AnyOf(SOCK_DGRAM as u32),
+        action: Action::Fail(EAFNOSUPPORT),
+    };
+    rules.insert(
+        SYS_socketpair,
+        Rule {
+            cases: vec![no_datagrams, family(AF_UNIX)],
+            otherwise: Action::Fail(EAFNOSUPPORT),
+        },
+    );
 }

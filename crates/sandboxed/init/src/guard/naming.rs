@@ -17,7 +17,7 @@ struct Source {
     fd: OwnedFd,
     /// The name it was asked for by; the same as `found` where a descriptor was meant.
     spelled: Vec<u8>,
-    /// Where it is.
+    /// The path of the source, as the kernel gives it.
     found: Vec<u8>,
 }
 

@@ -1,6 +1,6 @@
 //! What was possible before confinement: the positive controls of the probes that come after.
 use crate::programs::Programs;
-use bastle_contract::LaunchPlan;
+use bastle_contract::{LaunchPlan, ProbeResult};
 use rustix::fs::{Mode, OFlags};
 use std::os::unix::fs::MetadataExt;
 
@@ -13,6 +13,8 @@ pub(crate) struct Baseline {
     pub(crate) host_root: Option<(u64, u64)>,
     /// Opening `/proc/self/comm` for writing worked before Landlock.
     pub(crate) wrote_proc: bool,
+    /// The same in the host's `/proc`, before there was another.
+    pub(crate) wrote_host_proc: bool,
     /// There were capabilities before they were dropped.
     pub(crate) had_capabilities: bool,
     /// `get_mempolicy` worked before the filter.
@@ -23,6 +25,10 @@ pub(crate) struct Baseline {
     pub(crate) programs: Option<Programs>,
     /// A file that is no program got past every check but that before Landlock.
     pub(crate) tried_unlisted: bool,
+    /// What was found about the parts of Landlock, and what replaces them, at the end of the confinement.
+    pub(crate) landlock: Vec<ProbeResult>,
+    /// Whether a path socket of the tree outside can be reached, where Landlock does not refuse it.
+    pub(crate) path_socket: Option<ProbeResult>,
 }
 
 impl Baseline {
@@ -30,7 +36,9 @@ impl Baseline {
     pub(crate) fn before_root() -> Self {
         let host_root = std::fs::metadata("/").ok().map(|meta| (meta.dev(), meta.ino()));
         let cgroups = super::text_of("/proc/self/cgroup");
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
         Self {
+            wrote_host_proc: rustix::fs::open("/proc/self/comm", flags, Mode::empty()).is_ok(),
             cgroups,
             host_root,
             ..Self::default()

@@ -9,6 +9,8 @@ use std::os::unix::fs::MetadataExt;
 /// Most masks that are tried; all are made by the same code.
 const MASKS_TRIED: usize = 64;
 const NAME: &str = ".bastle-probe";
+/// Where the covers of masks and live grants wait, as the root names it.
+const STAGED: &str = "/.mask";
 
 /// What the mounts hold, for every process of the sandbox alike.
 pub(super) fn of_place(plan: &LaunchPlan, baseline: &Baseline, results: &mut Vec<ProbeResult>) {
@@ -20,7 +22,11 @@ pub(super) fn of_place(plan: &LaunchPlan, baseline: &Baseline, results: &mut Vec
 
 /// What is tried from the agent's own place.
 pub(super) fn of_agent(plan: &LaunchPlan, baseline: &Baseline, results: &mut Vec<ProbeResult>) {
-    landlock(baseline, results);
+    if plan.is_without_landlock() {
+        instead_of_landlock(baseline, results);
+    } else {
+        landlock(baseline, results);
+    }
     let creates = writes(plan, results);
     names(plan, &creates, results);
 }
@@ -245,12 +251,39 @@ fn landlock(baseline: &Baseline, results: &mut Vec<ProbeResult>) {
     let result = rustix::fs::open("/proc/self/comm", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
     results.push(
         Probe::new(
-            Guarantee::LandlockEnforced,
+            Guarantee::LandlockFs,
             "open /proc/self/comm for writing",
             "EACCES",
         )
         .judge(outcome(result), &control),
     );
+}
+
+/// What held writes to a process's own files in `/proc`, and what waits to be granted, where Landlock does not.
+fn instead_of_landlock(baseline: &Baseline, results: &mut Vec<ProbeResult>) {
+    let control = Control::new("the same in the host's /proc", baseline.wrote_host_proc);
+    for name in ["/proc/self/comm", "/proc/thread-self/comm"] {
+        let result = rustix::fs::open(name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
+        let attempt = Probe::new(
+            Guarantee::ProcWritesByMount,
+            format!("open {name} for writing"),
+            "EROFS",
+        );
+        results.push(attempt.judge(outcome(result), &control));
+    }
+    let list = |path: &str| {
+        rustix::fs::open(
+            path,
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+    };
+    let there = rustix::fs::lstat(STAGED).is_ok();
+    let control = Control::new("it is there, and / can be listed", there && list("/").is_ok());
+    for path in [STAGED.to_owned(), format!("{STAGED}/directory")] {
+        let attempt = Probe::new(Guarantee::StagedGrantsByMode, format!("list {path}"), "EACCES");
+        results.push(attempt.judge(outcome(list(&path)), &control));
+    }
 }
 
 fn devices(results: &mut Vec<ProbeResult>) {

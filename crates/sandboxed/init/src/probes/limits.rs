@@ -1,7 +1,7 @@
 //! Probes of the limits: what the kernel says is set, read back from inside.
 use super::{Baseline, Control, Probe};
-use bastle_contract::{Guarantee, Handover, LimitKind, LimitMechanism, LimitRule, ProbeResult};
-use rustix::process::{Resource, getrlimit};
+use bastle_contract::{Guarantee, Handover, IdMapping, LimitKind, LimitMechanism, LimitRule, ProbeResult};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub(super) fn probe(handover: &Handover, baseline: &Baseline, results: &mut Vec<ProbeResult>) {
     let control = Control::new(
@@ -20,7 +20,9 @@ pub(super) fn probe(handover: &Handover, baseline: &Baseline, results: &mut Vec<
     for rule in &handover.plan.limits {
         match rule.mechanism {
             LimitMechanism::CgroupV1 | LimitMechanism::CgroupV2 => cgroup(handover, baseline, rule, results),
-            LimitMechanism::Rlimit | LimitMechanism::RlimitAndWatchdog => by_rlimit(rule, &control, results),
+            LimitMechanism::Rlimit | LimitMechanism::RlimitAndWatchdog => {
+                by_rlimit(rule, handover.identity, &control, results);
+            }
             LimitMechanism::Affinity => affinity(rule, results),
             LimitMechanism::Tmpfs => tmpfs(rule, results),
             LimitMechanism::TmpfsAndWriteGuard => {
@@ -79,7 +81,7 @@ fn cgroup(handover: &Handover, baseline: &Baseline, rule: &LimitRule, results: &
     results.push(Probe::new(guarantee, attempt, expected).judge(observed, &control));
 }
 
-fn by_rlimit(rule: &LimitRule, control: &Control, results: &mut Vec<ProbeResult>) {
+fn by_rlimit(rule: &LimitRule, identity: IdMapping, control: &Control, results: &mut Vec<ProbeResult>) {
     let resource = match rule.limit {
         LimitKind::Pids => Resource::Nproc,
         LimitKind::Memory => Resource::Data,
@@ -96,6 +98,28 @@ fn by_rlimit(rule: &LimitRule, control: &Control, results: &mut Vec<ProbeResult>
     let observed = if within { "at most the limit" } else { "more" };
     let attempt = format!("read the rlimit for {}", rule.limit);
     results.push(Probe::new(guarantee, attempt, "at most the limit").judge(observed, control));
+    if rule.limit == LimitKind::Pids && identity.outside == 0 {
+        let attempt = "fork with room for no process";
+        results.push(Probe::new(guarantee, attempt, "EAGAIN").judge(fork_without_room(), control));
+    }
+}
+
+/// Whether the rlimit binds: the kernel does not hold it against user id 0 of the host (copy_process, `INIT_USER`).
+fn fork_without_room() -> String {
+    let now = getrlimit(Resource::Nproc);
+    let none = Rlimit {
+        current: Some(0),
+        maximum: now.maximum,
+    };
+    let tried = setrlimit(Resource::Nproc, none)
+        .map_err(std::io::Error::from)
+        .and_then(|()| bastle_sys::probe::by_a_child(|| Ok(0)));
+    // Without its room back the run cannot fork either, which is seen.
+    match (tried, setrlimit(Resource::Nproc, now)) {
+        (_, Err(error)) => error.to_string(),
+        (Ok(_), Ok(())) => "forked".to_owned(),
+        (Err(error), Ok(())) => super::name(error.raw_os_error().unwrap_or(0)),
+    }
 }
 
 fn affinity(rule: &LimitRule, results: &mut Vec<ProbeResult>) {

@@ -7,8 +7,11 @@ mod descriptors;
 mod egress;
 mod files;
 mod kernel;
+mod landlock;
 mod limits;
+mod path_sockets;
 mod programs;
+mod server;
 mod spaces;
 
 use bastle_contract::{EnvName, Guarantee, Handover, Network, ProbeResult, Verdict};
@@ -18,6 +21,9 @@ use std::os::fd::RawFd;
 
 pub(crate) use baseline::Baseline;
 pub(crate) use command::of_command;
+pub(crate) use landlock::Before;
+pub(crate) use path_sockets::Outside;
+pub(crate) use server::{Unconfined, opens_root};
 
 /// Probes of what init and the agent's process have in common: mounts and Landlock. Init runs them while the other one puts
 /// its filter on.
@@ -25,6 +31,8 @@ pub(crate) fn of_place(handover: &Handover, baseline: &Baseline) -> Vec<ProbeRes
     let mut results = Vec::with_capacity(64);
     files::of_place(&handover.plan, baseline, &mut results);
     programs::of_place(baseline, &mut results);
+    results.extend_from_slice(&baseline.landlock);
+    results.extend(baseline.path_socket.clone());
     results
 }
 
@@ -143,6 +151,7 @@ fn name(errno: i32) -> String {
         libc::EPERM => "EPERM".into(),
         libc::ENOENT => "ENOENT".into(),
         libc::EACCES => "EACCES".into(),
+        libc::EAGAIN => "EAGAIN".into(),
         libc::EROFS => "EROFS".into(),
         libc::EFAULT => "EFAULT".into(),
         libc::ENOEXEC => "ENOEXEC".into(),
@@ -150,6 +159,10 @@ fn name(errno: i32) -> String {
         libc::ENETUNREACH => "ENETUNREACH".into(),
         libc::EAFNOSUPPORT => "EAFNOSUPPORT".into(),
         libc::ENOTTY => "ENOTTY".into(),
+        libc::EINVAL => "EINVAL".into(),
+        libc::ESRCH => "ESRCH".into(),
+        libc::EFBIG => "EFBIG".into(),
+        libc::ECONNREFUSED => "ECONNREFUSED".into(),
         other => format!("errno {other}"),
     }
 }

@@ -127,15 +127,31 @@ pub(super) fn identity(handover: &Handover, results: &mut Vec<ProbeResult>) {
     results.push(
         Probe::new(Guarantee::UnprivilegedUid, "read the map of user ids", expected).judge(map, &control),
     );
+    // Root gives every run another uid. Where user id 0 is an ordinary user all the same, its capabilities are what counts.
+    let (outside, wanted) = match (identity.outside, handover.by_root) {
+        (0, false) if has_no_capability() => ("user 0 without capabilities", "user 0 without capabilities"),
+        (0, false) => ("user 0 with capabilities", "user 0 without capabilities"),
+        (0, true) => ("root", "not root"),
+        (_, _) => ("not root", "not root"),
+    };
     let observed = format!(
-        "{} inside, {} outside",
-        rustix::process::geteuid().as_raw(),
-        if identity.outside == 0 { "root" } else { "not root" }
+        "{} inside, {outside} outside",
+        rustix::process::geteuid().as_raw()
     );
-    let expected = format!("{} inside, not root outside", identity.inside);
+    let expected = format!("{} inside, {wanted} outside", identity.inside);
     results.push(
         Probe::new(Guarantee::UnprivilegedUid, "look at the own user id", expected).judge(observed, &control),
     );
+}
+
+fn has_no_capability() -> bool {
+    let status = super::text_of("/proc/self/status");
+    ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"]
+        .iter()
+        .all(|set| {
+            let value = status.lines().find_map(|line| line.strip_prefix(set));
+            value.is_some_and(|value| value.trim().bytes().all(|digit| digit == b'0'))
+        })
 }
 
 fn cgroup_root(results: &mut Vec<ProbeResult>) {

@@ -8,8 +8,11 @@ mod place;
 mod proc;
 mod scratch;
 
+use crate::probes::Outside;
 use crate::step::Step;
-use bastle_contract::{AbsPath, Access, Fault, LaunchPlan, LimitKind, Mount, MountKind};
+use bastle_contract::{
+    AbsPath, Access, Fault, LandlockPart, LaunchPlan, LimitKind, Mount, MountKind, ProbeResult,
+};
 use bastle_sys::mount::{Attributes, Depth, set_attributes};
 use bastle_sys::tree;
 use place::Root;
@@ -23,6 +26,9 @@ pub(crate) use proc::{MASKED as PROC_MASKED, READ_ONLY as PROC_READ_ONLY};
 /// Bytes and inodes of the root tmpfs itself: made files, mount points and symlinks only.
 const ROOT_OPTIONS: &std::ffi::CStr = c"size=8m,nr_inodes=32k,mode=0755";
 
+/// The directory of the scratch space on which the root is mounted while it is built.
+const IN_SCRATCH: &str = "root";
+
 /// Where `/proc` and `/dev` of every root are.
 const PROC: &str = "/proc";
 const DEV: &str = "/dev";
@@ -31,7 +37,16 @@ const DEV: &str = "/dev";
 pub(crate) struct Unfilled {
     root: Root,
     scratch: scratch::Scratch,
+    anchor: &'static str,
     laid: Laid,
+}
+
+/// What comes of a root that is filled and is the only one.
+pub(crate) struct Finished {
+    /// The listener of the file broker, where the plan has one.
+    pub(crate) broker: Option<OwnedFd>,
+    /// Whether a path socket of the tree before it can be reached, where Landlock does not refuse it.
+    pub(crate) path_socket: Option<ProbeResult>,
 }
 
 /// How far a root is.
@@ -116,15 +131,17 @@ pub(crate) fn begin() -> Result<Unfilled, Fault> {
     let anchor = anchor()?;
     // Below the root: it goes with the host's tree when that is let go of, and has no name inside.
     let scratch = scratch::Scratch::create(anchor)?;
+    scratch.mount_point(IN_SCRATCH)?;
+    let anchored = format!("{anchor}/{IN_SCRATCH}");
     rustix::mount::mount(
         "bastle",
-        anchor,
+        &anchored,
         "tmpfs",
         MountFlags::NOSUID | MountFlags::NODEV,
         ROOT_OPTIONS,
     )
-    .step("constructed root", anchor)?;
-    let root = Root::open(anchor)?;
+    .step("constructed root", &anchored)?;
+    let root = Root::open(&anchored)?;
     root.make_mask_sources()?;
     root.owns_also(scratch.top())?;
     let place = |path| AbsPath::new(path).step("constructed root", path);
@@ -133,18 +150,18 @@ pub(crate) fn begin() -> Result<Unfilled, Fault> {
     Ok(Unfilled {
         root,
         scratch,
+        anchor,
         laid: Laid::Nothing,
     })
 }
 
-/// Fills the root by the plan and makes it the only one. Afterwards no host path can be named. Gives back the listener
-/// of the file broker, where the plan has one.
+/// Fills the root by the plan and makes it the only one. Afterwards no host path can be named.
 pub(crate) fn finish(
     unfilled: Unfilled,
     plan: &LaunchPlan,
     made: Vec<OwnedFd>,
     attachments: Option<&OwnedFd>,
-) -> Result<Option<OwnedFd>, Fault> {
+) -> Result<Finished, Fault> {
     let mut unfilled = unfilled;
     if unfilled.laid == Laid::Nothing {
         unfilled.lay_out(plan)?;
@@ -152,6 +169,7 @@ pub(crate) fn finish(
     let Unfilled {
         root,
         scratch,
+        anchor,
         laid: _,
     } = unfilled;
     let sources = if made.is_empty() {
@@ -161,11 +179,23 @@ pub(crate) fn finish(
     };
     fill(&root, &scratch, &plan.mounts, Material { sources, attachments })?;
     let broker = crate::broker::listen(root.mount(), plan)?;
+    root.close_mask_sources()?;
+    if plan.is_without_landlock() && crate::hooks::enforces("read-only-proc") {
+        let proc = AbsPath::new(PROC).step("constructed root", PROC)?;
+        let mount = root
+            .existing(&proc)?
+            .ok_or("is missing")
+            .step("read-only /proc", PROC)?;
+        set_attributes(mount.as_fd(), Attributes::READ_ONLY, Depth::One).step("read-only /proc", PROC)?;
+    }
     if crate::hooks::enforces("read-only-root") {
         set_attributes(root.mount(), Attributes::READ_ONLY, Depth::One).step("read-only root", "/")?;
     }
+    let outside = (!plan.landlock_parts.has(LandlockPart::Unix)).then(|| Outside::make(anchor));
     pivot(&root)?;
-    Ok(broker)
+    let path_socket = outside.map(|outside| outside.again(scratch.top().as_fd()));
+    scratch.remove(IN_SCRATCH)?;
+    Ok(Finished { broker, path_socket })
 }
 
 fn limit(plan: &LaunchPlan, kind: LimitKind) -> Option<u64> {
@@ -354,7 +384,9 @@ fn pivot(root: &Root) -> Result<(), Fault> {
     rustix::process::fchdir(root.mount()).step("pivot_root", "/")?;
     rustix::process::pivot_root(".", ".").step("pivot_root", "/")?;
     // The old root is stacked on the new one now; "." is the old one.
-    rustix::mount::unmount(".", UnmountFlags::DETACH).step("pivot_root", "detach the host's root")?;
+    if crate::hooks::enforces("host-root") {
+        rustix::mount::unmount(".", UnmountFlags::DETACH).step("pivot_root", "detach the host's root")?;
+    }
     rustix::process::chdir("/").step("pivot_root", "/")?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
     Ok(())

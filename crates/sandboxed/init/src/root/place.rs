@@ -67,6 +67,16 @@ impl Root {
         Ok(())
     }
 
+    /// Nobody inside has a way there any more. What the spawner grants later is covered below it first, and its capabilities
+    /// lead it through; the root is read-only by then, so that its owner cannot change this back.
+    pub(crate) fn close_mask_sources(&self) -> Result<(), Fault> {
+        if crate::hooks::enforces("closed-masks") {
+            rustix::fs::chmodat(&self.dir, MASKS, Mode::empty(), AtFlags::empty())
+                .step("mask sources", MASKS)?;
+        }
+        Ok(())
+    }
+
     /// A read-only, detached mount of an empty file.
     pub(crate) fn empty_file(&self) -> Result<OwnedFd, Fault> {
         self.cover(".mask/file")

@@ -83,6 +83,11 @@ impl Scratch {
         rustix::fs::openat(&self.dir, name, flags, Mode::empty()).step("scratch directory", name)
     }
 
+    /// Removes a mount point that is free again: it would count as a file of the run's.
+    pub(crate) fn remove(&self, name: &str) -> Result<(), Fault> {
+        rustix::fs::unlinkat(&self.dir, name, AtFlags::REMOVEDIR).step("scratch directory", name)
+    }
+
     /// Its topmost directory.
     pub(crate) fn top(&self) -> &OwnedFd {
         &self.dir

@@ -55,9 +55,7 @@ pub(crate) fn every_event() -> Vec<AuditEvent> {
             plan: digest("b"),
             argv: Argv::try_from(vec!["sh".to_owned(), "-c".to_owned(), "true".to_owned()]).unwrap(),
             backend: BackendKind::Native,
-            waivers: vec![Waiver {
-                limit: LimitKind::Memory,
-            }],
+            waivers: vec![Waiver::Limit(LimitKind::Memory)],
             effective: serde_json::json!({ "fs": { "write": ["."] }, "limits": { "memory": 4.5, "pids": 512 } }),
         },
         AuditEvent::Statement(CapabilityStatement {
@@ -90,6 +88,12 @@ pub(crate) fn every_event() -> Vec<AuditEvent> {
             pid: 43,
             path: String::new(),
             argv: vec![],
+        }),
+        AuditEvent::LimitLost(bastle_contract::LimitLost {
+            limit: bastle_contract::LimitKind::Cpu,
+            value: 500,
+            sign: bastle_contract::LossSign::Gone,
+            file: "/sys/fs/cgroup/x/cpu.max".to_owned(),
         }),
         AuditEvent::Paused,
         AuditEvent::Resumed,

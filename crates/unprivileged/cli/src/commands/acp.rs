@@ -259,6 +259,7 @@ fn spec(
         policy: Some(policy),
         bounds: None,
         net: args.net.clone(),
+        client_command: false,
         expand: false,
         unprotect: Vec::new(),
         hide_history: false,

@@ -7,9 +7,11 @@ use crate::context::{Context, Ended, Failed};
 use crate::render::{Paint, Table, clean};
 use bastle_contract::{Code, Fault};
 use bastle_control::review::library::apply::{Conflict, LeftOut, Reason, Resolve};
+use bastle_control::review::library::diff::WhyLacking;
 use bastle_control::review::library::gate::Tier;
 use bastle_control::review::library::git::BranchName;
 use bastle_control::review::library::path::visible;
+use bastle_control::review::library::refs::word;
 use bastle_control::review::library::workspace::Workspace;
 use bastle_control::review::{
     self as control, Act, AppliedAs, Approval, Destination, Outcome, Replace, Wish,
@@ -30,19 +32,23 @@ Examples:
   bastle apply calm-otter --dry-run             only say what would happen
   bastle apply calm-otter --paths src tests
   bastle apply calm-otter --branch claude/login a commit on a new branch; the tree stays as it is
+  bastle apply calm-otter --branch login-2 --from-branch feature   a branch that the agent left
   bastle apply calm-otter --patch work.patch
   bastle apply calm-otter --approve 1f2e3d4c5b6a7988
   bastle apply calm-otter --undo
 
 What would run on the host is left out until its content is approved; bastle diff shows it.
 
-Exit codes: 0 ok, 1 failed or conflicts (nothing is written), 3 no such run.")]
+Exit codes: 0 ok, 1 failed or conflicts (nothing is written) or a patch that lacks a change, 3 no such run.")]
 pub(crate) struct ApplyArgs {
     /// The run (name, unique prefix, or @last of this project) [default: @last]
     run: Option<String>,
     /// Commit to a new branch instead
     #[arg(long, value_name = "NAME", conflicts_with_all = ["patch", "in_place", "undo"])]
     branch: Option<String>,
+    /// Take a branch, tag or stash that the agent left, as bastle diff lists it, instead of its files
+    #[arg(long, value_name = "AGENTBRANCH", conflicts_with_all = ["in_place", "undo", "theirs", "ours"])]
+    from_branch: Option<String>,
     /// The message of the commit
     #[arg(long, short, value_name = "TEXT", requires = "branch")]
     message: Option<String>,
@@ -120,8 +126,13 @@ pub(crate) fn run(args: &ApplyArgs, cx: &Context) -> Ended {
     }
     match conflicts {
         Some(fault) => Err(fault.into()),
-        None => Ok(0),
+        None => Ok(u8::from(is_short(&outcome))),
     }
+}
+
+/// Whether accepted changes are not, or not as a whole, in the patch.
+fn is_short(outcome: &Outcome) -> bool {
+    matches!(&outcome.taken, AppliedAs::Patch(_, lacking) if !lacking.is_empty())
 }
 
 fn wish(args: &ApplyArgs, space: &Workspace) -> Result<Wish, Fault> {
@@ -140,6 +151,7 @@ fn wish(args: &ApplyArgs, space: &Workspace) -> Result<Wish, Fault> {
         }),
     };
     Ok(Wish {
+        from_ref: args.from_branch.clone(),
         destination,
         paths: review::tree_paths(space, &args.paths)?,
         approvals: args
@@ -178,9 +190,8 @@ fn undo(at: &control::Whereabouts, space: &Workspace, args: &ApplyArgs, cx: &Con
         }))?;
         return Ok(0);
     }
-    for path in &paths {
-        cx.print(&format!("{path}\n"))?;
-    }
+    // One write for all: standard output keeps nothing back.
+    cx.print(&paths.iter().map(|path| format!("{path}\n")).collect::<String>())?;
     cx.note(&format!(
         "{} {} taken back in {}",
         cx.err.tick(),
@@ -198,6 +209,7 @@ fn show(args: &ApplyArgs, space: &Workspace, outcome: &Outcome, cx: &Context) ->
             return Ok(());
         }
         AppliedAs::Tree(plan) => {
+            let mut lines = String::new();
             for one in plan.operations() {
                 let letter = review::letter(one.before.as_ref(), one.after.as_ref());
                 let merged = if plan.merged().contains(&one.path) {
@@ -205,7 +217,13 @@ fn show(args: &ApplyArgs, space: &Workspace, outcome: &Outcome, cx: &Context) ->
                 } else {
                     ""
                 };
-                cx.print(&format!("{letter} {}{merged}\n", one.path))?;
+                lines.push_str(&format!("{letter} {}{merged}\n", one.path));
+            }
+            cx.print(&lines)?;
+            for directory in plan.kept() {
+                cx.note(&format!(
+                    "  {directory}/ stays: it holds files that the agent never saw"
+                ));
             }
             let mut text = format!(
                 "{} {} {} {}",
@@ -247,20 +265,30 @@ fn show(args: &ApplyArgs, space: &Workspace, outcome: &Outcome, cx: &Context) ->
             }
         }
         AppliedAs::Patch(_, lacking) => {
-            for path in lacking {
-                cx.note(&format!("  not in the patch, which cannot carry it: {path}"));
+            for one in lacking {
+                cx.note(&review::lacking_line(one));
             }
             let text = verb("in the patch", "would be in the patch");
-            let count = outcome.paths.len().saturating_sub(lacking.len());
+            let absent = lacking.iter().filter(|one| one.why != WhyLacking::Attributes);
+            let count = outcome.paths.len().saturating_sub(absent.count());
             cx.note(&format!("{} {} {text}", cx.err.tick(), counted(count, "path")));
         }
     }
-    show_left_out(space, outcome, cx);
+    show_left_out(args, space, outcome, cx);
     Ok(())
 }
 
-fn show_left_out(space: &Workspace, outcome: &Outcome, cx: &Context) {
+fn show_left_out(args: &ApplyArgs, space: &Workspace, outcome: &Outcome, cx: &Context) {
     let run = space.run();
+    let from = args
+        .from_branch
+        .as_ref()
+        .map_or_else(String::new, |name| format!(" --from-branch {}", word(name)));
+    // The branch that this apply made is there already.
+    let to = match (&args.branch, from.is_empty()) {
+        (Some(branch), false) => format!(" --branch {branch}-2{from}"),
+        (_, true) | (None, false) => from.clone(),
+    };
     let mut held = Table::default();
     let (mut count, mut ignored, mut unnamed) = (0, 0, 0);
     for one in &outcome.left_out {
@@ -292,7 +320,7 @@ fn show_left_out(space: &Workspace, outcome: &Outcome, cx: &Context) {
         cx.note(&cx.err.paint(Paint::Warn, &text));
         cx.note(held.render(cx.err).trim_end());
         cx.note(&format!(
-            "  look: bastle diff {run}\n  approve all of them: bastle apply {run} --approve {}",
+            "  look: bastle diff {run}{from}\n  approve all of them: bastle apply {run}{to} --approve {}",
             review::short(&outcome.approval)
         ));
     }
@@ -364,6 +392,7 @@ fn as_json(args: &ApplyArgs, space: &Workspace, outcome: &Outcome) -> Value {
                 [] => json!(review::paths_json(written)),
                 _ => json!([]),
             };
+            value["kept"] = json!(review::paths_json(plan.kept()));
             value["merged"] = json!(review::paths_json(plan.merged()));
             value["already"] = json!(review::paths_json(plan.already()));
             let conflict = |one: &Conflict| {
@@ -381,7 +410,7 @@ fn as_json(args: &ApplyArgs, space: &Workspace, outcome: &Outcome) -> Value {
         AppliedAs::Patch(_, lacking) => {
             value["to"] = json!("patch");
             value["file"] = json!(args.patch.as_ref().map(|file| file.to_string_lossy()));
-            value["not_in_patch"] = json!(review::paths_json(lacking));
+            value["not_in_patch"] = lacking.iter().map(review::lacking_json).collect();
         }
     }
     value
@@ -404,7 +433,7 @@ fn left_out_json(outcome: &Outcome, one: &LeftOut) -> Value {
     value
 }
 
-fn counted(count: usize, noun: &str) -> String {
+pub(crate) fn counted(count: usize, noun: &str) -> String {
     let end = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{end}")
 }

@@ -195,9 +195,16 @@ fn end_text(findings: &Findings, cx: &Context) -> String {
     text
 }
 
+/// Width of a terminal that nobody made wider.
+const COLUMNS: usize = 80;
+/// The columns of counts and verdicts, and the blanks between all four.
+const BETWEEN: usize = 2 + 8 + 9;
+
 /// One row per guarantee: how many probes, and one of them as an example.
 fn statement_table(statement: &CapabilityStatement) -> Table {
     let mut table = Table::new(&["GUARANTEE", "PROBES", "VERDICT", "FOR EXAMPLE"]);
+    let longest = statement.probes.iter().map(|probe| probe.guarantee.name().len());
+    let room = COLUMNS.saturating_sub(longest.max().unwrap_or_default() + BETWEEN);
     let mut seen = Vec::new();
     for probe in &statement.probes {
         if seen.contains(&probe.guarantee) {
@@ -215,7 +222,7 @@ fn statement_table(statement: &CapabilityStatement) -> Table {
         } else {
             ("BROKEN", Paint::Bad)
         };
-        let example: String = probe.attempt.chars().take(36).collect();
+        let example: String = probe.attempt.chars().take(room).collect();
         table.row([
             (probe.guarantee.name(), Paint::Plain),
             (&all.len().to_string(), Paint::Plain),

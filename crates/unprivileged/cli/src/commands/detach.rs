@@ -4,7 +4,7 @@ use super::run_args::{Backend, RunArgs, usage};
 use crate::context::{Context, Format};
 use crate::render::clean;
 use bastle_contract::runs::{Attended, LaunchSpec, RawSpec, RunFile, Tags, TtySize};
-use bastle_contract::{AbsPath, Code, ExitCode, Fault, Stdio};
+use bastle_contract::{AbsPath, Code, ExitCode, Fault, RunId, Stdio};
 use bastle_control::Place;
 use bastle_control::backend::NativeBackend;
 use bastle_control::runs::RunDir;
@@ -133,17 +133,13 @@ fn request(args: &RunArgs) -> Result<(Place, LaunchSpec, Vec<String>), Vec<Fault
         cwd: Some(place.cwd.clone()),
         mode: args.workspace.clone(),
         branch: args.branch.clone(),
-        from: from.map(
-            |(run, _)| match args.from.as_deref().and_then(|text| text.rsplit_once('@')) {
-                Some((named, snapshot)) if !named.is_empty() => format!("{run}@{snapshot}"),
-                Some(_) | None => run.to_string(),
-            },
-        ),
+        from: from.map(|(run, _)| beginning(args, &run)),
         preset: sources.preset.clone(),
         policy_files: files,
         policy,
         bounds: None,
         net: args.net.net.clone(),
+        client_command: false,
         expand: args.allow_user_expansion,
         unprotect: sources.unprotect.clone(),
         hide_history: args.hide_history,
@@ -173,6 +169,14 @@ fn request(args: &RunArgs) -> Result<(Place, LaunchSpec, Vec<String>), Vec<Fault
     let spec = LaunchSpec::new(spec)
         .map_err(|error| one(usage("the run cannot be asked for", error.to_string())))?;
     Ok((place, spec, told))
+}
+
+/// Whose tree the run begins with: the full name of the run, with the snapshot that was typed.
+fn beginning(args: &RunArgs, run: &RunId) -> String {
+    match args.from.as_deref().and_then(|text| text.rsplit_once('@')) {
+        Some((named, snapshot)) if !named.is_empty() => format!("{run}@{snapshot}"),
+        Some(_) | None => run.to_string(),
+    }
 }
 
 /// A terminal only where it was asked for: nobody sits at this run.

@@ -6,11 +6,14 @@ use super::review;
 use crate::context::{Context, Ended, Failed};
 use crate::render::{Paint, Style};
 use bastle_contract::{Code, Fault};
-use bastle_control::review::library::diff::{FileDiff, exact_patch, json, name_only, reviewed};
+use bastle_control::review::library::blobs::Blobs;
+use bastle_control::review::library::diff::{
+    FileDiff, Lacking, WhyLacking, exact_patch_for, json, name_only, reviewed,
+};
 use bastle_control::review::library::gate::{Assessed, Tier, set_hash};
-use bastle_control::review::library::path::TreePath;
-use bastle_control::review::library::workspace::Workspace;
-use bastle_control::review::{End, Ignored, Look, look, read_end};
+use bastle_control::review::library::git::ObjectFormat;
+use bastle_control::review::library::refs::{LeftRef, word};
+use bastle_control::review::{End, Ignored, Look, look, look_at_ref, object_format, read_end};
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -24,9 +27,10 @@ Examples:
   bastle diff calm-otter --stat
   bastle diff @last src/                 only what lies below src
   bastle diff @last --from 2 --to now    since snapshot 2
+  bastle diff @last --from-branch fix    a branch that the agent left
   bastle diff @last --patch > p          for git apply; bastle apply --patch leaves out what is held
 
-Exit codes: 0 ok; with --exit-code 1 when something changed; 3 no such run.")]
+Exit codes: 0 ok; 1 with --exit-code when something changed, with --patch when the patch lacks a change; 3 no such run.")]
 pub(crate) struct DiffArgs {
     /// The run (name, unique prefix, or @last of this project) [default: @last]
     run: Option<String>,
@@ -53,6 +57,9 @@ pub(crate) struct DiffArgs {
     /// Compare to this snapshot (number, name, last, now) [default: now]
     #[arg(long, value_name = "SNAPSHOT")]
     to: Option<String>,
+    /// Show a branch, tag or stash that the agent left, against the commit that the copy began with
+    #[arg(long, value_name = "AGENTBRANCH", conflicts_with_all = ["from", "to"])]
+    from_branch: Option<String>,
     /// Also show what the project's ignore files name
     #[arg(long)]
     ignored: bool,
@@ -68,7 +75,21 @@ pub(crate) fn run(args: &DiffArgs, cx: &Context) -> Ended {
     let paths = review::tree_paths(&space, &args.paths)?;
     let from = args.from.as_deref().map_or(Ok(End::Base), read_end)?;
     let to = args.to.as_deref().map_or(Ok(End::Now), read_end)?;
-    let seen = look(&space, &from, &to)?;
+    let (seen, tree) = match &args.from_branch {
+        None => (look(&space, &from, &to)?, None),
+        Some(name) => {
+            let (seen, tree) = look_at_ref(&space, name)?;
+            (seen, Some(tree))
+        }
+    };
+    let blobs: &dyn Blobs = match &tree {
+        None => &space,
+        Some(tree) => tree,
+    };
+    let left = match (&to, &tree) {
+        (End::Now, None) => space.left_refs_in(&seen.after)?,
+        (End::Base | End::At(_), _) | (End::Now, Some(_)) => Vec::new(),
+    };
     let ignored = if args.ignored {
         Ignored::Shown
     } else {
@@ -77,27 +98,35 @@ pub(crate) fn run(args: &DiffArgs, cx: &Context) -> Ended {
     let shown = seen.shown(&paths, ignored);
     let code = u8::from(args.exit_code && !shown.is_empty());
     let run = space.run().as_str();
-    let diffs = seen.diffs(&space, &shown)?;
+    let diffs = seen.diffs(blobs, &shown)?;
+    // What an approval is given to.
+    let command = match &args.from_branch {
+        None => run.to_owned(),
+        Some(name) => format!("{run} --branch NAME --from-branch {}", word(name)),
+    };
+    let format = object_format(&space);
     if args.json {
-        let mut value = as_json(&diffs, &shown, run);
+        let mut value = as_json(&diffs, &shown, &command);
         if let Value::Object(members) = &mut value {
             members.insert("run".to_owned(), json!(run));
             members.insert("source".to_owned(), json!(space.source().to_string_lossy()));
             members.insert("state".to_owned(), json!(seen.digest));
             members.insert("ignored".to_owned(), json!(seen.ignored()));
+            members.insert("refs".to_owned(), json!(left));
         }
         cx.print_json(&value)?;
         return Ok(code);
     }
     if args.patch {
         review::refuse_terminal("a patch")?;
-        let (bytes, lacking) = as_patch(&space, &diffs, &shown, run)?;
+        let (bytes, lacking) = as_patch((blobs, format), &diffs, &shown, &command)?;
         review::print_bytes(&bytes)?;
-        for path in &lacking {
-            cx.note(&format!("note: not in the patch, which cannot carry it: {path}"));
+        for one in &lacking {
+            cx.note(&review::lacking_line(one));
         }
-        cx.note(&summary(&seen, &diffs, &shown, run, cx));
-        return Ok(code);
+        cx.note(&summary(&seen, (&diffs, &shown), (run, &command), cx));
+        tell_left(&left, run, cx);
+        return Ok(code.max(u8::from(!lacking.is_empty())));
     }
     let read_by_program = !std::io::stdout().is_terminal() && !cx.out.paints();
     if args.name_only {
@@ -105,17 +134,37 @@ pub(crate) fn run(args: &DiffArgs, cx: &Context) -> Ended {
     } else if args.stat {
         show(&stat(&diffs, &shown, cx.out), args, cx)?;
     } else if read_by_program {
-        review::print_bytes(&exact(&space, &diffs, &shown, run)?)?;
+        review::print_bytes(&exact((blobs, format), &diffs, &shown, &command)?)?;
     } else {
-        show(&whole(&diffs, &shown, run, cx.out), args, cx)?;
+        show(&whole(&diffs, &shown, &command, cx.out), args, cx)?;
     }
     for finding in &seen.findings {
         cx.note(&format!("note: {finding}"));
     }
     if !args.name_only {
-        cx.note(&summary(&seen, &diffs, &shown, run, cx));
+        cx.note(&summary(&seen, (&diffs, &shown), (run, &command), cx));
     }
+    tell_left(&left, run, cx);
     Ok(code)
+}
+
+/// Most references that are named.
+const MOST_LEFT: usize = 20;
+
+/// Commits that the files above do not show.
+fn tell_left(left: &[LeftRef], run: &str, cx: &Context) {
+    for one in left.iter().take(MOST_LEFT) {
+        cx.note(&format!(
+            "! {} is not in these files\n  look: bastle diff {run} --from-branch {2}\n  take: bastle apply {run} --branch {1} --from-branch {2}",
+            one.shown(),
+            one.branch_name(),
+            one.word(),
+        ));
+    }
+    let more = left.len().saturating_sub(MOST_LEFT);
+    if more > 0 {
+        cx.note(&format!("! {more} more are not in these files either (--json)"));
+    }
 }
 
 fn as_json(diffs: &[FileDiff], shown: &[&Assessed], run: &str) -> Value {
@@ -125,23 +174,30 @@ fn as_json(diffs: &[FileDiff], shown: &[&Assessed], run: &str) -> Value {
 
 /// Every change as git takes it; what the gate says stands in lines before each, which git passes over.
 fn as_patch(
-    space: &Workspace,
+    (blobs, format): (&dyn Blobs, ObjectFormat),
     diffs: &[FileDiff],
     shown: &[&Assessed],
     run: &str,
-) -> Result<(Vec<u8>, Vec<TreePath>), Fault> {
+) -> Result<(Vec<u8>, Vec<Lacking>), Fault> {
     let (mut bytes, mut lacking) = (Vec::new(), Vec::new());
     for (diff, one) in diffs.iter().zip(shown) {
         for line in review::gate_lines(one, run, Style::PLAIN) {
             bytes.extend_from_slice(format!("{line}\n").as_bytes());
         }
         if one.tier() == Tier::Refuse {
-            lacking.push(diff.path.clone());
+            lacking.push(Lacking {
+                path: diff.path.clone(),
+                why: WhyLacking::Refused,
+            });
             continue;
         }
-        let part = exact_patch(std::slice::from_ref(diff), space)?;
+        let part = exact_patch_for(std::slice::from_ref(diff), blobs, format)?;
         bytes.extend_from_slice(&part.bytes);
-        lacking.extend(part.left_out);
+        let filled = |one: &Lacking| {
+            let below = |other: &FileDiff| other.path != one.path && other.path.starts_with(&one.path);
+            one.why == WhyLacking::EmptyDirectory && diffs.iter().any(below)
+        };
+        lacking.extend(part.left_out.into_iter().filter(|one| !filled(one)));
     }
     Ok((bytes, lacking))
 }
@@ -166,15 +222,20 @@ fn head(diff: &FileDiff, one: &Assessed, run: &str, style: Style) -> String {
 
 /// Every file under a heading, with the bytes of the agent as git takes them. What no patch can carry is named so that
 /// git refuses the whole instead of losing it.
-fn exact(space: &Workspace, diffs: &[FileDiff], shown: &[&Assessed], run: &str) -> Result<Vec<u8>, Fault> {
+fn exact(
+    (blobs, format): (&dyn Blobs, ObjectFormat),
+    diffs: &[FileDiff],
+    shown: &[&Assessed],
+    run: &str,
+) -> Result<Vec<u8>, Fault> {
     let mut out = Vec::new();
     for (diff, one) in diffs.iter().zip(shown) {
         out.extend_from_slice(head(diff, one, run, Style::PLAIN).as_bytes());
         if one.tier() == Tier::Refuse {
             continue;
         }
-        let part = exact_patch(std::slice::from_ref(diff), space)?;
-        if part.left_out.is_empty() && !part.bytes.is_empty() {
+        let part = exact_patch_for(std::slice::from_ref(diff), blobs, format)?;
+        if !part.bytes.is_empty() {
             out.extend_from_slice(&part.bytes);
         } else {
             out.extend_from_slice(reviewed(diff).as_bytes());
@@ -229,7 +290,12 @@ fn stat(diffs: &[FileDiff], shown: &[&Assessed], style: Style) -> String {
     table.render(style)
 }
 
-fn summary(seen: &Look, diffs: &[FileDiff], shown: &[&Assessed], run: &str, cx: &Context) -> String {
+fn summary(
+    seen: &Look,
+    (diffs, shown): (&[FileDiff], &[&Assessed]),
+    (run, command): (&str, &str),
+    cx: &Context,
+) -> String {
     let (added, removed) = diffs
         .iter()
         .fold((0, 0), |(a, r), diff| (a + diff.added, r + diff.removed));
@@ -250,7 +316,7 @@ fn summary(seen: &Look, diffs: &[FileDiff], shown: &[&Assessed], run: &str, cx: 
     }
     if !held.is_empty() {
         text.push_str(&format!(
-            " {dot} {} held\n  approve all of them: bastle apply {run} --approve {}",
+            " {dot} {} held\n  approve all of them: bastle apply {command} --approve {}",
             held.len(),
             review::short(&set_hash(&held))
         ));

@@ -1,24 +1,52 @@
 //! `bastle doctor`: what this host can enforce, found by trying, and the exact fix for what it cannot.
-mod causes;
+mod apparmor;
+mod cause;
 mod checks;
+mod container;
+mod copies;
+mod delegation;
+mod fix;
+mod judge;
+mod landlock;
+mod observe;
+mod repair;
+mod trials;
 
-use crate::context::{Context, Format};
+use crate::context::{Context, Failed, Format};
 use crate::render::{Paint, clean};
 use bastle_contract::{BackendKind, Fault, HostFacts};
 use bastle_control::containment::{Containment, ContainmentVerdict};
-use bastle_control::trial::{Scratch, TRIAL_TIME, Trial, TrialSettings};
+use bastle_control::fence_steps::FenceSteps;
+use bastle_control::trial::Outcome;
 use bastle_control::{Place, Sources, Spawner};
 use bastle_policy::Score;
+use cause::{Cause, Fix, Proof};
+use fix::Attempt;
+use observe::Observed;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 /// Arguments.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "Exit codes: 0 the native fence works here, 1 it does not.")]
+#[command(
+    after_help = "Exit codes: 0 the native fence works here, 1 it does not, 2 --fix had no terminal to ask at."
+)]
 pub(crate) struct DoctorArgs {
     /// One JSON object (bastle.doctor/v1)
     #[arg(long)]
     pub(crate) json: bool,
+    /// Run the fixes that this host allows, each after a question, then look again
+    #[arg(long)]
+    pub(crate) fix: bool,
+    /// With --fix: run them without a question
+    #[arg(long, requires = "fix")]
+    pub(crate) yes: bool,
+    /// Print the seccomp profile for containers in which bastle runs, for --security-opt seccomp=FILE
+    #[arg(long, conflicts_with_all = ["json", "fix", "apparmor_profile"])]
+    pub(crate) seccomp_profile: bool,
+    /// Print the AppArmor profile that lets this program make user namespaces
+    #[arg(long, conflicts_with_all = ["json", "fix"])]
+    pub(crate) apparmor_profile: bool,
 }
 
 /// How a check went.
@@ -43,6 +71,12 @@ pub(crate) struct Check {
     pub(crate) fact: String,
     pub(crate) consequence: String,
     pub(crate) fix: Vec<String>,
+    /// Why a fence cannot be built; only where that was proven.
+    pub(crate) cause: Option<Cause>,
+    /// What proves it.
+    pub(crate) proof: Option<String>,
+    /// Whether `--fix` runs the fix.
+    pub(crate) automatic: bool,
 }
 
 /// All that was found.
@@ -53,6 +87,7 @@ struct Findings {
     probe: Containment,
     native: bool,
     score: Option<Score>,
+    cause: Option<Proof>,
 }
 
 impl Check {
@@ -63,6 +98,9 @@ impl Check {
             fact: fact.into(),
             consequence: String::new(),
             fix: Vec::new(),
+            cause: None,
+            proof: None,
+            automatic: false,
         }
     }
 
@@ -75,25 +113,40 @@ impl Check {
         self.fix.push(command.into());
         self
     }
+
+    /// Names the proven cause, with its one fix.
+    pub(crate) fn because(mut self, cause: &Proof) -> Self {
+        self.cause = Some(cause.cause);
+        self.proof = Some(cause.proof.clone());
+        self.automatic = matches!(cause.fix, Fix::Command(_));
+        self.fix = vec![cause.fix.text().to_owned()];
+        self
+    }
 }
 
 /// Looks, tells, and says with its exit code whether the native fence works.
 pub(crate) fn run(args: DoctorArgs, cx: &Context) -> u8 {
     let format = if args.json { Format::Json } else { Format::Human };
-    let findings = match examine() {
-        Ok(findings) => findings,
-        Err(fault) => {
-            cx.report(&[fault], format);
-            return 1;
-        }
+    let printed = if args.seccomp_profile {
+        cx.print(include_str!("../../../../../packaging/container/seccomp.json"))
+            .map(|()| 0)
+    } else if args.apparmor_profile {
+        let binary = std::env::current_exe().unwrap_or_else(|_| "/usr/bin/bastle".into());
+        cx.print(&apparmor::profile(&binary)).map(|()| 0)
+    } else if args.fix {
+        repair::repair(&args, format, cx)
+    } else {
+        examine()
+            .map_err(Into::into)
+            .and_then(|findings| print(&findings, &[], format, cx).map(|()| u8::from(!findings.native)))
     };
-    let printed = match format {
-        Format::Json => cx.print_json(&document(&findings)),
-        Format::Human => cx.print(&text(&findings, cx)),
-    };
-    match printed {
-        Ok(()) => u8::from(!findings.native),
-        Err(failed) => failed.tell(cx, format),
+    printed.unwrap_or_else(|failed| failed.tell(cx, format))
+}
+
+fn print(findings: &Findings, attempts: &[Attempt], format: Format, cx: &Context) -> Result<(), Failed> {
+    match format {
+        Format::Json => cx.print_json(&document(findings, attempts)),
+        Format::Human => cx.print(&text(findings, attempts, cx)),
     }
 }
 
@@ -105,34 +158,25 @@ fn examine() -> Result<Findings, Fault> {
         Err(fault) => checks.push(Check::new(State::Problem, "spawner", fault.to_string())),
     }
     let facts = facts.ok();
-    let scratch = Scratch::make()?;
-    let (workspace, state) = (scratch.dir("project")?, scratch.dir("state")?);
-    let began = std::time::Instant::now();
-    let outcome = Trial {
-        // The place is made for the trial and thrown away: there is nothing a copy would keep.
-        mode: "in-place",
-        flags: &["--quiet"],
-        command: &["true"],
-        workspace: &workspace,
-        state: &state,
-        settings: TrialSettings::Own,
-        within: TRIAL_TIME,
-    }
-    .run()?;
-    let probe = Containment::from_trial(began, &outcome);
+    let tried = trials::first()?;
+    let probe = Containment::from_trial(tried.began, &tried.outcome);
     let native = probe.verdict == ContainmentVerdict::Enforced;
-    checks.push(checks::fence(&outcome));
-    checks.extend(causes::find(if native { State::Info } else { State::Problem }));
+    let cause = (!native)
+        .then(|| prove(&tried.outcome, facts.as_ref()))
+        .transpose()?;
+    checks.push(checks::fence(&tried.outcome, cause.as_ref()));
+    checks.extend(tried.unmapped);
+    checks.extend(checks::surroundings());
     if let Some(facts) = &facts {
-        checks.push(checks::landlock(facts));
+        checks.push(landlock::check(facts));
         checks.push(checks::notify(facts));
         checks.push(checks::cgroups(facts));
-        checks.extend(checks::idmap(facts, &state)?);
+        checks.extend(checks::idmap(facts, &tried.state)?);
     }
     let mut score = None;
-    match Place::find(None).or_else(|_| Place::find(Some(&workspace))) {
+    match Place::find(None).or_else(|_| Place::find(Some(&tried.workspace))) {
         Ok(place) => {
-            checks.extend(checks::state(&place));
+            checks.extend(checks::state(&place, probe.verdict));
             match bastle_control::load(&place, &Sources::default()) {
                 Ok(loaded) => {
                     checks.extend(checks::agents(&place, &loaded.effective));
@@ -151,11 +195,19 @@ fn examine() -> Result<Findings, Fault> {
     Ok(Findings {
         checks,
         facts,
-        statement: outcome.json["statement"].clone(),
+        statement: tried.outcome.json["statement"].clone(),
         probe,
         native,
         score,
+        cause,
     })
+}
+
+/// Finds the cause of a trial that failed: the steps are tried one by one, then the first that fails is explained.
+fn prove(outcome: &Outcome, facts: Option<&HostFacts>) -> Result<Proof, Fault> {
+    let fault = outcome.fault().map(|(code, _, _)| code).unwrap_or_default();
+    let seen = Observed::of_host(fault, facts, FenceSteps::try_all()?);
+    Ok(judge::judge(&seen, &bastle_control::newer_kernel(&seen.release)))
 }
 
 /// The spawner's first word; it is not asked for anything else and ends.
@@ -180,10 +232,12 @@ impl Findings {
     }
 }
 
-fn document(findings: &Findings) -> Value {
+fn document(findings: &Findings, attempts: &[Attempt]) -> Value {
     json!({
         "schema": "bastle.doctor/v1",
         "native": findings.native,
+        "cause": findings.cause.as_ref().map(|cause| cause.cause),
+        "fixes": attempts,
         "probe": probe(&findings.probe),
         "problems": findings.count(State::Problem),
         "warnings": findings.count(State::Warning),
@@ -208,7 +262,7 @@ fn probe(probe: &Containment) -> Value {
     })
 }
 
-fn text(findings: &Findings, cx: &Context) -> String {
+fn text(findings: &Findings, attempts: &[Attempt], cx: &Context) -> String {
     let style = cx.out;
     let mut lines = Vec::new();
     for Check {
@@ -217,6 +271,9 @@ fn text(findings: &Findings, cx: &Context) -> String {
         fact,
         consequence,
         fix,
+        cause,
+        proof,
+        automatic: _,
     } in &findings.checks
     {
         let mark = match state {
@@ -233,6 +290,9 @@ fn text(findings: &Findings, cx: &Context) -> String {
                 style.pick("→", "->"),
                 clean(consequence)
             ));
+        }
+        if let (Some(cause), Some(proof)) = (cause, proof) {
+            lines.push(format!("{:13}cause: {}: {}", "", cause.code(), clean(proof)));
         }
         for (index, fix) in fix.iter().enumerate() {
             let label = if index == 0 { "fix:" } else { "    " };
@@ -253,6 +313,9 @@ fn text(findings: &Findings, cx: &Context) -> String {
         count(findings.count(State::Problem), "problem"),
         count(findings.count(State::Warning), "warning")
     );
+    if attempts.is_empty() && findings.checks.iter().any(|check| check.automatic) {
+        lines.push(format!("{:13}bastle doctor --fix runs it after a question", ""));
+    }
     lines.push(String::new());
     lines.push(format!(
         "Result: {tally}; {}.{}",

@@ -39,17 +39,20 @@ pub(crate) fn run(args: &ForkArgs, cx: &Context) -> Ended {
     };
     let at = review::whereabouts()?;
     let space = review::open(&at, Some(origin), cx)?;
-    let (child, snapshot) = control::fork(&space, which.as_ref(), name)?;
+    let forked = control::fork(&space, which.as_ref(), name)?;
+    let (child, snapshot) = (&forked.space, &forked.snapshot);
     let run = child.run();
     if args.json {
         let value = json!({
-            "schema": "bastle.fork/v1", "run": run, "from": space.run(), "snapshot": as_json(&snapshot),
+            "schema": "bastle.fork/v1", "run": run, "from": space.run(), "snapshot": as_json(snapshot),
             "tree": child.tree().to_string_lossy(), "source": child.source().to_string_lossy(),
+            "from_project": review::paths_json(&forked.from_project),
         });
         cx.print_json(&value)?;
         return Ok(0);
     }
     cx.print(&format!("{run}\n"))?;
+    review::tell_from_project(&forked.from_project, "the new copy", cx);
     cx.note(&format!(
         "{} {run} starts where {} was at snapshot {}\n  work in a copy of it: bastle run --from {run} -- CMD",
         cx.err.tick(),

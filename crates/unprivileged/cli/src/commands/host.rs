@@ -49,9 +49,8 @@ pub(super) fn run(
     let facts = unfenced.facts.clone();
     for waiver in &plan.waivers {
         cx.note(&format!(
-            "  {} limit {} is not held",
-            cx.err.paint(Paint::Warn, "!"),
-            waiver.limit
+            "  {} {waiver} is not held",
+            cx.err.paint(Paint::Warn, "!")
         ));
     }
     let receipt = host::run(&place, unfenced, consent).map_err(|fault| vec![fault])?;

@@ -3,7 +3,7 @@ use crate::render::clean;
 use bastle_contract::runs::{RunFile, RunState};
 use bastle_contract::{Code, Fault, RunId};
 use bastle_control::backend::NativeSandbox;
-use bastle_control::runs::RunDir;
+use bastle_control::runs::{RunDir, with_findings};
 use bastle_control::{keeper, live};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -92,6 +92,22 @@ pub(super) fn find_kept(state: &Path, name: &str) -> Result<RunDir, Fault> {
         )
         .help("start it in the background: bastle run -d -- CMD")),
     }
+}
+
+/// The run in the foreground that a person means, alive or not, where something was found in it.
+pub(super) fn find_unusual(state: &Path, name: &str) -> Option<RunId> {
+    if let Ok(found) = find(state, name) {
+        return match found {
+            Found::Kept(_) => None,
+            Found::Living(run) => Some(run),
+        };
+    }
+    let all = with_findings(state);
+    if let Some(exact) = all.iter().find(|run| run.as_str() == name) {
+        return Some(exact.clone());
+    }
+    let mut fitting = all.into_iter().filter(|run| run.as_str().starts_with(name));
+    fitting.next().filter(|_| fitting.next().is_none())
 }
 
 fn unknown(name: &str, runs: &[Found]) -> Fault {

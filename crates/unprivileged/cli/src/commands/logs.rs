@@ -1,18 +1,22 @@
-//! `bastle logs`: what a run in the background prints or printed, and what happened to it.
+//! `bastle logs`: what a run in the background prints or printed, and what happened to it; of a run in the foreground, what was
+//! found in it.
 //!
 //! **Trust:** the bytes are the agent's. A pipe gets them as they are; a terminal gets them escaped, unless the run has
 //! a terminal itself, whose bytes mean nothing otherwise.
-use super::kept::{self, find_kept};
+use super::kept::{self, find_kept, find_unusual};
 use super::source::state_dir;
 use crate::context::{Context, Ended};
 use crate::remote;
 use crate::render::{clean, now_ms, timestamp};
 use bastle_contract::runs::RunEvent;
 use bastle_contract::stream::StreamKind;
-use bastle_contract::{Code, Fault};
+use bastle_contract::{Code, Fault, RunId};
 use bastle_control::keeper;
-use bastle_control::runs::{EventReader, OutputReader, OutputRecord, RunDir, Waiter};
+use bastle_control::runs::{
+    EventReader, OutputReader, OutputRecord, RunDir, Waiter, findings_path, read_events,
+};
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::time::Duration;
 
 /// How often a run whose keeper may have been killed is looked at.
@@ -25,7 +29,7 @@ Examples:
   bastle logs calm-otter                what it printed so far
   bastle logs -f calm-otter             and what it prints, until it ends
   bastle logs --since 5m -t calm-otter
-  bastle logs --events calm-otter       what happened to it
+  bastle logs --events calm-otter       what happened to it; in the foreground, what was unusual
 
 Exit codes: 0 ok, 1 failed, 3 no such run.")]
 pub(crate) struct LogsArgs {
@@ -68,7 +72,12 @@ pub(crate) fn run(args: &LogsArgs, cx: &Context) -> Ended {
         return remote::logs(&daemon, &args.run, &elsewhere(args)?);
     }
     let state = state_dir()?;
-    let dir = find_kept(&state, &args.run)?;
+    let unusual = args.events.then(|| find_unusual(&state, &args.run)).flatten();
+    let dir = match &unusual {
+        Some(run) if args.follow => return Err(not_followed(run).into()),
+        Some(_) => None,
+        None => Some(find_kept(&state, &args.run)?),
+    };
     let since = match &args.since {
         None => Since::Start,
         Some(text) => match text.parse() {
@@ -79,9 +88,12 @@ pub(crate) fn run(args: &LogsArgs, cx: &Context) -> Ended {
             }
         },
     };
-    if args.events {
-        return events(args, &dir, since, cx);
-    }
+    let dir = match (dir, unusual) {
+        (Some(dir), _) if !args.events => dir,
+        (Some(dir), _) => return events(args, &dir, since, cx),
+        (None, Some(run)) => return findings(args, (&state, &run), since, cx),
+        (None, None) => return Ok(0),
+    };
     let raw = dir.spec().is_ok_and(|spec| spec.get().tty.is_some());
     let mut printer = Printer {
         escape_output: io::stdout().is_terminal() && !raw,
@@ -246,31 +258,76 @@ pub(crate) fn stamped(bytes: &[u8], time: &str) -> Vec<u8> {
     out
 }
 
+impl Since {
+    /// The number after which events are shown, and the time from which on.
+    fn of_events(self) -> (u64, u64) {
+        match self {
+            Self::Start => (0, 0),
+            Self::Time(time) => (0, time),
+            Self::Offset(number) => (number, 0),
+        }
+    }
+}
+
 fn events(args: &LogsArgs, dir: &RunDir, since: Since, cx: &Context) -> Ended {
-    let (number, from) = match since {
-        Since::Start => (0, 0),
-        Since::Time(time) => (0, time),
-        Since::Offset(number) => (number, 0),
-    };
+    let (number, from) = since.of_events();
     let mut reader =
         EventReader::open(&dir.events_path(), number).map_err(|error| unreadable(dir, &error))?;
     follow(dir, args.follow.then(|| dir.waiter()), || {
         while let Some(event) = reader.next_event().map_err(|error| unreadable(dir, &error))? {
-            if event.time_ms < from {
-                continue;
-            }
-            let line = if args.json {
-                serde_json::to_string(&event).unwrap_or_default()
-            } else {
-                shown(&event)
-            };
-            if cx.print(&format!("{line}\n")).is_err() {
+            if event.time_ms >= from && !tell(args, &event, cx) {
                 return Ok(Shown::NobodyReads);
             }
         }
         Ok(Shown::All)
     })?;
     Ok(0)
+}
+
+/// What was found in a run in the foreground: the only events of it that are kept beside its audit log.
+fn findings(args: &LogsArgs, (state, run): (&Path, &RunId), since: Since, cx: &Context) -> Ended {
+    let (number, from) = since.of_events();
+    let path = findings_path(state, run);
+    let events = match read_events(&path, number, usize::MAX) {
+        Ok(events) => events,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => {
+            let what = format!("cannot read {}", path.display());
+            return Err(Fault::new(Code::StateDir, what, error.to_string())
+                .help(format!("bastle audit show {run}"))
+                .into());
+        }
+    };
+    if events.is_empty() {
+        cx.note(&format!(
+            "nothing unusual was found in {run}; bastle audit show {run} tells the rest"
+        ));
+    }
+    for event in events.iter().filter(|event| event.time_ms >= from) {
+        if !tell(args, event, cx) {
+            break;
+        }
+    }
+    Ok(0)
+}
+
+/// Prints an event; `false` when nobody reads any more.
+fn tell(args: &LogsArgs, event: &RunEvent, cx: &Context) -> bool {
+    let line = if args.json {
+        serde_json::to_string(event).unwrap_or_default()
+    } else {
+        shown(event)
+    };
+    cx.print(&format!("{line}\n")).is_ok()
+}
+
+fn not_followed(run: &RunId) -> Fault {
+    Fault::new(
+        Code::UsageArgument,
+        format!("the run {run} has a terminal or pipes of its own"),
+        "its events are shown there; only what was found in it is kept",
+    )
+    .help(format!("bastle logs --events {run}"))
 }
 
 /// An event for people: number, time, kind, and its values. Text of the agent is escaped.

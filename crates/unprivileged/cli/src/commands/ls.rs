@@ -1,22 +1,27 @@
 //! `bastle ls`: runs that have a copy.
 use super::review;
 use crate::context::{Context, Ended};
-use crate::render::{Paint, Table, ago, now_ms, timestamp};
+use crate::render::{Paint, Table, ago, bytes, now_ms, timestamp};
 use bastle_control::review as control;
 use bastle_control::review::library::meta::{Meta, State};
 use bastle_control::review::library::path::visible;
+use bastle_control::review::library::place::Place;
+use bastle_control::review::library::trash::{self, Trashed};
 use serde_json::{Value, json};
 
 /// Arguments of `ls`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Runs that worked in place have no copy; bastle audit ls lists every run.
+Runs that worked in place have no copy; bastle audit ls lists every run. bastle restore RUN takes a removed copy back.
 
 Exit codes: 0 ok, 1 failed.")]
 pub(crate) struct LsArgs {
     /// Only those of the project you stand in
     #[arg(long)]
     here: bool,
+    /// Removed copies that can still be taken back, with their age and size
+    #[arg(long, conflicts_with = "here")]
+    trash: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -25,6 +30,9 @@ pub(crate) struct LsArgs {
 /// Lists the copies, newest first.
 pub(crate) fn run(args: &LsArgs, cx: &Context) -> Ended {
     let at = review::whereabouts()?;
+    if args.trash {
+        return removed(args, &at.place(), cx);
+    }
     let mut metas = control::metas(&at.place())?;
     if args.here {
         metas.retain(|meta| at.project.as_deref() == Some(meta.source.as_path()));
@@ -46,6 +54,40 @@ pub(crate) fn run(args: &LsArgs, cx: &Context) -> Ended {
     }
     if table.is_empty() {
         cx.note("no run has a copy");
+        return Ok(0);
+    }
+    cx.print(&table.render(cx.out))?;
+    Ok(0)
+}
+
+fn removed(args: &LsArgs, place: &Place, cx: &Context) -> Ended {
+    let trashed = trash::trashed(place)?;
+    let source = |one: &Trashed| {
+        let source = one.source(place);
+        source.map(|source| visible(source.as_path().as_os_str().as_encoded_bytes()))
+    };
+    let removed_ms = |one: &Trashed| u64::try_from(one.removed / 1_000_000).unwrap_or(0);
+    if args.json {
+        let listed = trashed.iter().map(|one| {
+            json!({
+                "run": one.run, "removed": timestamp(removed_ms(one)), "bytes": one.size(), "source": source(one),
+            })
+        });
+        let listed: Vec<Value> = listed.collect();
+        cx.print_json(&json!({ "schema": "bastle.trash/v1", "trash": listed }))?;
+        return Ok(0);
+    }
+    let mut table = Table::new(&["NAME", "REMOVED", "SIZE", "PROJECT"]);
+    for one in &trashed {
+        table.row([
+            (one.run.as_str(), Paint::Bold),
+            (&ago(removed_ms(one), now_ms()), Paint::Plain),
+            (&bytes(one.size()), Paint::Plain),
+            (&source(one).unwrap_or_default(), Paint::Plain),
+        ]);
+    }
+    if table.is_empty() {
+        cx.note("the trash is empty");
         return Ok(0);
     }
     cx.print(&table.render(cx.out))?;

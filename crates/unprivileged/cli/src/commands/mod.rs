@@ -43,6 +43,8 @@ pub(crate) mod preset;
 pub(crate) mod profile;
 pub(crate) mod prune;
 pub(crate) mod ps;
+pub(crate) mod recover;
+pub(crate) mod restore;
 pub(crate) mod review;
 pub(crate) mod rm;
 pub(crate) mod run;
@@ -68,6 +70,27 @@ pub(crate) mod why;
 
 use crate::args::Command;
 use crate::context::Format;
+
+/// Whether a verb may read or write a project or a run of this host: an interrupted apply is ended before it.
+pub(crate) fn uses_projects(command: &Command) -> bool {
+    !matches!(
+        command,
+        // Ends it in the way that a person chooses.
+        Command::Recover(_)
+            // Looks at its own project when it knows which one that is, and tells at its own place.
+            | Command::Run(_)
+            // Ends it at the start of the daemon.
+            | Command::Serve(_)
+            | Command::BenchPolicy(_)
+            | Command::BenchSpawner(_)
+            | Command::Completions(_)
+            | Command::Context(_)
+            | Command::Egress(_)
+            | Command::Man(_)
+            | Command::Spawner(_)
+            | Command::Version(_)
+    )
+}
 
 /// Whether a verb was asked for JSON; its errors then are JSON too.
 pub(crate) fn format_of(command: &Command) -> Format {
@@ -100,11 +123,13 @@ pub(crate) fn format_of(command: &Command) -> Format {
         Command::Snapshots(args) => args.json,
         Command::Rollback(args) => args.json,
         Command::Fork(args) => args.json,
+        Command::Recover(args) => args.json,
         Command::Export(args) => args.json,
         Command::Seal(args) => args.json,
         Command::Say(args) => args.json,
         Command::Interrupt(args) => args.json,
         Command::Rm(args) => args.json,
+        Command::Restore(args) => args.json,
         Command::Prune(args) => args.json,
         Command::Learn(args) => args.json(),
         Command::Daemon(args) => args.json(),

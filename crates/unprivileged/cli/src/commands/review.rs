@@ -2,12 +2,12 @@
 //!
 //! **Trust:** names and contents are the agent's. Names are shown through `TreePath`, which escapes what acts on a
 //! terminal; lines of our own begin with marks that no line of a difference begins with.
-use super::source::absolute;
 use crate::context::{Context, Failed};
 use crate::render::{Paint, Style, clean};
 use bastle_contract::{Code, Fault};
 use bastle_control::Place;
 use bastle_control::review::library::audit_delta::Change;
+use bastle_control::review::library::diff::Lacking;
 use bastle_control::review::library::gate::{Assessed, Tier};
 use bastle_control::review::library::manifest::{Content, Kind};
 use bastle_control::review::library::path::{TreePath, visible};
@@ -16,7 +16,7 @@ use bastle_control::review::{self, Whereabouts};
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Digits of a hash that are shown: as many as an approval needs.
 const DIGITS: usize = 16;
@@ -46,6 +46,22 @@ pub(crate) fn tell(notes: &[String], cx: &Context) {
     }
 }
 
+/// Most files that are named because the project changed below an overlay.
+const MOST_FROM_PROJECT: usize = 20;
+
+/// Names the files whose content is the project's of now.
+pub(crate) fn tell_from_project(paths: &[TreePath], what: &str, cx: &Context) {
+    for path in paths.iter().take(MOST_FROM_PROJECT) {
+        cx.note(&format!(
+            "note: {path}: changed in the project since the run began; {what} has it as the project has it now"
+        ));
+    }
+    let more = paths.len().saturating_sub(MOST_FROM_PROJECT);
+    if more > 0 {
+        cx.note(&format!("note: the same of {more} more"));
+    }
+}
+
 /// Paths as typed: relative to the current directory when it is in the project, else to the project's root.
 pub(crate) fn tree_paths(space: &Workspace, typed: &[PathBuf]) -> Result<Vec<TreePath>, Fault> {
     let source = space.source();
@@ -63,12 +79,26 @@ fn tree_path(source: &Path, base: &Path, typed: &Path) -> Result<TreePath, Fault
         );
         Fault::new(Code::UsageArgument, what, why)
     };
-    let full = absolute(&base.join(typed))?;
+    let full = folded(&base.join(typed));
     let below = full
-        .as_path()
         .strip_prefix(source)
         .map_err(|_| fault(format!("the project is {}", source.display())))?;
     TreePath::new(below.as_os_str().as_bytes()).map_err(|error| fault(error.to_string()))
+}
+
+/// Without `.` and `..`, by text: what is named need not exist, and the agent's names need not be UTF-8.
+fn folded(path: &Path) -> PathBuf {
+    let mut folded = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                folded.pop();
+            }
+            Component::CurDir => {}
+            Component::Prefix(_) | Component::RootDir | Component::Normal(_) => folded.push(part),
+        }
+    }
+    folded
 }
 
 /// Exact bytes of the agent never go to a terminal.
@@ -123,6 +153,18 @@ pub(crate) fn letter(before: Option<&Kind>, after: Option<&Kind>) -> char {
 /// The letter of a change.
 pub(crate) fn letter_of(change: &Change) -> char {
     letter(change.before.as_ref(), change.after.as_ref())
+}
+
+/// A change that a patch does not have, or not as a whole.
+pub(crate) fn lacking_line(one: &Lacking) -> String {
+    format!("note: not in the patch: {}: {}", one.path, one.why)
+}
+
+/// The same for programs.
+pub(crate) fn lacking_json(one: &Lacking) -> Value {
+    let mut value = path_json(&one.path);
+    value["why"] = json!(one.why.to_string());
+    value
 }
 
 /// What the gate says of one change, a line each; nothing for plain source.

@@ -1,10 +1,13 @@
 //! `bastle rm`: a run's copy and what is kept of a run in the background go, unless work would be lost.
+use super::apply::counted;
 use super::kept::{self, Found};
 use super::review;
 use crate::context::{Context, Ended};
-use bastle_contract::{Code, Digest, Fault};
-use bastle_control::review as control;
+use bastle_contract::{Code, Fault};
+use bastle_control::review::library::discard::Discard;
 use bastle_control::review::library::path::visible;
+use bastle_control::review::library::reserve;
+use bastle_control::review::{self as control, Fate};
 use bastle_control::{keeper, runs::RunDir};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -13,18 +16,23 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  bastle rm calm-otter
-  bastle rm calm-otter --discard DIGEST    throws work away; the refusal prints the digest
+  bastle rm calm-otter                      to the trash; bastle restore calm-otter takes it back
+  bastle rm calm-otter --discard 4ab19e22   throws work away; the refusal prints the word
+  bastle rm calm-otter --now                frees its room at once
 
-Every path that goes is printed. The audit log stays.
+Refused while work exists only in the copy: in its tree, its snapshots, its git stash, or in the journal of an apply.
+Every path that goes is printed. The audit log stays. bastle prune empties the trash.
 
 Exit codes: 0 ok, 1 refused or failed, 3 no such run.")]
 pub(crate) struct RmArgs {
     /// The run (name, unique prefix, or @last of this project)
     run: String,
-    /// Throw away work that is nowhere else, named by the digest of its state
+    /// Throw away work that is nowhere else, named by its digest or the first 8 digits of it
     #[arg(long, value_name = "DIGEST")]
     discard: Option<String>,
+    /// Remove it for good instead of moving it to the trash
+    #[arg(long)]
+    now: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -32,51 +40,45 @@ pub(crate) struct RmArgs {
 
 /// Removes the copy.
 pub(crate) fn run(args: &RmArgs, cx: &Context) -> Ended {
-    let discard = args
-        .discard
-        .clone()
-        .map(Digest::try_from)
-        .transpose()
-        .map_err(|error| Fault::new(Code::UsageArgument, "unusable digest", error.to_string()))?;
+    let discard = args.discard.clone().map(Discard::try_from).transpose()?;
+    let fate = if args.now { Fate::AtOnce } else { Fate::Trash };
     let at = review::whereabouts()?;
     let kept = in_background(&at.state, &args.run)?;
     let name = kept.as_ref().map_or(args.run.as_str(), |dir| dir.name().as_str());
-    let (run, mut paths) = match control::open(&at, Some(name)) {
+    let (run, mut paths, trashed) = match control::open_to_remove(&at, Some(name)) {
         Ok(opened) => {
             review::tell(&opened.notes, cx);
             let run = opened.space.run().clone();
-            (
-                run,
-                control::remove(
-                    &at.state,
-                    opened.space,
-                    discard.as_ref(),
-                    &control::local_person(),
-                )?,
-            )
+            let how = (discard.as_ref(), fate);
+            let paths = control::remove(&at.state, opened.space, how, &control::local_person())?;
+            (run, paths, fate == Fate::Trash)
         }
         // A run that worked in the project itself has no copy: only its own files go.
         Err(fault) => match &kept {
-            Some(dir) if fault.code == Code::WorkspaceMissing => (dir.name().clone(), Vec::new()),
+            Some(dir) if fault.code == Code::WorkspaceMissing => (dir.name().clone(), Vec::new(), false),
             Some(_) | None => return Err(fault.into()),
         },
     };
     if let Some(dir) = kept {
-        paths.push(dir.path().to_path_buf());
-        dir.remove()?;
+        paths.push(control::remove_record(&at.state, dir)?);
     }
     if args.json {
-        cx.print_json(&json!({ "schema": "bastle.rm/v1", "run": run, "paths": shown_all(&paths) }))?;
+        cx.print_json(&json!({
+            "schema": "bastle.rm/v1", "run": run, "paths": shown_all(&paths), "trashed": trashed,
+        }))?;
         return Ok(0);
     }
     for path in shown_all(&paths) {
         cx.print(&format!("{path}\n"))?;
     }
-    cx.note(&format!(
-        "{} {run} is removed: {} paths",
-        cx.err.tick(),
-        paths.len()
-    ));
+    let count = counted(paths.len(), "path");
+    cx.note(&format!("{} {run} is removed: {count}", cx.err.tick()));
+    if trashed {
+        cx.note(&format!("  to take it back: bastle restore {run}"));
+        if reserve::is_full(&at.state) {
+            cx.note("  the disk is full, and the trash frees no room: bastle prune --now");
+        }
+    }
     Ok(0)
 }
 

@@ -335,7 +335,7 @@ pub(super) fn document(story: &Story<'_>, voice: Option<&RunVoice<'_>>) -> Value
         "argv": plan.argv,
         "workspace": tree(work, receipt.work.as_ref()),
         "policy": plan.policy,
-        "host": { "kernel": facts.kernel, "arch": facts.arch, "landlock_abi": facts.landlock_abi, "cgroup": facts.cgroup.flavour },
+        "host": { "kernel": facts.kernel, "arch": facts.arch, "landlock_abi": facts.landlock_abi, "landlock": facts.landlock, "cgroup": facts.cgroup.flavour },
         "limits": plan.limits,
         "waivers": plan.waivers,
         "exit": code,
@@ -383,6 +383,7 @@ fn tree(work: &WorkFacts, end: Option<&WorkEnd>) -> Value {
             "notes": made.notes,
         })),
         "changed": changed,
+        "in_git": end.map(|end| end.in_git.as_slice()).unwrap_or_default(),
         "kept": end.is_none_or(|end| end.kept),
         "fault": end.and_then(|end| end.fault.as_ref()),
     })

@@ -11,7 +11,7 @@ mod variables;
 pub(crate) use variables::variable;
 
 use bastle_contract::egress::BudgetKind;
-use bastle_contract::{AbsPath, Argv, Code, Fault, LimitKind, RunId, Stdio, Waiver};
+use bastle_contract::{AbsPath, Argv, Code, Fault, RunId, Stdio, Waiver};
 use bastle_control::workspaces::{self, Which, WorkMode};
 use bastle_control::{AFTERWARDS, Sources, review};
 use bastle_policy::SandboxMode;
@@ -232,7 +232,8 @@ pub(crate) struct LimitArgs {
     /// Open descriptors of one process
     #[arg(long, value_name = "N", env = "BASTLE_OPEN_FILES", help_heading = "Limits")]
     pub(crate) open_files: Option<u64>,
-    /// Give a limit up that this host cannot hold, or a budget (turns, tokens, usd) that cannot be counted (repeatable)
+    /// Give a limit up that this host cannot hold, a budget (turns, tokens, usd) that cannot be counted, or landlock where the
+    /// kernel has none (repeatable)
     #[arg(long, value_name = "LIMIT", env = "BASTLE_WAIVE", help_heading = "Limits")]
     pub(crate) waive: Vec<String>,
 }
@@ -450,21 +451,16 @@ impl RunArgs {
         Argv::try_from(words).map_err(|error| usage("the command cannot be used", error.to_string()))
     }
 
-    /// Limits given up by name.
+    /// What is given up by name.
     pub(crate) fn waivers(&self) -> Result<Vec<Waiver>, Fault> {
-        let waiver = |name: &String| match LimitKind::ALL
-            .iter()
-            .find(|kind| kind.name().eq_ignore_ascii_case(name))
-        {
-            Some(limit) => Ok(Waiver { limit: *limit }),
-            None => {
-                let limits = LimitKind::ALL.iter().map(|kind| kind.name());
-                let names: Vec<&str> = limits
+        let waiver = |name: &String| {
+            Waiver::named(name).ok_or_else(|| {
+                let names: Vec<&str> = Waiver::names()
                     .chain(BudgetKind::OF_MODELS.map(BudgetKind::name))
                     .collect();
-                Err(usage(format!("--waive {name}: there is no such limit"), "")
-                    .help(format!("limits: {}", names.join(", "))))
-            }
+                usage(format!("--waive {name}: there is no such limit"), "")
+                    .help(format!("limits: {}", names.join(", ")))
+            })
         };
         let limits = self.limits.waive.iter();
         limits

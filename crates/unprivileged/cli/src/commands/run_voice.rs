@@ -57,7 +57,7 @@ pub(crate) struct RunVoice<'a> {
 pub(crate) enum Loudness {
     /// First output, denials, receipt.
     Normal,
-    /// Nothing.
+    /// No first output, denials or receipt; faults are printed all the same.
     Quiet,
 }
 
@@ -313,6 +313,12 @@ fn first_lines(voice: &RunVoice<'_>, plan: &LaunchPlan, statement: &CapabilitySt
             sanitize(&voice.log().display().to_string())
         ),
     ];
+    if plan.is_without_landlock() {
+        lines.push(format!(
+            "  {} waived: this kernel has no Landlock; where it is a second layer there is one",
+            style.paint(Paint::Warn, "!")
+        ));
+    }
     lines.extend(limits_line(plan));
     lines.extend(network::uncounted_line(&effective.net));
     lines.extend(agent_lines(voice));

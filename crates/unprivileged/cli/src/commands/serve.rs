@@ -118,7 +118,7 @@ fn tell(serves: &Serves, cx: &Context) {
     let bold = |text: &str| cx.err.paint(Paint::Bold, text);
     for url in &serves.urls {
         let who = if serves.others {
-            "whoever reaches this address and has a token"
+            "anyone who can reach this address and has a token"
         } else {
             "this machine only, with a token"
         };

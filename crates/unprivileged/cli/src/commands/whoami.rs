@@ -30,7 +30,7 @@ struct Known {
     ceiling: Option<AuthorityCeiling>,
 }
 
-/// Asks and prints.
+/// Asks the daemon who the caller is and prints the answer.
 pub(crate) fn run(args: &WhoamiArgs, cx: &Context) -> Ended {
     let daemon = Daemon::open()?;
     let known: Known = daemon.read(daemon.get("/api/v1/whoami")?)?;

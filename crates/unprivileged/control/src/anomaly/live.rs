@@ -38,7 +38,7 @@ pub(crate) fn rules_of(state: &Path) -> Result<Rules, Fault> {
 pub(crate) struct FoundSoFar {
     /// How many findings.
     pub(crate) count: u64,
-    /// The gravest.
+    /// The highest severity among the findings.
     pub(crate) worst: Option<Severity>,
 }
 
@@ -72,6 +72,11 @@ impl LiveWatch {
             found: FoundSoFar::default(),
             trouble: None,
         }
+    }
+
+    /// The state directory of the run.
+    pub(crate) fn state(&self) -> &Path {
+        &self.state
     }
 
     /// Looks at something that happened.

@@ -62,7 +62,7 @@ pub trait IsolationBackend {
 
 /// One sandbox.
 pub trait Sandbox {
-    /// Its name.
+    /// The name of the run.
     fn id(&self) -> &RunId;
 
     /// What can be done with it, and what its probes proved.

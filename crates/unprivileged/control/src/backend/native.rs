@@ -101,7 +101,7 @@ impl IsolationBackend for NativeBackend {
         match self.facts() {
             Ok(facts) => Probe {
                 available: true,
-                fence: format!("namespaces+landlock v{}+seccomp", facts.landlock_abi),
+                fence: facts.landlock.fence(""),
                 fault: None,
             },
             Err(fault) => Probe {

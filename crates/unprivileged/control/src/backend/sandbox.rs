@@ -8,12 +8,13 @@ use crate::beside::{self, Ends, Finished};
 use crate::keeper;
 use crate::live::{self, Command};
 use crate::processes;
-use crate::review;
+use crate::review::{self, Fate};
 use crate::runs::{RunDir, now_ms};
 use crate::workspaces::Which;
 use bastle_audit::{AuditEvent, Payload};
 use bastle_contract::runs::{RunFile, RunState};
 use bastle_contract::{AbsPath, BackendKind, CapabilityStatement, Code, Digest, Fault, RunId, Usage};
+use bastle_workspace::discard::Discard;
 use bastle_workspace::meta::{Snapshot, SnapshotName};
 use bastle_workspace::place::Place;
 use bastle_workspace::rollback::RolledBack;
@@ -326,14 +327,17 @@ impl Sandbox for NativeSandbox {
         self.ask_to_end(Duration::ZERO)?;
         self.gone(Instant::now() + AFTERWARDS).map_err(one)?;
         let mut gone = match self.space(Operation::Restore) {
-            Ok(space) => review::remove(&self.state, space, discard, &review::local_person()).map_err(one)?,
+            Ok(space) => {
+                let discard = discard.map(Discard::from);
+                let how = (discard.as_ref(), Fate::Trash);
+                review::remove(&self.state, space, how, &review::local_person()).map_err(one)?
+            }
             // It worked in the project itself: only its own files go.
             Err(fault) if fault.code == Code::BackendUnsupported => Vec::new(),
             Err(fault) => return Err(one(fault)),
         };
         if let Some(dir) = &self.dir {
-            gone.push(dir.path().to_path_buf());
-            dir.clone().remove().map_err(one)?;
+            gone.push(review::remove_record(&self.state, dir.clone()).map_err(one)?);
         }
         Ok(gone)
     }

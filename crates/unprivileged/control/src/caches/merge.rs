@@ -19,11 +19,27 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Largest file that is shared.
-const MOST_FILE: u64 = 2 << 30;
-/// Most bytes, holes counted as bytes, and most names of one merge: a later run sees all of it.
-const MOST_BYTES: u64 = 16 << 30;
-const MOST_NAMES: usize = 500_000;
+/// How much one merge may bring: a later run sees all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// Largest file that is shared.
+    pub(super) file: u64,
+    /// Most bytes of the new files together, holes counted as bytes.
+    pub(super) bytes: u64,
+    /// Most names that the layer may have.
+    pub(super) names: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            file: 2 << 30,
+            bytes: 16 << 30,
+            names: 500_000,
+        }
+    }
+}
+
 /// Bytes of zeros that become a hole.
 const CHUNK: usize = 256 * 1024;
 
@@ -155,9 +171,9 @@ pub fn merge(state: &Path, run: &RunId, wish: MergeWish) -> Result<Vec<Told>, Fa
                 principal: &local_person(),
             };
             told.push(match wish {
-                MergeWish::Nothing => merge_one(&place, run, wish)?,
+                MergeWish::Nothing => merge_one(&place, run, wish, Limits::default())?,
                 MergeWish::Checked | MergeWish::Everything => {
-                    change.make(state, || merge_one(&place, run, wish))?
+                    change.make(state, || merge_one(&place, run, wish, Limits::default()))?
                 }
             });
         }
@@ -169,7 +185,7 @@ pub fn merge(state: &Path, run: &RunId, wish: MergeWish) -> Result<Vec<Told>, Fa
     Ok(told)
 }
 
-pub(super) fn merge_one(place: &Place, run: &RunId, wish: MergeWish) -> Result<Told, Fault> {
+pub(super) fn merge_one(place: &Place, run: &RunId, wish: MergeWish, limits: Limits) -> Result<Told, Fault> {
     let alone = place.hold(Hold::Alone)?;
     let tree = place.tree(run);
     let Some(layer) = place.take(run)? else {
@@ -187,20 +203,29 @@ pub(super) fn merge_one(place: &Place, run: &RunId, wish: MergeWish) -> Result<T
         git: GitShapes::new(&root, current.as_ref()),
         stated: stated(&lines),
         wish,
+        limits,
         into: None,
         bytes: 0,
     };
     let mut names = Vec::new();
-    let walked = walk(&root);
-    if walked.len() > MOST_NAMES {
-        let why = format!("it has more than {MOST_NAMES} names");
+    let mut walked = walk(&root);
+    // The same layer is refused for the same name each time.
+    walked.sort_by(|a, b| a.path.cmp(&b.path));
+    if let Some(beyond) = walked.get(limits.names) {
+        let why = format!(
+            "it has more than {} names: {} is the first beyond",
+            limits.names, beyond.path
+        );
         return Err(too_much(place, run, &why));
     }
     for name in walked.into_iter().filter(|name| name.kind != FileType::Directory) {
         let fate = merging.name(&name)?;
-        if merging.bytes > MOST_BYTES {
-            // Nobody is led to the unfinished generation; the next merge sweeps it.
-            let why = format!("its new files have more than {MOST_BYTES} bytes together");
+        if merging.bytes > limits.bytes {
+            merging.abandon()?;
+            let why = format!(
+                "its new files have more than {} bytes together: {} is the first beyond",
+                limits.bytes, name.path
+            );
             return Err(too_much(place, run, &why));
         }
         names.push(Merged {
@@ -229,6 +254,7 @@ struct Merging<'a> {
     git: GitShapes<'a>,
     stated: Stated,
     wish: MergeWish,
+    limits: Limits,
     /// Bytes of what was copied or judged so far.
     bytes: u64,
     /// The new generation, once something belongs to it.
@@ -271,23 +297,29 @@ impl Merging<'_> {
             return Ok(Fate::Mode);
         }
         let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
-        if size > MOST_FILE {
+        if size > self.limits.file {
             return Ok(Fate::Unreadable);
         }
         self.bytes = self.bytes.saturating_add(size);
-        if self.bytes > MOST_BYTES {
+        if self.bytes > self.limits.bytes {
             return Ok(Fate::Unreadable);
         }
         let checking = Checking::new(rule.check, path, &self.stated);
         match self.wish {
             // The content is judged all the same: what is told is what would be.
-            MergeWish::Nothing => judge(&file, checking).map_or(Ok(Fate::Unreadable), Ok),
-            MergeWish::Checked | MergeWish::Everything => self.copy(path, &file, checking),
+            MergeWish::Nothing => judge(&file, checking, size).map_or(Ok(Fate::Unreadable), Ok),
+            MergeWish::Checked | MergeWish::Everything => self.copy(path, &file, checking, size),
         }
     }
 
     /// Judges a copy and lets it stay, so that what was judged is what is shared.
-    fn copy(&mut self, path: &TreePath, file: &File, checking: Option<Checking>) -> Result<Fate, Fault> {
+    fn copy(
+        &mut self,
+        path: &TreePath,
+        file: &File,
+        checking: Option<Checking>,
+        size: u64,
+    ) -> Result<Fate, Fault> {
         let generation = self.generation()?;
         let to = generation.join(path.as_path());
         let above = to.parent().unwrap_or(&generation);
@@ -302,7 +334,7 @@ impl Merging<'_> {
             .open(&to);
         let mut made = made.map_err(|error| unusable("make", &to, error))?;
         let fate =
-            copied(file, Some(&mut made), checking).map_err(|error| unusable("copy to", &to, error))?;
+            copied(file, Some(&mut made), checking, size).map_err(|error| unusable("copy to", &to, error))?;
         let keep = match (fate, self.wish) {
             (Fate::New, MergeWish::Checked) => return discard(&to, Fate::Unchecked),
             (fate, _) => fate.is_merged(),
@@ -336,6 +368,15 @@ impl Merging<'_> {
         }
         self.into = Some(into.clone());
         Ok(into)
+    }
+
+    /// Removes what was copied of a generation that nobody is led to.
+    fn abandon(&mut self) -> Result<(), Fault> {
+        if self.into.take().is_none() {
+            return Ok(());
+        }
+        let current = fs::read_link(self.place.current()).ok();
+        sweep(self.place.root(), current.as_deref())
     }
 
     /// Makes the new generation the shared one.
@@ -407,14 +448,20 @@ fn too_much(place: &Place, run: &RunId, why: &str) -> Fault {
     ))
 }
 
-fn judge(file: &File, checking: Option<Checking>) -> Option<Fate> {
-    copied(file, None, checking).ok()
+fn judge(file: &File, checking: Option<Checking>, size: u64) -> Option<Fate> {
+    copied(file, None, checking, size).ok()
 }
 
 /// Feeds a file to its check and to a copy. Zeros become a hole there: a file that is mostly holes takes no more room shared
 /// than it took before.
-fn copied(file: &File, mut to: Option<&mut File>, mut checking: Option<Checking>) -> io::Result<Fate> {
-    let mut input = file.take(MOST_FILE);
+fn copied(
+    file: &File,
+    mut to: Option<&mut File>,
+    mut checking: Option<Checking>,
+    most: u64,
+) -> io::Result<Fate> {
+    // No more than was counted, whoever makes it longer meanwhile.
+    let mut input = file.take(most);
     let mut buffer = vec![0; CHUNK];
     let mut size = 0_u64;
     loop {

@@ -18,6 +18,7 @@ use bastle_audit::AuditEvent;
 use bastle_contract::{AbsPath, Code, EnvName, Fault, RunId};
 use bastle_policy::caches::{Cache, CacheMerge, find, inside};
 use bastle_policy::{Effective, LentCache, LentPlace, Planned};
+use merge::Limits;
 use place::{Layer, Place, Way};
 use std::path::Path;
 
@@ -148,7 +149,7 @@ impl Caches {
                 merged: 0,
             };
             if merge == CacheMerge::NewFiles && new > 0 {
-                match merge::merge_one(&place, &run, MergeWish::Everything) {
+                match merge::merge_one(&place, &run, MergeWish::Everything, Limits::default()) {
                     Ok(told) => {
                         end.merged = told.count(Fate::is_merged);
                         events.push(AuditEvent::CacheMerged {
@@ -222,7 +223,7 @@ impl Lent {
 fn way(root: &Path) -> Way {
     /// `ext4`, `xfs`, `btrfs`, `tmpfs`: they keep the marks of a layer.
     const LAYERED: [u64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994];
-    let reads_told = rustix::process::geteuid().is_root() || crate::has_spawner_daemon();
+    let reads_told = bastle_contract::Authority::of_this_process().is_root() || crate::has_spawner_daemon();
     let kind = || {
         rustix::fs::statfs(root)
             .ok()

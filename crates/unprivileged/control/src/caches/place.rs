@@ -45,7 +45,7 @@ pub(super) enum Way {
 /// What is known about a cache.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct CacheState {
-    /// Its name.
+    /// The name of the cache in the catalogue.
     pub cache: String,
     /// Where it lies.
     pub path: PathBuf,

@@ -373,7 +373,84 @@ fn nothing_of_git_is_shared_by_name_by_shape_or_in_two_steps() {
 }
 
 #[test]
-fn holes_stay_holes_in_a_shared_cache_and_the_whole_of_a_merge_has_a_limit() {
+fn each_limit_of_a_merge_refuses_by_name_and_leaves_the_cache_as_it_was() {
+    let lab = Lab::new("cargo");
+    let name = |text: &str| format!(".cargo/registry/cache/r/{text}-1.0.0.crate");
+    lab.run("first", |tree| write(tree, &name("a"), "honest"));
+    lab.merge("first", MergeWish::Everything);
+    lab.run("second", |tree| {
+        write(tree, &name("b"), "12345");
+        write(tree, &name("c"), "123456");
+    });
+    let place = lab.place();
+    // Every generation, and the one that is shared.
+    let shared = || {
+        let listed = fs::read_dir(place.root())
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
+        let mut kept: Vec<_> = listed
+            .filter(|path| {
+                path.file_name()
+                    .is_some_and(|name| name.as_encoded_bytes()[0] == b'g')
+            })
+            .flat_map(|generation| fs::read_dir(generation.join(".cargo/registry/cache/r")).unwrap())
+            .map(|entry| {
+                (
+                    entry.as_ref().unwrap().path(),
+                    fs::read(entry.unwrap().path()).unwrap(),
+                )
+            })
+            .collect();
+        kept.sort();
+        (kept, fs::read_link(place.current()).unwrap())
+    };
+    let before = shared();
+    assert_eq!(before.0.len(), 1, "{before:?}");
+    let run = run_id("second");
+    let merge = |limits| merge::merge_one(&place, &run, MergeWish::Everything, limits);
+    let all = Limits::default();
+    // Four directories and two files; then eleven bytes.
+    let refused = [
+        (Limits { names: 5, ..all }, "more than 5 names"),
+        (Limits { bytes: 10, ..all }, "more than 10 bytes together"),
+    ];
+    for (limits, told) in refused {
+        let fault = merge(limits).unwrap_err();
+        assert!(
+            fault.why.contains(told) && fault.why.contains(&name("c")),
+            "{}",
+            fault.why
+        );
+        assert_eq!(shared(), before, "{told}");
+        assert!(
+            place.tree(&run).join(name("b")).exists(),
+            "the layer is there to be left out or kept"
+        );
+    }
+    // A file beyond its own limit is left out by name, and the others are merged.
+    let told = merge(Limits {
+        file: 5,
+        bytes: 5,
+        names: 6,
+    })
+    .unwrap();
+    let fates: Vec<_> = told
+        .names
+        .iter()
+        .map(|one| (one.path.to_string(), one.fate))
+        .collect();
+    assert_eq!(fates, [(name("b"), Fate::New), (name("c"), Fate::Unreadable)]);
+    assert_eq!(lab.seen("third", &name("b")).as_deref(), Some("12345"));
+    assert_eq!(lab.seen("third", &name("c")), None);
+    assert_eq!(
+        lab.seen("third", &name("a")).as_deref(),
+        Some("honest"),
+        "what was shared stays"
+    );
+}
+
+#[test]
+fn holes_stay_holes_in_a_shared_cache() {
     use std::os::unix::fs::{FileExt, MetadataExt};
     let lab = Lab::new("go");
     let root = lab

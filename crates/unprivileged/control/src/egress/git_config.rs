@@ -45,7 +45,7 @@ struct Unusable {
 /// What is done about a file that this user may not read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unreadable {
-    /// A fault.
+    /// The run is refused: the file may name a remote.
     Refused,
     /// As git does with the person's and the system's file: nobody who acts as this user can read it either.
     PassedOver,

@@ -19,7 +19,7 @@ pub(crate) use trust::Trusted;
 
 use crate::secrets::{Canary, Secrets};
 use bastle_contract::egress::Faces;
-use bastle_contract::{Fault, RunId};
+use bastle_contract::{Fault, ProbeResult, RunId};
 use bastle_policy::NetPolicy;
 use std::os::fd::OwnedFd;
 
@@ -46,6 +46,8 @@ pub(crate) struct Setup {
     pub(crate) canary: Option<Canary>,
     pub(crate) authority: Option<String>,
     pub(crate) kept: Vec<OwnedFd>,
+    /// What the first process found out about its own fence; one that takes its place proves it again or ends.
+    pub(crate) probes: Vec<ProbeResult>,
     pub(crate) faces: Faces,
 }
 

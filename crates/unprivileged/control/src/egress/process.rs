@@ -3,12 +3,14 @@
 use super::{Attendance, Setup};
 use crate::voice::AfterLoss;
 use bastle_contract::egress::{EGRESS_MEMORY, Faces, FromEgress, MAX_EGRESS_DOCUMENT, SecretValue, ToEgress};
-use bastle_contract::{Code, Fault, WIRE_VERSION, seal, socket};
+use bastle_contract::{Code, Fault, ProbeResult, WIRE_VERSION, seal, socket};
 use bastle_policy::NetPolicy;
+use bastle_sys::usage::{Used, at_the_end_of};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
@@ -18,13 +20,22 @@ pub const EGRESS_VERB: &str = "__egress";
 /// How long egress may take for its last words.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// Where the host's roots of trust are, if not in the usual place: all of the environment that egress gets.
-const TRUST: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
+const KEPT: &[&str] = &[
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    #[cfg(feature = "test-hooks")]
+    "BASTLE_TEST_LANDLOCK",
+    #[cfg(feature = "test-hooks")]
+    "BASTLE_TEST_WITHOUT",
+];
 
 /// An egress process.
 #[derive(Debug)]
 pub struct Egress {
     child: Child,
     socket: OwnedFd,
+    /// What it used; `None` while its end was not waited for.
+    used: Option<Used>,
 }
 
 /// What egress made for the run.
@@ -33,6 +44,8 @@ pub(crate) struct Ready {
     pub(crate) authority: Option<String>,
     /// What it wants back should it have to be started again; opaque to control.
     pub(crate) kept: Vec<OwnedFd>,
+    /// What it found out about its own fence.
+    pub(crate) probes: Vec<ProbeResult>,
 }
 
 impl Egress {
@@ -46,7 +59,7 @@ impl Egress {
             .env_clear()
             .stdin(theirs)
             .stdout(Stdio::null());
-        for name in TRUST {
+        for name in KEPT {
             if let Some(value) = std::env::var_os(name) {
                 command.env(name, value);
             }
@@ -54,7 +67,11 @@ impl Egress {
         // A group of its own: ^C at a terminal goes to the whole group, and what ends a run is decided here.
         command.process_group(0);
         let child = command.spawn().map_err(|error| fault(error.to_string()))?;
-        Ok(Self { child, socket: ours })
+        Ok(Self {
+            child,
+            socket: ours,
+            used: None,
+        })
     }
 
     /// Hands it the rules and the secrets. It reads them when it is fenced; nobody waits for that here.
@@ -75,18 +92,23 @@ impl Egress {
 
     /// Waits for its greeting, and for what it made of [`Self::ask`].
     pub(crate) fn answer(&self) -> Result<Ready, Fault> {
-        match self.receive()? {
+        let probes = match self.receive()? {
             (
                 FromEgress::Hello {
                     version: WIRE_VERSION,
+                    probes,
                 },
                 _,
-            ) => {}
+            ) => probes,
             (FromEgress::Refused(fault), _) => return Err(fault),
             (other, _) => return Err(lost(format!("unexpected greeting {other:?}"))),
-        }
+        };
         match self.receive()? {
-            (FromEgress::Ready { authority }, kept) => Ok(Ready { authority, kept }),
+            (FromEgress::Ready { authority }, kept) => Ok(Ready {
+                authority,
+                kept,
+                probes,
+            }),
             (FromEgress::Refused(fault), _) => Err(fault),
             (other, _) => Err(lost(format!("unexpected answer {other:?}"))),
         }
@@ -113,15 +135,35 @@ impl Egress {
     }
 
     fn send_with(&self, frame: &ToEgress, descriptors: &[BorrowedFd<'_>]) -> Result<(), Fault> {
-        socket::send(&self.socket, frame, descriptors).map_err(|error| lost(error.to_string()))
+        socket::send(&self.socket, frame, descriptors).map_err(|error| self.last_word(&error))
+    }
+
+    /// Why nothing can be sent: what it said itself before it ended, where it said anything.
+    fn last_word(&self, error: &std::io::Error) -> Fault {
+        // Of one that is there a word may never come.
+        if !matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) {
+            return lost(error.to_string());
+        }
+        match self.hear() {
+            Ok(Some((FromEgress::Refused(fault), _))) => fault,
+            Ok(Some(_) | None) | Err(_) => lost(error.to_string()),
+        }
     }
 
     /// Its next word and what came with it.
     pub(crate) fn receive(&self) -> Result<(FromEgress, Vec<OwnedFd>), Fault> {
-        match socket::receive(&self.socket) {
+        match self.hear() {
             Ok(Some(received)) => Ok(received),
             Ok(None) => Err(lost("it closed its socket".to_owned())),
             Err(error) => Err(lost(error.to_string())),
+        }
+    }
+
+    /// Its next frame, also one that waits behind the news that it ended without reading what it was told.
+    fn hear(&self) -> std::io::Result<Option<(FromEgress, Vec<OwnedFd>)>> {
+        match socket::receive(&self.socket) {
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => socket::receive(&self.socket),
+            heard => heard,
         }
     }
 
@@ -135,30 +177,56 @@ impl Egress {
         rustix::event::poll(&mut waiting, Some(&timeout)).is_ok_and(|ready| ready > 0)
     }
 
-    /// For waiting.
+    /// The descriptor to poll: readable when a frame has come.
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Waits for a process that closed its socket, and says how it ended and whether another may take its place. One that
-    /// aborted is not replaced: the agent would do to the next one what it did to this one.
-    pub(crate) fn lost(mut self, fault: Fault) -> (Fault, AfterLoss) {
+    /// Waits for a process that closed its socket, and says how it ended, whether another may take its place and what it
+    /// used. One that aborted is not replaced: the agent would do to the next one what it did to this one.
+    pub(crate) fn lost(mut self, fault: Fault) -> (Fault, AfterLoss, Used) {
         // A process that is ending already keeps the status it has; one that hangs without a socket is of no use.
         self.kill();
-        let signal = self.child.wait().ok().and_then(|status| status.signal());
+        let signal = self.signal();
+        let used = self.end();
         if signal != Some(Signal::ABORT.as_raw()) {
-            return (fault, AfterLoss::Replaced);
+            return (fault, AfterLoss::Replaced, used);
         }
         let why = format!(
             "it aborted: an allocation beyond its memory limit of {} MiB, or a defect",
             EGRESS_MEMORY >> 20
         );
-        (lost(why), AfterLoss::Ended)
+        (lost(why), AfterLoss::Ended, used)
     }
 
-    /// Ends it. Dropping it waits until it has.
+    /// The signal that ended it. Waits for its end and leaves what it used to [`Self::end`].
+    fn signal(&self) -> Option<i32> {
+        let child = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)?;
+        loop {
+            match waitid(WaitId::Pid(child), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
+                Ok(status) => return status?.terminating_signal(),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Ends it, without waiting until it has.
     pub(crate) fn kill(&mut self) {
-        drop(self.child.kill());
+        // A number whose end was waited for may be another process's.
+        if self.used.is_none() {
+            drop(self.child.kill());
+        }
+    }
+
+    /// Ends it, waits until it has, and gives what it used as the kernel counted it.
+    pub(crate) fn end(&mut self) -> Used {
+        self.kill();
+        // Nothing but this function waits for it; what cannot be told is not invented.
+        let child = self.child.id();
+        *self
+            .used
+            .get_or_insert_with(|| at_the_end_of(child).unwrap_or_default())
     }
 
     /// Tells it that the run is over. One that is gone needs no telling.
@@ -196,8 +264,7 @@ impl Egress {
 impl Drop for Egress {
     fn drop(&mut self) {
         // It holds nothing that needs an orderly end, and nothing of it may outlive the run.
-        self.kill();
-        drop(self.child.wait());
+        self.end();
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a run did with the network, for its receipt.
 use bastle_contract::Code;
 use bastle_contract::egress::{NetClosed, NetDecision, NetVerdict};
+use bastle_sys::usage::Used;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -36,6 +37,10 @@ pub struct NetTotals {
     pub secrets: BTreeSet<String>,
     /// How often the egress process was lost.
     pub lost: u32,
+    /// Processor time of the run's egress processes in milliseconds; it is part of the run's own.
+    pub cpu_ms: u64,
+    /// The largest resident set of one of them, in bytes.
+    pub peak_memory: u64,
 }
 
 impl NetTotals {
@@ -78,6 +83,12 @@ impl NetTotals {
         }
     }
 
+    /// Adds what one egress process used to what those before it did.
+    pub(crate) fn spent(&mut self, used: Used) {
+        self.cpu_ms = self.cpu_ms.saturating_add(used.cpu_ms);
+        self.peak_memory = self.peak_memory.max(used.peak_memory);
+    }
+
     /// What is left of a budget when another process has to go on counting.
     pub(crate) fn rest(&self, budget: &bastle_policy::NetBudget) -> bastle_policy::NetBudget {
         let left = |limit: Option<u64>, used: u64| limit.map(|limit| limit.saturating_sub(used));
@@ -99,6 +110,19 @@ impl NetTotals {
 mod tests {
     use super::*;
     use bastle_policy::NetBudget;
+
+    #[test]
+    fn the_time_of_every_egress_process_counts_and_of_their_memory_the_largest() {
+        let used = |cpu_ms, peak_memory| Used {
+            cpu_ms,
+            peak_memory,
+            bytes_written: 0,
+        };
+        let mut totals = NetTotals::default();
+        totals.spent(used(30, 5000));
+        totals.spent(used(12, 4000));
+        assert_eq!((totals.cpu_ms, totals.peak_memory), (42, 5000));
+    }
 
     #[test]
     fn what_was_spent_is_not_given_back_to_a_new_process() {

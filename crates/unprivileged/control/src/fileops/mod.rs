@@ -120,7 +120,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Nothing.
+    /// Of a run whose readings nobody sees, with the reason.
     pub(crate) fn nothing(why: impl Into<String>) -> Self {
         Self {
             sight: ReadSight::Nothing { why: why.into() },

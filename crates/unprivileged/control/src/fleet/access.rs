@@ -293,7 +293,7 @@ pub struct Approval {
     pub asked_ms: u64,
     /// Until when it waits.
     pub expires_ms: u64,
-    /// Where it is.
+    /// Whether it waits, was answered or expired.
     pub state: ApprovalState,
     /// Who answered.
     pub approver: Option<String>,
@@ -328,14 +328,14 @@ pub struct ApprovalQuery {
 pub enum Verdict {
     /// Yes.
     Approve,
-    /// No.
+    /// The request is refused.
     Deny,
 }
 
 /// A profile as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProfileRecord {
-    /// Its name.
+    /// The name that requests refer to the profile by.
     pub name: String,
     /// Grows with every change; 0 for one that is built in.
     pub version: u64,

@@ -55,9 +55,9 @@ pub struct TaskQuery {
 /// A run of such a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskRow {
-    /// Its name.
+    /// The name of the run.
     pub name: RunId,
-    /// Where it is.
+    /// The state of the run.
     pub state: RunState,
     /// When it came there.
     pub changed_ms: u64,

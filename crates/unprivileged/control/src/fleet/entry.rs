@@ -5,7 +5,7 @@
 //! it is now. What cannot be merged any more is refused.
 use super::authority::{led_out, of_caller};
 use super::planning::{Known, Planner};
-use super::{Caller, Inner, adopt, principals, rows};
+use super::{Caller, Inner, Verb, adopt, principals, rows};
 use crate::place::settled;
 use crate::presets;
 use bastle_contract::runs::LaunchSpec;
@@ -71,6 +71,16 @@ pub(super) fn may_enter(inner: &Inner, caller: &Caller, run: &RunId) -> Result<(
         kinds.join(", ")
     );
     Err(refused(caller, run, &why))
+}
+
+/// Whether a caller is told what a question of a run asks, in words. Whoever may answer it sees what they answer; the others
+/// have to be able to act inside the run, by their role and by their authority. A viewer answers nothing and acts nowhere.
+pub(super) fn may_read_questions(inner: &Inner, caller: &Caller, run: &RunId) -> bool {
+    if caller.run.as_ref() == Some(run) || (caller.run.is_none() && caller.is_trusted()) {
+        return true;
+    }
+    caller.may_on(Verb::Answer, run)
+        || (caller.may_on(Verb::Control, run) && may_enter(inner, caller, run).is_ok())
 }
 
 fn refused(caller: &Caller, run: &RunId, why: &str) -> Fault {

@@ -9,8 +9,8 @@ use super::ingest::{self, Fresh};
 use super::keepers::{self, Kept, Started};
 use super::tail::Tail;
 use super::words::{either_way, now_ms};
-use super::{Inner, rows};
-use crate::runs::{EventReader, RunDir};
+use super::{Inner, foreground, rows};
+use crate::runs::{EventReader, RunDir, make_findings_directory, with_findings};
 use crate::store::{int, uint};
 use bastle_contract::runs::RunFile;
 use bastle_contract::{Fault, RunId};
@@ -63,6 +63,9 @@ pub(super) struct Follower {
     /// The directory of all runs, and those in it that are not whole yet.
     all: Option<i32>,
     unborn: BTreeMap<i32, RunId>,
+    /// The directory of findings in the foreground, and the runs whose files grew.
+    findings: Option<i32>,
+    unusual: BTreeSet<RunId>,
     blind: BTreeSet<RunId>,
     /// Runs whose news could not be read or recorded: nothing tells about those again.
     late: BTreeSet<RunId>,
@@ -80,6 +83,15 @@ impl Follower {
         let runs = inner.options.state.join("runs");
         let flags = inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO;
         let all = inotify::add_watch(&inotify, &runs, flags).ok();
+        let findings = make_findings_directory(&inner.options.state).and_then(|directory| {
+            let grew = inotify::WatchFlags::MODIFY;
+            Ok(inotify::add_watch(&inotify, &directory, grew)?)
+        });
+        let findings = findings
+            .inspect_err(|error| inner.trouble(&format!("findings: {error}")))
+            .ok();
+        // After the watch: what is written meanwhile is told.
+        let unusual = foreground::recover(&inner);
         Ok(Self {
             inner,
             epoll,
@@ -90,6 +102,8 @@ impl Follower {
             next_key: KEEPERS,
             all,
             unborn: BTreeMap::new(),
+            findings,
+            unusual,
             blind: BTreeSet::new(),
             late: BTreeSet::new(),
             next_housekeeping: Instant::now(),
@@ -117,9 +131,14 @@ impl Follower {
                 }
             }
             self.catch_up(dirty);
+            self.unusual = foreground::take(&self.inner, std::mem::take(&mut self.unusual));
             if Instant::now() >= self.next_housekeeping {
                 self.next_housekeeping = Instant::now() + HOUSEKEEPING;
                 super::housekeeping::tidy_up(&self.inner);
+                if self.findings.is_none() {
+                    // The kernel tells nothing about them.
+                    self.unusual.extend(with_findings(&self.inner.options.state));
+                }
                 bastle_sys::memory::give_back();
                 // What could not be done before is tried again.
                 self.inner.errand();
@@ -133,7 +152,7 @@ impl Follower {
 
     fn wait(&mut self, dirty: &mut BTreeSet<RunId>) -> std::io::Result<()> {
         let mut most = self.next_housekeeping.saturating_duration_since(Instant::now());
-        if !self.blind.is_empty() || !self.late.is_empty() {
+        if !self.blind.is_empty() || !self.late.is_empty() || !self.unusual.is_empty() {
             most = most.min(BLIND);
         }
         let timeout = rustix::time::Timespec::try_from(most).ok();

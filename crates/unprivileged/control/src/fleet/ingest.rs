@@ -67,7 +67,7 @@ fn apply(db: &Connection, run: &RunId, event: &RunEvent, patience_ms: u64) -> Re
 }
 
 /// Counts a finding by its severity. What a run says of itself becomes no other name of a counter.
-fn anomaly(db: &Connection, data: &Value) -> Result<(), Stop> {
+pub(super) fn anomaly(db: &Connection, data: &Value) -> Result<(), Stop> {
     let counter = match data.get("severity").and_then(Value::as_str) {
         Some("high") => "anomalies high",
         Some("medium") => "anomalies medium",

@@ -14,6 +14,7 @@ mod documents;
 mod entry;
 mod errands;
 mod follow;
+mod foreground;
 mod hooks;
 mod housekeeping;
 mod ingest;
@@ -21,6 +22,7 @@ mod inner;
 mod keepers;
 mod naming;
 mod planning;
+mod preset_choice;
 mod principals;
 mod profiles;
 mod queue;
@@ -51,6 +53,7 @@ pub use types::{
 
 use crate::live::Scope;
 use crate::load::Sources;
+use crate::review::Fate;
 use crate::runs::{OutputReader, RunDir};
 use bastle_contract::{AbsPath, Code, Fault, RunId};
 use bastle_policy::AuthorityCeiling;
@@ -141,6 +144,9 @@ impl Fleet {
         // Each run holds the rules against itself; ones that cannot be used are told here, before any run.
         crate::anomaly::rules_of(&inner.options.state)?;
         let mut follower = follow::Follower::new(Arc::clone(&inner)).map_err(failed)?;
+        for note in crate::review::repair_marked(&inner.options.state) {
+            inner.trouble(&note);
+        }
         adopt::recover(&inner, &mut follower)?;
         let (for_queue, for_errands) = (Arc::clone(&inner), Arc::clone(&inner));
         let started = [
@@ -229,9 +235,20 @@ impl Fleet {
         acting::freeze(&self.inner, caller, name, "resume")
     }
 
-    /// Removes a run that ended, with its copy. `discard` is the digest of work that may be lost.
+    /// Removes a run that ended, with its copy, to the trash. `discard` is the digest of work that may be lost, or its
+    /// beginning.
     pub fn remove(&self, caller: &Caller, name: &RunId, discard: Option<String>) -> Result<(), Fault> {
-        removing::remove(&self.inner, caller, name, discard)
+        removing::remove(&self.inner, caller, name, (discard, Fate::Trash))
+    }
+
+    /// The same without the trash: its room is free at once.
+    pub fn remove_at_once(
+        &self,
+        caller: &Caller,
+        name: &RunId,
+        discard: Option<String>,
+    ) -> Result<(), Fault> {
+        removing::remove(&self.inner, caller, name, (discard, Fate::AtOnce))
     }
 
     /// A connection to the run's own socket.
@@ -379,6 +396,12 @@ impl Fleet {
     /// Refuses whoever may not act inside a run: execute, speak, read or change its tree, widen it.
     pub fn may_enter(&self, caller: &Caller, run: &RunId) -> Result<(), Fault> {
         entry::may_enter(&self.inner, caller, run)
+    }
+
+    /// Whether a caller is told what questions of a run ask, in words.
+    #[must_use]
+    pub fn may_read_questions(&self, caller: &Caller, run: &RunId) -> bool {
+        entry::may_read_questions(&self.inner, caller, run)
     }
 
     /// Refuses whoever may not show a living run this path.

@@ -2,12 +2,12 @@
 use super::authority::{self, Authority};
 use super::documents::{policy, tags};
 use super::naming;
+use super::preset_choice::{Choice, chosen};
 use super::profiles;
 use super::words::now_ms;
 use super::{Caller, Inner, RunRequest, SpawnRequest, adopt, children, entry, rows};
 use crate::load::{Loaded, Sources, load};
 use crate::place::Place;
-use crate::presets;
 use crate::writers::settle;
 use bastle_contract::runs::{Attended, DRIVERS, LaunchSpec, NO_DRIVER, RawSpec};
 use bastle_contract::{AbsPath, Argv, Bounds, Code, EnvName, Fault, TRACE_VARIABLE, TraceParent};
@@ -116,29 +116,29 @@ impl<'p> Planner<'p> {
         let known = self.profile(run.profile.as_deref().unwrap_or("default"))?;
         let profile = &known.profile;
         let authority = Authority::of(self.inner, self.caller, profile, parent).map_err(one)?;
-        let place = match self.place(&run.workspace) {
-            Ok(place) => place,
-            Err(fault) => return Err(one(authority.unusable_place(&run.workspace, fault))),
-        };
+        let place = self
+            .place(&run.workspace)
+            .map_err(|fault| one(authority.unusable_place(&run.workspace, fault)))?;
         let mode = authority.mode(mode(run.mode.as_deref()).map_err(one)?);
         let net = authority.net(net(run.net.as_deref()).map_err(one)?);
         let policy = policy(&known, run, parent, authority.inline()).map_err(one)?;
-        let (preset, command) = chosen(&place, profile, run, parent)?;
+        let Choice {
+            preset,
+            command,
+            of_client,
+            note,
+        } = chosen(&place, profile, run, (parent, &authority))?;
+        let of_client = of_client || self.is_without_credential(parent)?;
         authority.admit(run, &place, preset.as_deref(), (mode.as_deref(), net))?;
         let bounds = authority.bounds(run, parent).map_err(one)?;
-        let asked_for = (preset.as_deref(), command.as_slice());
+        let asked_for = (preset.as_deref(), command.as_slice(), of_client);
         let held = write_scopes(run, parent).map_err(one)?;
         let loaded = self.merge(&place, asked_for, &policy, net, (bounds.as_ref(), &held))?;
         authority.granted(run, parent, &place, &loaded)?;
         if let Some(parent) = parent {
             self.within_parent(parent, &loaded)?;
         }
-        let facts = PreambleFacts {
-            cwd: None,
-            scopes: run.scopes.clone(),
-            answered: true,
-        };
-        let preamble = bastle_policy::preamble(&loaded.effective, &facts);
+        let preamble = preamble(run, &loaded);
         let Asked { argv, input, driver } = asked(profile, run, &preamble).map_err(one)?;
         let how = driver.as_ref().map_or(How::Alone, |_| How::Driven);
         let (trace, env) = traced(spot.request.trace, variables(profile, run, how), parent).map_err(one)?;
@@ -154,6 +154,7 @@ impl<'p> Planner<'p> {
             policy_files: Vec::new(),
             policy: Some(policy),
             bounds,
+            client_command: of_client,
             net: net.map(|mode| mode.name().to_owned()),
             expand: false,
             unprotect: Vec::new(),
@@ -164,7 +165,7 @@ impl<'p> Planner<'p> {
             approved: false,
             scopes: held,
             env,
-            notes: authority.notes(run, &place, profile.notes(how)),
+            notes: authority.notes(run, &place, profile.notes(how).into_iter().chain(note).collect()),
             tty: run.tty,
             open_input: run.open_input,
             profile: run.profile.clone(),
@@ -192,6 +193,19 @@ impl<'p> Planner<'p> {
         })
     }
 
+    /// Whether a parent's command was a client's and did not name the agent of its preset: its children have no credential
+    /// either.
+    fn is_without_credential(&mut self, parent: Option<&LaunchSpec>) -> Result<bool, Vec<Fault>> {
+        let Some(parent) = parent.filter(|parent| parent.get().client_command) else {
+            return Ok(false);
+        };
+        let theirs = self.merge_launch(parent)?;
+        Ok(theirs
+            .agent
+            .as_ref()
+            .is_none_or(|agent| agent.credentials.is_empty()))
+    }
+
     /// Refuses a child whose merged policy reaches further than its parent's.
     fn within_parent(&mut self, parent: &LaunchSpec, child: &Loaded) -> Result<(), Vec<Fault>> {
         let theirs = self.merge_launch(parent)?;
@@ -217,14 +231,14 @@ impl<'p> Planner<'p> {
         let one = |fault| vec![fault];
         let place = self.place(raw.workspace.as_str()).map_err(one)?;
         let net = net(raw.net.as_deref()).map_err(one)?;
-        let asked_for = (raw.preset.as_deref(), raw.argv.as_slice());
+        let asked_for = (raw.preset.as_deref(), raw.argv.as_slice(), raw.client_command);
         self.merge(&place, asked_for, policy, net, (bounds, raw.scopes.as_slice()))
     }
 
     fn merge(
         &mut self,
         place: &Place,
-        (preset, argv): (Option<&str>, &[String]),
+        (preset, argv, of_client): (Option<&str>, &[String], bool),
         policy: &Value,
         net: Option<NetMode>,
         (bounds, scopes): (Option<&Bounds>, &[AbsPath]),
@@ -233,7 +247,7 @@ impl<'p> Planner<'p> {
         // Only a preset looks for the program of the command.
         let argv = if preset.is_some() { argv } else { &[] };
         let key = format!(
-            "{}\0{preset:?}\0{net:?}\0{text}\0{argv:?}\0{bounds:?}\0{scopes:?}",
+            "{}\0{preset:?}\0{net:?}\0{text}\0{argv:?}\0{of_client}\0{bounds:?}\0{scopes:?}",
             place.workspace
         );
         let key = blake3::hash(key.as_bytes());
@@ -245,6 +259,7 @@ impl<'p> Planner<'p> {
         let mut sources = Sources {
             preset: preset.map(str::to_owned),
             argv: argv.to_vec(),
+            client_command: of_client,
             flags: Some(flags),
             scopes: scopes.to_vec(),
             ..Sources::default()
@@ -267,6 +282,16 @@ impl<'p> Planner<'p> {
         };
         self.plan(&spot, run).map(|planned| planned.preamble)
     }
+}
+
+/// What the agent of a request is told about its limits before its prompt.
+fn preamble(run: &RunRequest, loaded: &Loaded) -> String {
+    let facts = PreambleFacts {
+        cwd: None,
+        scopes: run.scopes.clone(),
+        answered: true,
+    };
+    bastle_policy::preamble(&loaded.effective, &facts)
 }
 
 /// The scopes of a request, as the places they stand for. A child that names none has its parent's.
@@ -314,27 +339,6 @@ fn traced(
     own.trace[0] |= u8::from(sent.is_none());
     env.insert(variable, own.to_string());
     Ok((sent, env.into_iter().collect()))
-}
-
-/// The preset of a run, and what of its command may be looked for on this host.
-fn chosen(
-    place: &Place,
-    profile: &Profile,
-    run: &RunRequest,
-    parent: Option<&LaunchSpec>,
-) -> Result<(Option<String>, Vec<String>), Vec<Fault>> {
-    let command = if run.argv.is_empty() {
-        &profile.command
-    } else {
-        &run.argv
-    };
-    // A child has what its parent has: no name of a program gives it more.
-    if parent.is_some() {
-        return Ok((run.preset.clone(), presets::of_child(command)));
-    }
-    let asked = run.preset.as_deref().or(profile.preset.as_deref());
-    let preset = presets::choose(place, asked, command)?.preset;
-    Ok((preset, command.clone()))
 }
 
 fn mode(word: Option<&str>) -> Result<Option<String>, Fault> {

@@ -3,10 +3,11 @@
 use super::follow::Order;
 use super::words::{allow, allow_on, missing, now_ms, run_id};
 use super::{Caller, Inner, Verb, rows};
-use crate::review::{self, Whereabouts};
+use crate::review::{self, Fate, PruneWish, Whereabouts};
 use crate::runs::RunDir;
 use crate::store::{Stop, int};
-use bastle_contract::{Code, Digest, Fault, RunId};
+use bastle_contract::{Code, Fault, RunId};
+use bastle_workspace::discard::Discard;
 use bastle_workspace::retention::Prune;
 use bastle_workspace::workspace::Workspace;
 use rusqlite::params;
@@ -20,7 +21,7 @@ pub(super) fn remove(
     inner: &Inner,
     caller: &Caller,
     name: &RunId,
-    discard: Option<String>,
+    (discard, fate): (Option<String>, Fate),
 ) -> Result<(), Fault> {
     allow_on(caller, Verb::Remove, name)?;
     match inner.store.read(|db| rows::phase(db, name))?.as_deref() {
@@ -35,12 +36,9 @@ pub(super) fn remove(
             .help(format!("bastle stop {name}")));
         }
     }
-    let discard = discard
-        .map(Digest::try_from)
-        .transpose()
-        .map_err(|error| Fault::new(Code::UsageArgument, "unusable digest", error.to_string()))?;
+    let discard = discard.map(Discard::try_from).transpose()?;
     // The copy first: its removal is the one that can be refused, and it finishes by itself after a crash.
-    remove_copy(inner, name, (discard.as_ref(), &caller.described()))?;
+    remove_copy(inner, name, (discard.as_ref(), fate), &caller.described())?;
     // Done here and by nobody else: two who remove the same files are in each other's way.
     let _in_hand = inner.take_in_hand(name, REMOVE);
     inner.store.write(|db| {
@@ -60,14 +58,15 @@ pub(super) fn remove(
 fn remove_copy(
     inner: &Inner,
     name: &RunId,
-    (discard, principal): (Option<&Digest>, &str),
+    how: (Option<&Discard>, Fate),
+    principal: &str,
 ) -> Result<(), Fault> {
     let at = Whereabouts {
         state: inner.options.state.clone(),
         project: None,
     };
     match Workspace::open(&at.place(), name) {
-        Ok(space) => review::remove(&at.state, space, discard, principal).map(|_| ()),
+        Ok(space) => review::remove(&at.state, space, how, principal).map(|_| ()),
         Err(fault) if fault.code == Code::WorkspaceMissing => Ok(()),
         Err(fault) => Err(fault),
     }
@@ -77,7 +76,7 @@ fn remove_copy(
 pub(super) fn finish(inner: &Inner, name: &RunId, _about: &str) -> Result<(), Fault> {
     inner.order(Order::Forget(name.clone()));
     if let Ok(dir) = RunDir::open(&inner.options.state, name) {
-        dir.remove()?;
+        review::remove_record(&inner.options.state, dir)?;
     }
     inner.store.write(|db| {
         rows::delete(db, name)?;
@@ -88,7 +87,8 @@ pub(super) fn finish(inner: &Inner, name: &RunId, _about: &str) -> Result<(), Fa
     Ok(())
 }
 
-/// Removes what ended more than `older` ago and holds nothing that is not elsewhere; gives the names.
+/// Removes what ended more than `older` ago and holds nothing that is not elsewhere, and what has been in the trash for
+/// long; gives the names of the first.
 pub(super) fn prune(inner: &Inner, caller: &Caller, older: Duration) -> Result<Vec<RunId>, Fault> {
     allow(caller, Verb::Remove, "old runs")?;
     let at = Whereabouts {
@@ -96,7 +96,12 @@ pub(super) fn prune(inner: &Inner, caller: &Caller, older: Duration) -> Result<V
         project: None,
     };
     if at.place().work().exists() {
-        review::prune(&at, older, Prune::Remove)?;
+        let wish = PruneWish {
+            age: older,
+            trash_age: inner.options.keep_trash,
+            what: Prune::Remove,
+        };
+        review::prune(&at, wish)?;
     }
     let before =
         super::words::steady_ms().saturating_sub(u64::try_from(older.as_millis()).unwrap_or(u64::MAX));
@@ -114,7 +119,7 @@ pub(super) fn prune(inner: &Inner, caller: &Caller, older: Duration) -> Result<V
     let mut gone = Vec::new();
     for name in old.into_iter().filter(|name| caller.may_on(Verb::Remove, name)) {
         // A copy that is still there holds work that is nowhere else.
-        match remove(inner, caller, &name, None) {
+        match remove(inner, caller, &name, (None, Fate::Trash)) {
             Ok(()) => gone.push(name),
             Err(fault) if matches!(fault.code, Code::WorkspaceUnexported | Code::WorkspaceBusy) => {}
             Err(fault) => return Err(fault),

@@ -102,7 +102,7 @@ pub(super) fn create(inner: &Inner, caller: &Caller, wish: &TokenWish) -> Result
         return bad("it would be over at once");
     }
     if matches!(wish.role, Role::Admin | Role::Run) && !wish.ceiling.is_empty() {
-        return bad("an admin has no ceiling, and a run has that of whoever started it");
+        return bad("an admin has no ceiling, and a run has the ceiling of the caller that started it");
     }
     within_maker(caller, wish)?;
     if let (Some(prefix), Some(run)) = (&wish.prefix, &wish.run)

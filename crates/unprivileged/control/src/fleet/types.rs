@@ -30,6 +30,8 @@ pub struct FleetOptions {
     pub keep_events: u64,
     /// How long the record of a run stays after its end.
     pub keep_runs: Duration,
+    /// How long removed copies stay in the trash.
+    pub keep_trash: Duration,
     /// How long a question waits for an answer.
     pub patience: Duration,
     /// The most that anybody but an admin may give to a run, where a token does not say less.
@@ -47,6 +49,7 @@ impl FleetOptions {
             max_queued: 10_000,
             keep_events: 2_000_000,
             keep_runs: Duration::from_secs(30 * 24 * 3600),
+            keep_trash: crate::review::TRASH_AGE,
             patience: Duration::from_secs(24 * 3600),
             ceiling: AuthorityCeiling::default(),
         }
@@ -220,15 +223,15 @@ pub struct Spawned {
 /// What is known of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRecord {
-    /// Its name.
+    /// The name of the run.
     pub name: RunId,
     /// The batch it belongs to.
     pub batch: Option<String>,
     /// Its place in the batch, from 0.
     pub index: Option<u32>,
-    /// Where it is.
+    /// The state of the run.
     pub state: RunState,
-    /// Why.
+    /// Why it is in that state, where there is a reason.
     pub reason: Option<String>,
     /// Whether it waits for another run's write scope, and whose.
     pub waits_for: Option<RunId>,
@@ -290,7 +293,7 @@ pub struct RunQuery {
 /// One page of a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page<T> {
-    /// What was found.
+    /// The rows of this page.
     pub items: Vec<T>,
     /// Where the next page begins.
     pub next: Option<String>,
@@ -328,7 +331,7 @@ pub enum StopHow {
 /// What was done to one run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acted {
-    /// Its name.
+    /// The name of the run.
     pub name: RunId,
     /// What kept it from being done.
     pub fault: Option<Fault>,

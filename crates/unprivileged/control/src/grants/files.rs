@@ -1,8 +1,8 @@
 //! The files behind the broker: copied out whole, replaced whole. Opened by path every time, without a symlink.
 //!
 //! **Trust:** the agent may own the directory a file lies in: the file can be a FIFO, a link or gone at any moment.
-use bastle_contract::AbsPath;
 use bastle_contract::grants::MAX_BROKER_FILE;
+use bastle_contract::{AbsPath, Authority};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid};
 use rustix::io::Errno;
 use std::fs::File;
@@ -115,11 +115,12 @@ fn write_new(directory: &OwnedFd, name: &str, bytes: &[u8], old: &Stat) -> Resul
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(directory, name, flags, Mode::from_raw_mode(0o600))?;
     if rustix::process::geteuid().is_root() {
-        rustix::fs::fchown(
-            &file,
-            Some(Uid::from_raw(old.st_uid)),
-            Some(Gid::from_raw(old.st_gid)),
-        )?;
+        let (uid, gid) = (Uid::from_raw(old.st_uid), Gid::from_raw(old.st_gid));
+        match rustix::fs::fchown(&file, Some(uid), Some(gid)) {
+            // User id 0 of a container or a user namespace may name few owners.
+            Err(Errno::PERM | Errno::INVAL) if !Authority::of_this_process().is_root() => {}
+            other => other?,
+        }
     }
     // Not set-uid and set-gid: the content is the agent's now.
     rustix::fs::fchmod(&file, Mode::from_raw_mode(old.st_mode & 0o777))?;

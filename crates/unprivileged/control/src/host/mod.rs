@@ -13,8 +13,8 @@ use crate::place::Place;
 use crate::record::Record;
 use bastle_audit::{AuditEvent, Exit};
 use bastle_contract::{
-    BackendKind, CapabilityStatement, CgroupFacts, Code, EnvName, ExitCode, Fault, HostFacts, IdMapping,
-    LaunchPlan, LimitKind, Stdio, Waiver,
+    Authority, BackendKind, CapabilityStatement, CgroupFacts, Code, EnvName, ExitCode, Fault, HostFacts,
+    IdMapping, LandlockParts, LaunchPlan, LimitKind, Stdio, Waiver,
 };
 use bastle_policy::{LaunchRequest, Planned, Verdict};
 use std::path::PathBuf;
@@ -64,7 +64,7 @@ pub fn prepare(
     let waivers = GIVEN_UP
         .into_iter()
         .filter(|limit| loaded.effective.limit(*limit).is_some())
-        .map(|limit| Waiver { limit })
+        .map(Waiver::Limit)
         .collect();
     let said: Vec<EnvName> = launch.env.iter().map(|(name, _)| name.clone()).collect();
     let request = LaunchRequest {
@@ -197,7 +197,9 @@ fn facts() -> HostFacts {
         arch: name.machine().to_string_lossy().into_owned(),
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
+        authority: Authority::of_this_process(),
         landlock_abi: 0,
+        landlock: LandlockParts::NONE,
         seccomp_notify: false,
         cpus: 1,
         memory: 0,

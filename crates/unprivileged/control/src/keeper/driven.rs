@@ -102,7 +102,7 @@ impl Driven {
 /// What the request says, and what this driver does.
 fn notes(spec: &RawSpec, kind: DriverKind) -> Vec<String> {
     let mut notes = spec.notes.clone();
-    if kind == DriverKind::Codex && notes.is_empty() {
+    if kind == DriverKind::Codex && !notes.iter().any(|note| note.contains("own sandbox")) {
         let text = "codex's own sandbox is switched off: it cannot be built inside the fence, which holds in its place";
         notes.push(text.to_owned());
     }

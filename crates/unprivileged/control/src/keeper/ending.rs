@@ -152,6 +152,7 @@ fn document(receipt: &Receipt) -> Value {
         "discarded": receipt.discarded,
         "net": receipt.net,
         "changed": changed,
+        "in_git": receipt.work.as_ref().map(|work| work.in_git.as_slice()).unwrap_or_default(),
         "records": receipt.records,
     })
 }

@@ -11,7 +11,7 @@ use crate::workspaces::{self, Making, Which, WorkHistory, WorkWish};
 use crate::writers::Sharing;
 use bastle_contract::egress::BudgetKind;
 use bastle_contract::runs::{Attended, RawSpec};
-use bastle_contract::{Code, Fault, LimitKind, RunId, Stdio, Waiver};
+use bastle_contract::{Code, Fault, RunId, Stdio, Waiver};
 use bastle_policy::{At, AuthorityCeiling, Effective, NetMode};
 use std::path::Path;
 
@@ -148,6 +148,7 @@ fn sources(spec: &RawSpec, mode: Option<NetMode>) -> Result<Sources, Vec<Fault>>
             Some(_) => presets::of_child(spec.argv.as_slice()),
             None => spec.argv.as_slice().to_vec(),
         },
+        client_command: spec.client_command,
         files: spec
             .policy_files
             .iter()
@@ -173,13 +174,8 @@ fn net_mode(word: &str) -> Result<NetMode, Fault> {
 }
 
 fn waiver(name: &str) -> Result<Waiver, Fault> {
-    let known = LimitKind::ALL
-        .iter()
-        .find(|kind| kind.name().eq_ignore_ascii_case(name));
-    match known {
-        Some(limit) => Ok(Waiver { limit: *limit }),
-        None => Err(wrong(format!("there is no limit {name:?} to give up"), "")),
-    }
+    let unknown = || wrong(format!("there is no limit {name:?} to give up"), "");
+    Waiver::named(name).ok_or_else(unknown)
 }
 
 /// `RUN[@SNAPSHOT]`.

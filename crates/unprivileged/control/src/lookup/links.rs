@@ -170,6 +170,7 @@ fn below(search: &mut Search<'_>, link: &Link, target: &AbsPath) -> Result<(), F
         held: Vec::new(),
         shared: std::collections::BTreeSet::new(),
         live: PatternIndex::default(),
+        probe: super::folding::Probe::default(),
         links: Links {
             depth: search.links.depth + 1,
             ..Links::default()

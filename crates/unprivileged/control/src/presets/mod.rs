@@ -12,7 +12,7 @@ pub use program::Program;
 use crate::place::Place;
 use crate::secrets::has_reference;
 use bastle_contract::{Argv, Code, Fault};
-use bastle_policy::agent::{Agent, Credential, Take};
+use bastle_policy::agent::{Agent, Credential, Take, choosing_variable};
 use bastle_policy::{FOUND_HERE, GivenFile, Layer, LayerKind};
 use serde_json::{Map, Value, json};
 
@@ -98,6 +98,39 @@ pub fn choose(place: &Place, asked: Option<&str>, argv: &[String]) -> Result<Cho
     Ok(Chosen { note, ..said(None) })
 }
 
+/// The command line that a preset is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Command<'c> {
+    /// Its words.
+    pub(crate) argv: &'c [String],
+    /// Whether it is the word of a client that is no admin. A person who names a preset for a command means that command;
+    /// a client gets the credential for the agent alone.
+    pub(crate) of_client: bool,
+}
+
+/// Why a request of a client that is no admin cannot have this preset with these variables: one of them may choose what is
+/// executed under the agent's name, and the preset has a credential or files of a person.
+pub(crate) fn refuse_variables<'v>(
+    place: &Place,
+    preset: &str,
+    variables: impl IntoIterator<Item = (&'v str, &'v str)>,
+) -> Result<Option<Fault>, Vec<Fault>> {
+    let Some(name) = choosing_variable(variables) else {
+        return Ok(None);
+    };
+    let kept: Vec<Layer> = kept(&place.config)?.into_iter().map(|kept| kept.layer).collect();
+    let layer = bastle_policy::find_preset(preset, &kept).map_err(|fault| vec![fault])?;
+    Ok(layer.document.agent.as_ref().map(|_| {
+        Fault::new(
+            Code::TokenCeiling,
+            format!("the preset {preset} does not go with the variable {name} of this request"),
+            format!("{name} may choose what is executed under the agent's name, and the preset is for the agent alone"),
+        )
+        .help(format!("leave {name} out of \"env\", or ask with \"preset\": \"{NONE}\""))
+        .help("an admin starts such a run")
+    }))
+}
+
 /// What of a child's command may be looked for: its words are an agent's, so a path in them grants nothing. A bare name
 /// is found where the operator's `PATH` says.
 #[must_use]
@@ -127,7 +160,7 @@ fn agents(kept: &[Kept], argv: &[String]) -> Result<Vec<Layer>, Vec<Fault>> {
 pub(crate) fn look(
     place: &Place,
     preset: &Layer,
-    argv: &[String],
+    Command { argv, of_client }: Command<'_>,
     later: &[Layer],
 ) -> Result<Option<(Layer, AgentUse)>, Vec<Fault>> {
     let Some(agent) = &preset.document.agent else {
@@ -147,7 +180,11 @@ pub(crate) fn look(
     }
     let picked =
         bastle_policy::agent::pick(agent, argv).or_else(|| bastle_policy::agent::behind(agent, argv));
-    let withheld = picked.and_then(|pick| program::refused(place, &pick, argv));
+    let withheld = match picked {
+        Some(pick) => program::refused(place, &pick, argv),
+        None if of_client => Some("the command of this request does not name it".to_owned()),
+        None => None,
+    };
     let secrets = match &withheld {
         None => credentials(place, agent, later, &mut found),
         Some(why) => {

@@ -5,10 +5,10 @@
 use super::AgentUse;
 use crate::place::Place;
 use bastle_contract::AbsPath;
-use bastle_policy::agent::{Agent, Pick, Way, pick};
+use bastle_policy::agent::{Agent, Pick, Way, is_assignment, pick};
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// What every run may read anyway.
 const SYSTEM: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
@@ -35,9 +35,12 @@ pub(super) fn refused(place: &Place, pick: &Pick, argv: &[String]) -> Option<Str
     if let Way::Uncertain(why) = &pick.way {
         return Some(why.clone());
     }
-    // What stands before the program is executed first: a file of the project called `env` or `node` too.
-    let before = argv.iter().take(pick.at).filter(|word| !word.contains('='));
+    // What stands before the program is executed first: a file of the project called `env` or `node` too. The first word is
+    // always a program, whatever is in its name.
+    let before = argv.iter().take(pick.at).enumerate();
     before
+        .filter(|(at, word)| *at == 0 || !is_assignment(word))
+        .map(|(_, word)| word)
         .chain([&pick.program])
         .find_map(|word| of_project(place, word))
 }
@@ -46,8 +49,13 @@ pub(super) fn refused(place: &Place, pick: &Pick, argv: &[String]) -> Option<Str
 /// interpreter that executes it.
 fn of_project(place: &Place, word: &str) -> Option<String> {
     let project = place.workspace.as_path();
-    // Not here: nothing is granted for it, but it is not the project's either.
-    let mut file = find(place, word)?;
+    let mut file = if word.contains('/') {
+        // Whether it is there or not: a run that begins with the tree of another has files that the project has not.
+        from_here(place.cwd.as_path(), word)
+    } else {
+        // Not here: nothing is granted for it, but it is not the project's either.
+        find(place, word)?
+    };
     for _ in 0..MOST_INTERPRETERS {
         if !outside(&file, project) {
             return Some(if word == file.to_string_lossy() {
@@ -59,6 +67,21 @@ fn of_project(place: &Place, word: &str) -> Option<String> {
         file = interpreter_of(place, &file)?;
     }
     Some(format!("{word} is a script of a script of a script"))
+}
+
+/// Where a path that was typed leads from the working directory, which has no link in it: `../tools` leaves the project
+/// without entering it.
+fn from_here(cwd: &Path, word: &str) -> PathBuf {
+    let mut base = cwd;
+    let mut rest = Path::new(word).components();
+    loop {
+        let before = rest.clone();
+        match rest.next() {
+            Some(Component::CurDir) => {}
+            Some(Component::ParentDir) => base = base.parent().unwrap_or(base),
+            Some(_) | None => return base.join(before.as_path()),
+        }
+    }
 }
 
 /// Whether a path leads to its file without ever entering the project. Walks component by component as the kernel does, so
@@ -368,6 +391,51 @@ mod tests {
             "tools/../tools/real",
         ] {
             assert!(outside(&root.join(own), &project), "{own}");
+        }
+    }
+
+    #[test]
+    fn a_path_into_the_project_is_the_projects_whether_there_is_a_file_and_whatever_it_is_called() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = std::fs::canonicalize(dir.path()).unwrap();
+        for name in ["project/x=y", "tools"] {
+            std::fs::create_dir_all(root.join(name)).unwrap();
+        }
+        for name in ["project/x=y/env", "project/x=y/node", "tools/claude"] {
+            std::fs::write(root.join(name), "").unwrap();
+        }
+        let project = AbsPath::from_path(&root.join("project")).unwrap();
+        let place = Place {
+            home: AbsPath::from_path(&root).unwrap(),
+            workspace: project.clone(),
+            cwd: project,
+            state: root.join("state"),
+            config: root.join("config"),
+        };
+        let agent = Agent {
+            programs: vec!["claude".to_owned()],
+            packages: vec!["claude-code".to_owned()],
+            ..Agent::default()
+        };
+        let tools = root.join("tools/claude").display().to_string();
+        let script = root.join("node_modules/claude-code/cli.js").display().to_string();
+        let judged = |words: &[&str]| {
+            let argv: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            refused(&place, &pick(&agent, &argv).unwrap(), &argv)
+        };
+        for own in [
+            &["./bin/claude"][..],
+            &["bin/claude"],
+            &["../project/bin/claude"],
+            &["./x=y/env", "A=1", &tools],
+            &["./x=y/node", &script],
+            &["./missing/env", &tools],
+        ] {
+            let why = judged(own);
+            assert!(why.is_some_and(|why| why.contains("project")), "{own:?}");
+        }
+        for other in [&[tools.as_str()][..], &["env", "A=1", &tools]] {
+            assert_eq!(judged(other), None, "{other:?}");
         }
     }
 

@@ -2,10 +2,13 @@
 //! the rest a sample with the names.
 //!
 //! **Trust:** what makes a kind comes from the agent in part (names of programs), so each topic has a table of its own and
-//! the number of kinds in it is bounded: names that an agent makes up take the place of no other topic's kinds.
+//! the number of kinds in it is bounded: names that an agent makes up take the place of no other topic's kinds. Programs of
+//! the system are a topic of their own, because the agent can make up no further ones.
 use bastle_audit::AuditEvent;
 use bastle_contract::{Denied, ExecSeen};
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Records of a kind that are kept however many others there were.
@@ -15,8 +18,12 @@ const MOST_NAMED: usize = 512;
 /// Kinds of denials that are told apart: system calls times rules of a policy. More than any policy makes; it holds should
 /// what is inside the sandbox be lost to the agent.
 const MOST_DENIED: usize = 4096;
-/// Names that are told apart by their form, of all kinds together.
-const MOST_FORMS: usize = 512;
+/// Programs of the system that are told apart; more than a distribution installs.
+const MOST_SYSTEM: usize = 16_384;
+/// Names that are told apart by their form, of one kind: a flood of one kind takes no room of another's.
+const MOST_FORMS: usize = 64;
+/// The same of all kinds together, which bounds memory: about 4 MiB.
+const MOST_FORMS_IN_ALL: usize = 16_384;
 /// Kinds that are named in one note.
 const MOST_TOLD: usize = 32;
 /// Longest name of a kind or a form.
@@ -30,8 +37,10 @@ const SAMPLES: u32 = 1000;
 #[derive(Debug)]
 pub(super) struct Kinds {
     most: usize,
+    first: u64,
     kinds: BTreeMap<String, Seen>,
-    forms: BTreeSet<String>,
+    forms: BTreeMap<String, BTreeSet<String>>,
+    forms_in_all: usize,
     kept: u64,
 }
 
@@ -47,19 +56,26 @@ struct Seen {
 impl Kinds {
     /// For kinds that the agent names.
     pub(super) fn named() -> Self {
-        Self::up_to(MOST_NAMED)
+        Self::up_to(MOST_NAMED, FIRST)
+    }
+
+    /// For programs of the system: one record of each, so that starting all of them fills no disk.
+    pub(super) fn system() -> Self {
+        Self::up_to(MOST_SYSTEM, 1)
     }
 
     /// For denials.
     pub(super) fn denials() -> Self {
-        Self::up_to(MOST_DENIED)
+        Self::up_to(MOST_DENIED, FIRST)
     }
 
-    fn up_to(most: usize) -> Self {
+    fn up_to(most: usize, first: u64) -> Self {
         Self {
             most,
+            first,
             kinds: BTreeMap::new(),
-            forms: BTreeSet::new(),
+            forms: BTreeMap::new(),
+            forms_in_all: 0,
             kept: 0,
         }
     }
@@ -80,7 +96,7 @@ impl Kinds {
         seen.count += 1;
         let pause = SAMPLE.max(now.saturating_duration_since(seen.since) / SAMPLES);
         let is_due = now.saturating_duration_since(seen.last) >= pause;
-        let keeps = seen.count <= FIRST || seen.count.is_power_of_two() || is_due;
+        let keeps = seen.count <= self.first || seen.count.is_power_of_two() || is_due;
         if keeps {
             seen.last = now;
             self.kept += 1;
@@ -91,13 +107,22 @@ impl Kinds {
     /// The same for something with a name: the first name of each form is kept as well, so that thousands of names that
     /// differ in a number do not hide another.
     pub(super) fn keeps_name(&mut self, kind: String, name: &str, now: Instant) -> bool {
-        let form = bounded(format!("{kind} {}", form(name)));
-        let is_new = self.forms.len() < MOST_FORMS && self.forms.insert(form);
+        let is_new = self.is_new_form(&kind, form(name));
         let keeps = self.keeps(kind, now);
         if is_new && !keeps {
             self.kept += 1;
         }
         is_new || keeps
+    }
+
+    fn is_new_form(&mut self, kind: &str, form: String) -> bool {
+        if self.forms_in_all >= MOST_FORMS_IN_ALL {
+            return false;
+        }
+        let forms = self.forms.entry(kind.to_owned()).or_default();
+        let is_new = forms.len() < MOST_FORMS && forms.insert(bounded(form));
+        self.forms_in_all += usize::from(is_new);
+        is_new
     }
 
     /// How many of them were kept.
@@ -155,9 +180,46 @@ fn without_count(rule: &str) -> &str {
     }
 }
 
-/// The kind of a started program: which one.
+/// The kind of a started program: which one, by the form of its name.
 pub(super) fn of_program(seen: &ExecSeen) -> String {
-    bounded(bastle_audit::sanitize(&seen.path))
+    bounded(bastle_audit::sanitize(&form(&seen.path)))
+}
+
+/// Where programs of the system are. An agent can write there only where a policy says so by name.
+const SYSTEM: [&str; 10] = [
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib64",
+    "/opt",
+    "/etc",
+    "/nix/store",
+    "/gnu/store",
+    "/snap",
+];
+
+/// The kind of a program of the system: its path without `.`, `..` and empty components, where that is an executable file
+/// there. Names that an agent makes up are none, wherever they are said to be.
+pub(super) fn of_system_program(seen: &ExecSeen) -> Option<String> {
+    let path = Path::new(&seen.path);
+    if !path.is_absolute() {
+        return None;
+    }
+    let mut plain = PathBuf::from("/");
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => plain.push(name),
+            Component::ParentDir => drop(plain.pop()),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    if !SYSTEM.iter().any(|place| plain.starts_with(place)) {
+        return None;
+    }
+    let meta = std::fs::metadata(&plain).ok()?;
+    let executable = meta.is_file() && meta.permissions().mode() & 0o111 != 0;
+    executable.then(|| bounded(bastle_audit::sanitize(&plain.to_string_lossy())))
 }
 
 /// The kind of a record about the network: what was decided, and through which face.
@@ -194,6 +256,9 @@ mod tests {
         for n in 0..10_000 {
             kinds.keeps(format!("/tmp/{n}"), now);
         }
+        for n in 0..10 {
+            kinds.keeps(format!("/tmp/{n}"), now);
+        }
         assert!(kinds.kinds.len() <= MOST_NAMED + 1);
     }
 
@@ -226,7 +291,38 @@ mod tests {
         for n in 0..100_000_u32 {
             keeps(&format!("/ws/.env.{}", char::from_u32(0x4e00 + n).unwrap_or('x')));
         }
-        assert!(kinds.forms.len() <= MOST_FORMS);
+        assert!(kinds.forms.values().all(|forms| forms.len() <= MOST_FORMS));
+        assert!(
+            kinds.keeps_name("Write openat".to_owned(), "/ws/.env.x", now),
+            "a kind has room of its own"
+        );
+        for n in 0..100_000 {
+            kinds.keeps_name(format!("{n}"), "x", now);
+        }
+        assert!(kinds.forms_in_all <= MOST_FORMS_IN_ALL);
+    }
+
+    #[test]
+    fn a_program_of_the_system_is_told_by_where_it_is_and_made_up_names_are_none() {
+        let program = |path: &str| {
+            of_system_program(&ExecSeen {
+                pid: 2,
+                path: path.to_owned(),
+                argv: Vec::new(),
+            })
+        };
+        assert_eq!(program("/usr/bin/env").as_deref(), Some("/usr/bin/env"));
+        assert_eq!(program("/usr/./lib/..//bin/env").as_deref(), Some("/usr/bin/env"));
+        for made_up in [
+            "/usr/bin/env-that-nobody-installed",
+            "/usr/bin/../../ws/env",
+            "/etc/passwd",
+            "/usr/bin",
+            "env",
+            "",
+        ] {
+            assert_eq!(program(made_up), None, "{made_up}");
+        }
     }
 
     #[test]

@@ -64,3 +64,30 @@ fn names_of_programs_take_no_room_of_the_kinds_of_denials() {
     );
     record.seal().unwrap();
 }
+
+#[test]
+fn copies_of_a_program_under_any_number_of_names_do_not_hide_one_of_the_system() {
+    let (dir, mut record) = record();
+    flood(&mut record);
+    let name = |n: u32| format!("/ws/{}", char::from_u32(0x4e00 + n).unwrap());
+    for n in 0..2_000 {
+        record.exec(program(name(n))).unwrap();
+        record.exec(program(format!("/usr/bin/{n}-{}", name(n)))).unwrap();
+    }
+    record.exec(program("/usr/bin/env".to_owned())).unwrap();
+    record.seal().unwrap();
+    let mut left = vec![dir.path().to_owned()];
+    let mut found = false;
+    while let Some(at) = left.pop() {
+        for entry in std::fs::read_dir(at).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                left.push(path);
+            } else {
+                let text = String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned();
+                found |= text.contains("\"path\":\"/usr/bin/env\"");
+            }
+        }
+    }
+    assert!(found, "the one start of a program of the system is in the log");
+}

@@ -176,7 +176,7 @@ impl Relay<'_> {
         };
         driven.spent = Some(Instant::now() + WINDING_UP);
         self.pending.extend(bytes);
-        self.feed()?;
+        self.hear_agent(&[])?;
         self.voice
             .happened("said", json!({ "how": "interrupted", "why": "budget" }));
         Ok(true)
@@ -246,7 +246,10 @@ impl Relay<'_> {
             return Ok(Err(vec![undriven(&run)]));
         };
         let sent = driven.driver.interrupt();
-        self.put(sent, "interrupted")
+        let answer = self.put(sent, "interrupted")?;
+        // Requests that it withdrew: the agent may say nothing for long.
+        self.hear_agent(&[])?;
+        Ok(answer)
     }
 
     fn put(

@@ -111,7 +111,7 @@ impl Net {
         }
     }
 
-    /// For waiting.
+    /// The descriptor to poll: readable when a frame has come.
     pub(super) fn socket(&self) -> Option<BorrowedFd<'_>> {
         self.egress.as_ref().map(Egress::socket)
     }
@@ -389,7 +389,11 @@ impl Relay<'_> {
             return Ok(());
         };
         let (fault, after) = match net.egress.take() {
-            Some(egress) => egress.lost(fault),
+            Some(egress) => {
+                let (fault, after, used) = egress.lost(fault);
+                net.totals.spent(used);
+                (fault, after)
+            }
             None => (fault, AfterLoss::Replaced),
         };
         if self.ended || self.ending.fault.is_some() {

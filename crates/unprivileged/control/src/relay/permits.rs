@@ -115,6 +115,7 @@ impl Relay<'_> {
             (Reply::Yes, Scope::Session) => {
                 if let Some(driven) = self.driven()
                     && driven.remembered.len() < MOST_REMEMBERED
+                    && is_known(&wish.input)
                 {
                     driven.remembered.insert(same(&wish.tool, &wish.input));
                 }
@@ -144,6 +145,19 @@ fn same(tool: &str, input: &serde_json::Value) -> [u8; 32] {
     *blake3::hash(format!("{tool}\n{input}").as_bytes()).as_bytes()
 }
 
+/// Whether an input says what is wanted. One that was too long to be shown, or that says nothing (ACP has it as an option),
+/// is not known to be the same as another.
+fn is_known(input: &serde_json::Value) -> bool {
+    use serde_json::Value;
+    match input {
+        Value::Null => false,
+        Value::Object(fields) => !fields.is_empty() && !fields.contains_key("left_out"),
+        Value::Array(items) => !items.is_empty(),
+        Value::String(text) => !text.is_empty(),
+        Value::Bool(_) | Value::Number(_) => true,
+    }
+}
+
 impl crate::keeper::Driven {
     /// What is known about it without asking anybody.
     fn settled(&self, permission: &Permission, used: &str) -> Option<Settled> {
@@ -157,12 +171,10 @@ impl crate::keeper::Driven {
             Some(Permit::Denied { reason }) => settled(Answer::No(reason.clone()), "rule", Some(reason)),
             Some(Permit::Allowed { rule }) => settled(Answer::Once, "rule", rule),
             Some(Permit::Ask) | None => {
-                // An input that was too long to be shown is not known to be the same.
-                let shown = permission.input.get("left_out").is_none();
                 let known = self
                     .remembered
                     .contains(&same(&permission.tool, &permission.input));
-                if shown && known {
+                if known && is_known(&permission.input) {
                     return settled(Answer::Once, "person", None);
                 }
                 None

@@ -241,7 +241,9 @@ impl Relay<'_> {
         let fault = Fault::new(
             Code::LimitDisk,
             format!("the run {} was ended", self.plan.run),
-            format!("{why}; it was paused for {minutes} minutes, and without a terminal nobody is asked"),
+            format!(
+                "{why}; it was paused for {minutes} minutes, and a run without a terminal cannot ask a person"
+            ),
         )
         .help("make room on that file system and start the run again");
         self.give_up(bastle_contract::ExitCode::Failed as u8, fault);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 pub(super) const TERMINATE: u8 = 15;
 
 /// Why a driven agent needs input that has nothing to do.
-const IDLE: &str = "idle: the agent waits for what it is told";
+const IDLE: &str = "idle: the agent waits for a message";
 
 /// What makes a run stand still.
 #[derive(Default)]

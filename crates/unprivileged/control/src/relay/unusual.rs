@@ -5,6 +5,7 @@
 //! nobody would.
 use super::Relay;
 use crate::anomaly::{Action, Finding};
+use crate::runs::{Durable, append_finding};
 use bastle_audit::AuditEvent;
 use bastle_contract::Fault;
 use bastle_contract::egress::{NetDecision, NetVerdict};
@@ -64,6 +65,14 @@ impl Relay<'_> {
         }
         let mut data = serde_json::to_value(finding).unwrap_or_default();
         data["paused"] = json!(pauses);
+        if self.front.is_own() {
+            // A kept run has a journal, into which its voice writes; this one has none.
+            let durable = match finding.action {
+                Action::Note => Durable::No,
+                Action::Alert | Action::Pause => Durable::Yes,
+            };
+            append_finding(self.unusual.state(), &self.plan.run, data.clone(), durable)?;
+        }
         self.voice.happened("anomaly", data);
         if pauses {
             // One that is being ended is not paused any more.

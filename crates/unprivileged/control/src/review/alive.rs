@@ -34,7 +34,7 @@ pub fn stay_alive(space: &Workspace) -> Result<Alive, Fault> {
 /// Whether the control of the run lives.
 ///
 /// # Errors
-/// The kernel's.
+/// When the kernel refuses one of the calls; the error is the kernel's own.
 pub fn is_alive(space: &Workspace) -> Result<bool, Fault> {
     Ok(lock(space)?.is_none())
 }
@@ -42,7 +42,7 @@ pub fn is_alive(space: &Workspace) -> Result<bool, Fault> {
 /// A run whose control was killed is recorded as ended, so that its work can be rolled back and removed.
 ///
 /// # Errors
-/// The kernel's.
+/// When the kernel refuses one of the calls; the error is the kernel's own.
 pub fn settle_state(space: &Workspace) -> Result<State, Fault> {
     let state = space.meta()?.state;
     if state != State::Running {

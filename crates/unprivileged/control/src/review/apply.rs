@@ -3,29 +3,33 @@
 //! **Trust:** takes only what [`select`] lets through, by digest. One apply of this user at a time plans and writes, so
 //! that the second one sees the first one's result; the library locks the project against everybody else. The mark
 //! that work is elsewhere is set only when nothing of it stays behind.
-use super::choose::repair_project;
-use super::look::{End, Look, look, scratch_directory};
+use super::apply_lock::ApplyLock;
+use super::keep::is_no_work;
+use super::look::{End, Look, look, look_at_ref, object_format, scratch_directory};
+use super::recover::{Marker, repair_project_alone};
 use crate::afterwards::Change;
 use bastle_contract::{Code, Fault};
 use bastle_workspace::apply::{self, LeftOut, Plan, Reason, Resolve, Selection, Target, select};
+use bastle_workspace::audit_delta;
+use bastle_workspace::blobs::Blobs;
+use bastle_workspace::diff::{FileDiff, Lacking, Patch, diff, exact_patch_for};
 use bastle_workspace::durable::Durable;
 use bastle_workspace::gate::{Approvals, Assessed, set_hash};
 use bastle_workspace::git::{
-    BranchName, CommitRequest, HostGit, HostRepo, Identity, ObjectId, commit_to_branch,
+    BranchName, CommitRequest, Contents, HostGit, HostRepo, Identity, ObjectId, commit_to_branch,
 };
 use bastle_workspace::manifest::Content;
 use bastle_workspace::meta::State;
 use bastle_workspace::path::{TreePath, visible};
 use bastle_workspace::place::Place;
+use bastle_workspace::refs::RefTree;
 use bastle_workspace::rooted::Root;
 use bastle_workspace::workspace::Workspace;
-use rustix::fs::{FlockOperation, Mode, OFlags};
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The directory of a run's journals.
-pub(crate) const JOURNALS: &str = "applied";
+pub(crate) use bastle_workspace::workspace::JOURNALS;
 
 /// Where accepted changes go.
 #[derive(Clone, Debug)]
@@ -34,7 +38,7 @@ pub enum Destination {
     Tree(Resolve),
     /// On a new branch of the project's repository; the tree stays as it is.
     Branch {
-        /// Its name.
+        /// The name of the branch that is made.
         name: BranchName,
         /// The message of the commit; one that names the run unless given.
         message: Option<String>,
@@ -61,6 +65,8 @@ pub struct Wish {
     pub paths: Vec<TreePath>,
     /// Hashes of changes, or `PATH=HASH`.
     pub approvals: Vec<Approval>,
+    /// What a reference of the agent's repository names, instead of the files of its tree.
+    pub from_ref: Option<String>,
     /// Whether to do it.
     pub act: Act,
     /// Who wants it, for the record: the kind of principal and its id.
@@ -83,8 +89,8 @@ pub enum Taken {
     Tree(Plan),
     /// They are a commit; none on a dry run.
     Branch(BranchName, Option<ObjectId>),
-    /// They are this patch; the paths cannot be expressed in one.
-    Patch(Vec<u8>, Vec<TreePath>),
+    /// They are this patch; the others cannot be expressed in one.
+    Patch(Vec<u8>, Vec<Lacking>),
 }
 
 /// What an apply did, or would do.
@@ -101,6 +107,10 @@ pub struct Outcome {
     pub taken: Taken,
     /// What was repaired before.
     pub notes: Vec<String>,
+    /// The reference of the agent's repository that it is about, and what that names; none for the files of the tree.
+    saves: Option<(String, String)>,
+    /// Whether its files are all that the reference holds.
+    all_of_it: bool,
 }
 
 /// Reviews and applies.
@@ -108,7 +118,22 @@ pub struct Outcome {
 /// # Errors
 /// When an approval fits nothing, on conflicts, or when something fails; the host is as before then.
 pub fn carry(place: &Place, state: &Path, space: &Workspace, wish: &Wish) -> Result<Outcome, Fault> {
-    let look = look(space, &End::Base, &End::Now)?;
+    match wish.destination {
+        // Not even shown against a project that is another one.
+        Destination::Tree(_) | Destination::Branch { .. } => space.check_project()?,
+        Destination::Patch => {}
+    }
+    let (look, tree) = match &wish.from_ref {
+        None => (look(space, &End::Base, &End::Now)?, None),
+        Some(name) => {
+            let (look, tree) = look_at_ref(space, name)?;
+            (look, Some(tree))
+        }
+    };
+    let blobs: &dyn Blobs = match &tree {
+        None => space,
+        Some(tree) => tree,
+    };
     let selection = select(&look.assessed, &approvals(&look, wish)?, &wish.paths);
     let approval = set_hash(&asked(&look.assessed, &wish.paths));
     let paths = selection
@@ -122,13 +147,24 @@ pub fn carry(place: &Place, state: &Path, space: &Workspace, wish: &Wish) -> Res
         approval,
         taken: Taken::Patch(Vec::new(), Vec::new()),
         notes: Vec::new(),
+        saves: tree.as_ref().map(|tree| (tree.name.clone(), tree.tip.clone())),
+        all_of_it: tree.as_ref().is_none_or(|tree| tree.index_only.is_empty()),
         look,
     };
     outcome.taken = match &wish.destination {
+        Destination::Tree(_) if tree.is_some() => {
+            let what = "--from-branch needs --branch NAME or --patch FILE";
+            let why = "what a branch of the agent holds is not merged into the project's tree";
+            return Err(Fault::new(Code::UsageArgument, what, why));
+        }
         Destination::Tree(resolve) => {
-            let _alone = alone(state)?;
-            outcome.notes = repair_project(place, space.source());
-            let plan = into_tree(state, space, &selection, *resolve, wish)?;
+            // Planning and writing belong together.
+            let alone = ApplyLock::wait(state)?;
+            outcome.notes = repair_project_alone(place, space.source(), &alone)?;
+            let (plan, linked) = into_tree((place, &alone), space, &selection, *resolve, wish)?;
+            let told =
+                |path: &TreePath| format!("{path} has other names (hard links); they keep the old content");
+            outcome.notes.extend(linked.iter().map(told));
             outcome.left_out = plan.left_out().to_vec();
             Taken::Tree(plan)
         }
@@ -136,7 +172,7 @@ pub fn carry(place: &Place, state: &Path, space: &Workspace, wish: &Wish) -> Res
             let commit = match wish.act {
                 Act::Do => Some(into_branch(
                     state,
-                    space,
+                    (space, tree.as_ref()),
                     &selection,
                     (name, message.as_deref()),
                     wish,
@@ -146,7 +182,7 @@ pub fn carry(place: &Place, state: &Path, space: &Workspace, wish: &Wish) -> Res
             Taken::Branch(name.clone(), commit)
         }
         Destination::Patch => {
-            let patch = selection.patch(space)?;
+            let patch = patch_of(space, blobs, selection.taken())?;
             Taken::Patch(patch.bytes, patch.left_out)
         }
     };
@@ -157,27 +193,51 @@ pub fn carry(place: &Place, state: &Path, space: &Workspace, wish: &Wish) -> Res
         Taken::Patch(..) => false,
     };
     if done && wish.act == Act::Do && is_everything(&outcome) {
-        space.mark_applied(outcome.look.digest)?;
+        mark(space, &outcome)?;
     }
     Ok(outcome)
+}
+
+/// Records that all of what was looked at is elsewhere.
+fn mark(space: &Workspace, outcome: &Outcome) -> Result<(), Fault> {
+    match &outcome.saves {
+        Some((name, tip)) if outcome.all_of_it => space.mark_ref_saved(name, tip),
+        Some(_) => Ok(()),
+        None => match outcome.taken {
+            // A branch and a patch stay where a later undo of the tree does not reach.
+            Taken::Branch(..) | Taken::Patch(..) => space.mark_saved(outcome.look.digest),
+            Taken::Tree(_) => space.mark_applied(outcome.look.digest),
+        },
+    }
+}
+
+/// Changes as one patch, whose blobs are named as the project's repository names them.
+pub(super) fn patch_of(
+    space: &Workspace,
+    blobs: &dyn Blobs,
+    changes: &[audit_delta::Change],
+) -> Result<Patch, Fault> {
+    let diffs: Vec<FileDiff> = changes
+        .iter()
+        .map(|change| diff(change, blobs))
+        .collect::<Result<_, _>>()?;
+    exact_patch_for(&diffs, blobs, object_format(space))
 }
 
 /// Records that a patch with all of the work is in a file.
 ///
 /// # Errors
-/// The kernel's.
+/// When the kernel refuses one of the calls; the error is the kernel's own.
 pub(super) fn patch_is_kept(space: &Workspace, outcome: &Outcome) -> Result<(), Fault> {
     match &outcome.taken {
-        Taken::Patch(_, lacking) if lacking.is_empty() && is_everything(outcome) => {
-            space.mark_applied(outcome.look.digest)
-        }
+        Taken::Patch(_, lacking) if lacking.is_empty() && is_everything(outcome) => mark(space, outcome),
         Taken::Patch(..) | Taken::Tree(_) | Taken::Branch(..) => Ok(()),
     }
 }
 
 /// Whether nothing stays behind but what the project itself calls disposable.
 fn is_everything(outcome: &Outcome) -> bool {
-    outcome.look.findings.is_empty()
+    outcome.look.findings.iter().all(is_no_work)
         && outcome.left_out.iter().all(|one| match one.reason {
             Reason::Ignored => true,
             Reason::NotNamed | Reason::NeedsApproval { .. } | Reason::Refused | Reason::KeptOurs => false,
@@ -194,8 +254,9 @@ pub fn undo(
     space: &Workspace,
     principal: &str,
 ) -> Result<(Vec<TreePath>, Vec<String>), Fault> {
-    let _alone = alone(state)?;
-    let notes = repair_project(place, space.source());
+    space.check_project()?;
+    let alone = ApplyLock::wait(state)?;
+    let mut notes = repair_project_alone(place, space.source(), &alone)?;
     let meta = space.meta()?;
     // Before the tree changes: a crash then leaves work that counts as unsaved, never the other way round.
     if let (Some(_), Some(base)) = (meta.applied, meta.base.manifest) {
@@ -214,11 +275,17 @@ pub fn undo(
         approvals: Vec::new(),
         principal,
     };
-    let undone = change.make(state, || apply::undo(&target(space, &journals, &durable)));
+    let target = target(space, &journals, &durable);
+    let marker = Marker::set(place, space.source(), &alone)?;
+    let undone = change.make(state, || apply::undo(&target));
+    marker.settle();
     if let (Err(_), Some(applied)) = (&undone, meta.applied) {
         space.mark_applied(applied)?;
     }
-    Ok((undone?.paths, notes))
+    let undone = undone?;
+    let stays = |path: &TreePath| format!("{path}/ stays: it holds files that were added since");
+    notes.extend(undone.kept.iter().map(stays));
+    Ok((undone.paths, notes))
 }
 
 fn target<'a>(space: &'a Workspace, journals: &'a Path, durable: &'a Durable) -> Target<'a> {
@@ -243,12 +310,12 @@ fn approved(wish: &Wish) -> Vec<String> {
 }
 
 fn into_tree(
-    state: &Path,
+    (place, alone): (&Place, &ApplyLock),
     space: &Workspace,
     selection: &Selection,
     resolve: Resolve,
     wish: &Wish,
-) -> Result<Plan, Fault> {
+) -> Result<(Plan, Vec<TreePath>), Fault> {
     let source = space.source();
     let root = Root::open(source).map_err(|error| {
         Fault::new(
@@ -259,7 +326,7 @@ fn into_tree(
     })?;
     let plan = apply::plan(&root, selection, resolve, space)?;
     if wish.act == Act::DryRun || !plan.conflicts().is_empty() || plan.operations().is_empty() {
-        return Ok(plan);
+        return Ok((plan, Vec::new()));
     }
     let journals = space.path(JOURNALS);
     let durable = Durable::default();
@@ -271,15 +338,17 @@ fn into_tree(
         approvals: approved(wish),
         principal: &wish.principal,
     };
-    change.make(state, || {
-        apply::apply(&target(space, &journals, &durable), &plan, space)
-    })?;
-    Ok(plan)
+    let target = target(space, &journals, &durable);
+    let marker = Marker::set(place, source, alone)?;
+    let applied = change.make(place.state(), || apply::apply(&target, &plan, space));
+    marker.settle();
+    let linked = applied?.linked;
+    Ok((plan, linked))
 }
 
 fn into_branch(
     state: &Path,
-    space: &Workspace,
+    (space, tree): (&Workspace, Option<&RefTree>),
     selection: &Selection,
     (name, message): (&BranchName, Option<&str>),
     wish: &Wish,
@@ -298,7 +367,16 @@ fn into_branch(
     let meta = space.meta()?;
     let parent = meta.base.head.as_deref().and_then(ObjectId::parse);
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let usual = format!("Changes of {}", space.run());
+    let usual = match tree {
+        Some(tree) => format!("Changes of {} on {}", space.run(), tree.name),
+        None => format!("Changes of {}", space.run()),
+    };
+    let base = space.base()?;
+    let contents = match tree {
+        // The agent's git has converted them when they were committed.
+        Some(_) => Contents::AsStored,
+        None => Contents::AsInTree(&base),
+    };
     let configs = configs(&repo);
     let configs: Vec<&Path> = configs.iter().map(PathBuf::as_path).collect();
     let request = CommitRequest {
@@ -309,6 +387,7 @@ fn into_branch(
         identity: &Identity::from_files(&configs),
         seconds: since.as_secs(),
         files: &files,
+        contents,
         scratch: &scratch_directory(space)?,
     };
     let change = Change {
@@ -320,7 +399,11 @@ fn into_branch(
         principal: &wish.principal,
     };
     let git = HostGit::find()?;
-    Ok(change.make(state, || commit_to_branch(&git, &request, space))?.id)
+    let blobs: &dyn Blobs = match tree {
+        Some(tree) => tree,
+        None => space,
+    };
+    Ok(change.make(state, || commit_to_branch(&git, &request, blobs))?.id)
 }
 
 /// Where the user's name may stand; the project's own settings win, as they do for git.
@@ -382,20 +465,4 @@ fn approvals(look: &Look, wish: &Wish) -> Result<Approvals, Fault> {
         .help("bastle diff"));
     }
     Ok(approvals)
-}
-
-/// One apply of this user at a time: planning and writing belong together.
-fn alone(state: &Path) -> Result<OwnedFd, Fault> {
-    let path = state.join("apply.lock");
-    let fail = |errno: rustix::io::Errno| {
-        Fault::new(
-            Code::WorkspaceIo,
-            format!("lock {}", path.display()),
-            std::io::Error::from(errno).to_string(),
-        )
-    };
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(fail)?;
-    rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(fail)?;
-    Ok(file)
 }

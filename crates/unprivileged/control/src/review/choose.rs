@@ -3,9 +3,8 @@
 //! **Trust:** names are typed by the user; what is recorded about runs is bastle's own. Opening a run finishes or
 //! undoes what an interrupted process left, so that every verb starts from a whole state.
 use super::alive::settle_state;
+use super::recover::repair_of;
 use bastle_contract::{Code, Fault, RunId};
-use bastle_workspace::apply;
-use bastle_workspace::durable::Durable;
 use bastle_workspace::meta::{Meta, State};
 use bastle_workspace::path::visible;
 use bastle_workspace::place::Place;
@@ -51,14 +50,42 @@ pub fn open(at: &Whereabouts, name: Option<&str>) -> Result<Opened, Fault> {
     let run = choose(&place, at.project.as_deref(), name)?;
     let space = Workspace::open(&place, &run)?;
     settle_state(&space)?;
-    notes.extend(repair_project(&place, space.source()));
+    notes.extend(repair_of(&space, &place)?);
     Ok(Opened { space, notes })
+}
+
+/// The same for a removal: what a copy holds alone is judged without the project, so that an interrupted apply that cannot
+/// be ended is told and stops nothing. Of the run itself it counts as work.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_to_remove(at: &Whereabouts, name: Option<&str>) -> Result<Opened, Fault> {
+    let place = at.place();
+    let mut notes = repair(&place)?;
+    let run = choose(&place, at.project.as_deref(), name)?;
+    let space = Workspace::open(&place, &run)?;
+    settle_state(&space)?;
+    match repair_of(&space, &place) {
+        Ok(repaired) => notes.extend(repaired),
+        Err(fault) => notes.push(fault.to_string()),
+    }
+    Ok(Opened { space, notes })
+}
+
+/// Opens the run that `name` means and leaves an interrupted apply as it is: for the verb that ends it.
+///
+/// # Errors
+/// When there is no such run or its records cannot be read.
+pub(super) fn open_interrupted(at: &Whereabouts, name: Option<&str>) -> Result<Workspace, Fault> {
+    let place = at.place();
+    let run = choose(&place, at.project.as_deref(), name)?;
+    Workspace::open(&place, &run)
 }
 
 /// Finishes what was cut off in the directory of copies.
 ///
 /// # Errors
-/// The kernel's.
+/// When the kernel refuses one of the calls; the error is the kernel's own.
 pub fn repair(place: &Place) -> Result<Vec<String>, Fault> {
     if !place.work().exists() {
         return Ok(Vec::new());
@@ -70,35 +97,6 @@ pub fn repair(place: &Place) -> Result<Vec<String>, Fault> {
         Recovered::Failed(run, fault) => format!("{run}: {fault}"),
     };
     Ok(retention::recover(place)?.into_iter().map(told).collect())
-}
-
-/// Finishes or undoes applies to a project that were cut off, whichever run they were of: until then its tree may be
-/// neither old nor new. One that is under way in another process is left to it.
-pub fn repair_project(place: &Place, source: &Path) -> Vec<String> {
-    let durable = Durable::default();
-    let mut notes = Vec::new();
-    let metas = match metas(place) {
-        Ok(metas) => metas,
-        Err(fault) => return vec![fault.to_string()],
-    };
-    for meta in metas.iter().filter(|meta| meta.source.as_path() == source) {
-        let journals = place.run(&meta.run).join(super::apply::JOURNALS);
-        let target = apply::Target {
-            source,
-            journals: &journals,
-            durable: &durable,
-        };
-        let run = &meta.run;
-        match apply::recover(&target) {
-            Ok(done) => notes.extend(done.into_iter().map(|one| match one {
-                apply::Recovered::Finished(_) => format!("{run}: an apply that was cut off is finished"),
-                apply::Recovered::Undone(_) => format!("{run}: an apply that was cut off is undone"),
-            })),
-            Err(fault) if fault.code == Code::WorkspaceBusy => {}
-            Err(fault) => notes.push(format!("{run}: {fault}")),
-        }
-    }
-    notes
 }
 
 /// What is recorded about every run that has a whole copy, newest first; damaged records are passed over.

@@ -4,6 +4,7 @@
 //! applied are immutable contents by digest, never the living files. Git sees ignore files of ours and nothing else.
 use bastle_contract::{Code, Fault};
 use bastle_workspace::audit_delta::{Change, Scope, delta};
+use bastle_workspace::blobs::Blobs;
 use bastle_workspace::diff::{FileDiff, diff};
 use bastle_workspace::durable::Durable;
 use bastle_workspace::finding::Finding;
@@ -12,6 +13,7 @@ use bastle_workspace::git::{HostGit, HostRepo, ObjectFormat, Scratch, ignored_pa
 use bastle_workspace::manifest::{Content, Kind, Manifest};
 use bastle_workspace::meta::{SnapshotName, Which};
 use bastle_workspace::path::TreePath;
+use bastle_workspace::refs::RefTree;
 use bastle_workspace::workspace::Workspace;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -120,6 +122,28 @@ pub fn look(space: &Workspace, from: &End, to: &End) -> Result<Look, Fault> {
     })
 }
 
+/// Compares and judges what a reference of the agent's repository names with what the copy began with.
+///
+/// # Errors
+/// When there is no such reference, or its objects cannot be read.
+pub fn look_at_ref(space: &Workspace, name: &str) -> Result<(Look, RefTree), Fault> {
+    let tree = space.ref_tree(name)?;
+    let changes = delta(&tree.before, &tree.after, Scope::Work);
+    let rules = Rules::new(bastle_policy::host_executed::catalogue()?)?;
+    let canonical = std::fs::canonicalize(space.source()).unwrap_or_else(|_| space.source().to_owned());
+    let names = Tree::rooted(&tree.before, &tree.after, &[space.source(), &canonical]);
+    // What is committed is not ignored, whatever the ignore files say.
+    let assessed = assess_all(&rules, &names, &changes, &BTreeSet::new(), &tree)?;
+    let look = Look {
+        before: tree.before.clone(),
+        after: tree.after.clone(),
+        digest: tree.after.id(),
+        findings: Vec::new(),
+        assessed,
+    };
+    Ok((look, tree))
+}
+
 fn state(space: &Workspace, end: &End, findings: &mut Vec<Finding>) -> Result<(Manifest, Content), Fault> {
     match end {
         End::Base => {
@@ -137,6 +161,13 @@ fn state(space: &Workspace, end: &End, findings: &mut Vec<Finding>) -> Result<(M
             Ok((space.manifest(&snapshot)?, snapshot.manifest))
         }
     }
+}
+
+/// How the project's repository names its objects.
+#[must_use]
+pub fn object_format(space: &Workspace) -> ObjectFormat {
+    let repo = HostRepo::open(space.source()).ok().flatten();
+    repo.map_or(ObjectFormat::Sha1, |repo| repo.format)
 }
 
 /// A directory of the run's own for short-lived files of git.
@@ -185,11 +216,12 @@ impl Look {
     ///
     /// # Errors
     /// When a content cannot be read.
-    pub fn diffs(&self, space: &Workspace, shown: &[&Assessed]) -> Result<Vec<FileDiff>, Fault> {
-        shown.iter().map(|one| diff(&one.change, space)).collect()
+    pub fn diffs(&self, blobs: &dyn Blobs, shown: &[&Assessed]) -> Result<Vec<FileDiff>, Fault> {
+        shown.iter().map(|one| diff(&one.change, blobs)).collect()
     }
 
-    /// The changes that a reader is shown, without directories that only hold other changes.
+    /// The changes that a reader is shown, without directories that only hold other changes. A directory that is held is
+    /// shown: it needs an approval of its own, and is part of the hash that approves all.
     #[must_use]
     pub fn shown(&self, paths: &[TreePath], ignored: Ignored) -> Vec<&Assessed> {
         let named = |one: &Assessed| paths.iter().any(|path| one.change.path.starts_with(path));
@@ -208,7 +240,10 @@ impl Look {
             .collect();
         wanted
             .into_iter()
-            .filter(|one| !(is_directory(&one.change) && above.contains(&one.change.path)))
+            .filter(|one| {
+                let shell = is_directory(&one.change) && above.contains(&one.change.path);
+                !shell || one.tier() >= Tier::Approve
+            })
             .collect()
     }
 

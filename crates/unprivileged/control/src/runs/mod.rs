@@ -11,21 +11,24 @@
 //! **Trust:** the directory is its owner's alone and no sandbox sees it. What the agent printed is in it as bytes.
 mod events;
 mod files;
+mod foreground;
 mod output;
 mod tail;
 mod waiter;
 
 pub use events::{EventLog, read_events};
+pub use foreground::{findings_directory, findings_path, run_of_findings, with_findings};
 pub use output::{MOST_OUTPUT, OutputLog, OutputReader, OutputRecord};
 pub use tail::EventReader;
 pub use waiter::Waiter;
 
 pub(crate) use events::now_ms;
+pub(crate) use foreground::{Durable, append_finding, make_findings_directory};
 
 use bastle_contract::runs::{LaunchSpec, MAX_SPEC, RunFile, RunState};
 use bastle_contract::{Code, Fault, RunId, Usage};
 use rustix::event::Timespec;
-use rustix::fs::FlockOperation;
+use rustix::fs::{CWD, FlockOperation, RenameFlags};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
@@ -216,10 +219,39 @@ impl RunDir {
     /// Removes the directory. Refused while it has a keeper; one that wrote its last word is about to let go and is
     /// waited for.
     pub fn remove(self) -> Result<(), Fault> {
+        let _lock = self.wait_for_keeper()?;
+        std::fs::remove_dir_all(&self.path).map_err(|error| cannot("remove", &self.path, &error))
+    }
+
+    /// Moves the directory elsewhere in the state directory, by one rename. Refused as [`Self::remove`] is.
+    pub fn move_to(self, to: &Path) -> Result<(), Fault> {
+        let _lock = self.wait_for_keeper()?;
+        rename_durably(&self.path, to)
+    }
+
+    /// Takes the directory of a run back from elsewhere; `false` when there is none.
+    pub fn take_back(state: &Path, name: &RunId, from: &Path) -> Result<bool, Fault> {
+        if !from.is_dir() {
+            return Ok(false);
+        }
+        let to = state.join("runs").join(name.as_str());
+        if to.exists() {
+            return Err(Fault::new(
+                Code::UsageArgument,
+                format!("the name {name} is taken"),
+                format!("{} exists", to.display()),
+            )
+            .help("bastle ps -a"));
+        }
+        rename_durably(from, &to)?;
+        Ok(true)
+    }
+
+    fn wait_for_keeper(&self) -> Result<KeeperLock, Fault> {
         let deadline = Instant::now() + LETTING_GO;
-        let _lock = loop {
+        loop {
             if let Some(lock) = self.lock()? {
-                break lock;
+                return Ok(lock);
             }
             let over = self.file().is_ok_and(|file| file.state.is_final());
             if !over || Instant::now() >= deadline {
@@ -234,9 +266,19 @@ impl RunDir {
             match rustix::event::poll(&mut [], Some(&MOMENT)) {
                 Ok(_) | Err(_) => {}
             }
-        };
-        std::fs::remove_dir_all(&self.path).map_err(|error| cannot("remove", &self.path, &error))
+        }
     }
+}
+
+/// Gives a directory another name that nothing has, and waits for the disk.
+fn rename_durably(from: &Path, to: &Path) -> Result<(), Fault> {
+    let fail = |error: std::io::Error| cannot("move", from, &error);
+    rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)
+        .map_err(|error| fail(error.into()))?;
+    for path in [to, from] {
+        files::sync_directory(path.parent().unwrap_or(path)).map_err(fail)?;
+    }
+    Ok(())
 }
 
 fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Fault {

@@ -31,7 +31,7 @@ const NONCE_LENGTH: usize = 12;
 /// What is known of a stored secret without its value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Stored {
-    /// Its name.
+    /// The name under which policy refers to the secret.
     pub name: String,
     /// When it was set, in milliseconds since 1970.
     pub set_ms: u64,

@@ -4,7 +4,7 @@
 //! stays as the agent left it, and the next verb looks at it again.
 use super::{Work, WorkMode};
 use crate::review::{self, Summary};
-use bastle_contract::{AbsPath, Fault};
+use bastle_contract::{AbsPath, Fault, LaunchPlan};
 use bastle_workspace::meta::State;
 use bastle_workspace::workspace::Workspace;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -28,11 +28,16 @@ pub struct WorkEnd {
     pub fault: Option<Fault>,
     /// Whether the agent's files are still there.
     pub kept: bool,
+    /// In place: guarded names that the index, or a reference that moved, has otherwise than at the start, each with where.
+    pub in_git: Vec<String>,
 }
 
 impl Work {
     /// The agent starts: from now on the copy holds work.
     pub(crate) fn begin(&mut self) -> Result<(), Fault> {
+        if let Some(before) = &mut self.before {
+            before.settle();
+        }
         let Some(copy) = &mut self.copy else { return Ok(()) };
         copy.space.set_state(State::Running)?;
         copy.begun = true;
@@ -65,8 +70,8 @@ impl Work {
         self.copy.is_some()
     }
 
-    /// The agent is gone: keeps what it left, as a snapshot.
-    pub(crate) fn end(&mut self) -> WorkEnd {
+    /// The agent is gone: keeps what it left, as a snapshot, and compares the repository of a project in place.
+    pub(crate) fn end(&mut self, plan: &LaunchPlan) -> WorkEnd {
         if let Some(copy) = &mut self.copy {
             copy.lives = None;
         }
@@ -84,6 +89,11 @@ impl Work {
             summary,
             fault,
             kept: true,
+            in_git: self
+                .before
+                .as_ref()
+                .map(|before| before.differences(&self.source, plan))
+                .unwrap_or_default(),
         }
     }
 

@@ -2,11 +2,11 @@
 use super::{WorkHistory, WorkMode, WorkWish};
 use bastle_contract::{Code, Fault, Guarantee, Mechanism, NameList};
 use bastle_policy::{LayerKind, Origin, PlanLine};
-use bastle_workspace::git::{HiddenHistory, HostGit, hidden_history};
+use bastle_workspace::git::{HiddenHistory, HostGit, Unreachable, hidden_history, unreachable_contents};
 use bastle_workspace::path::TreePath;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long git may search. It does so while the project is copied.
 const SEARCH: Duration = Duration::from_secs(20);
@@ -16,7 +16,10 @@ const SEARCH_IN_PLACE: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_millis(250);
 
 /// A search that goes on beside the copying.
-pub(super) struct Search(Receiver<Result<HiddenHistory, Fault>>);
+pub(super) struct Search {
+    named: Receiver<Result<HiddenHistory, Fault>>,
+    unnamed: Receiver<Result<Unreachable, Fault>>,
+}
 
 impl Search {
     /// Begins to search. Threads that cannot be made answer like a search that found no end.
@@ -36,21 +39,26 @@ impl Search {
         scratch: PathBuf,
         limit: Duration,
     ) -> Self {
-        let (done, found) = std::sync::mpsc::channel();
         let (git, source, hidden) = (git.clone(), source.to_path_buf(), hidden.clone());
-        let thread = std::thread::Builder::new().name("history".to_owned());
-        let spawned = thread.spawn(move || {
-            let result = hidden_history(&git, &source, &hidden, &scratch, limit);
-            // Nobody waits any more: then nobody needs it.
-            drop(done.send(result));
+        let beside = (git.clone(), source.clone(), scratch.clone(), hidden.is_empty());
+        let named = beside_us("history", move || {
+            hidden_history(&git, &source, &hidden, &scratch, limit)
         });
-        drop(spawned);
-        Self(found)
+        let unnamed = beside_us("objects", move || {
+            let (git, source, scratch, nothing_is_hidden) = beside;
+            if nothing_is_hidden {
+                return Ok(Unreachable::default());
+            }
+            unreachable_contents(&git, &source, &scratch, limit)
+        });
+        Self { named, unnamed }
     }
 
     /// What a person should know of it.
-    pub(super) fn note(self, mode: WorkMode) -> Option<String> {
-        match self.0.recv_timeout(PATIENCE) {
+    pub(super) fn notes(self, mode: WorkMode) -> Vec<String> {
+        let deadline = Instant::now() + PATIENCE;
+        let left = || deadline.saturating_duration_since(Instant::now());
+        let named = match self.named.recv_timeout(left()) {
             Ok(Ok(found)) if found.blobs == 0 => None,
             Ok(Ok(found)) => Some(told(&found, advice(mode))),
             Ok(Err(_)) | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Some(format!(
@@ -58,8 +66,47 @@ impl Search {
                  read inside (git show); {}",
                 advice(mode)
             )),
-        }
+        };
+        let unnamed = match self.unnamed.recv_timeout(left()) {
+            Ok(Ok(found)) => told_unnamed(found, mode),
+            Ok(Err(_)) | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Some(format!(
+                "the git objects could not be searched in time for contents without a name (added and reset, dropped, \
+                 deleted): they can be read inside (git cat-file); {}",
+                advice(mode)
+            )),
+        };
+        named.into_iter().chain(unnamed).collect()
     }
+}
+
+/// Runs `search` in a thread of its own; one that cannot be made answers as one that found no end.
+fn beside_us<T: Send + 'static>(
+    name: &str,
+    search: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+) -> Receiver<Result<T, Fault>> {
+    let (done, found) = std::sync::mpsc::channel();
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    // Once the receiver is gone, the result is not needed.
+    drop(thread.spawn(move || drop(done.send(search()))));
+    found
+}
+
+/// Contents that nothing names cannot be told apart from hidden ones.
+fn told_unnamed(found: Unreachable, mode: WorkMode) -> Option<String> {
+    let left_behind = found.borrows && mode != WorkMode::InPlace;
+    if found.blobs == 0 || left_behind {
+        return None;
+    }
+    let contents = if found.blobs == 1 {
+        "1 content".to_owned()
+    } else {
+        format!("{} contents", found.blobs)
+    };
+    Some(format!(
+        "GIT OBJECTS WITHOUT A NAME: {contents} that no reference reaches (added and reset, dropped, deleted) can be read \
+         inside (git cat-file), whatever their names were; {}",
+        advice(mode)
+    ))
 }
 
 fn advice(mode: WorkMode) -> &'static str {
@@ -152,7 +199,8 @@ pub(super) fn lines(mode: WorkMode, history: WorkHistory) -> Vec<PlanLine> {
         (_, WorkHistory::Full) => line(
             "history: full",
             Mechanism::Advisory,
-            "what was committed under a hidden name can be read; the first lines of the run count it; --hide-history leaves it out",
+            "what was committed or staged under a hidden name can be read, and so can objects that no reference reaches; the first \
+             lines of the run count both; --hide-history leaves them out",
         ),
         (_, WorkHistory::Hidden) => line(
             "history: hidden",

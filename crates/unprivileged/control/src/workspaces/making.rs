@@ -87,8 +87,8 @@ pub(super) fn copy(
     let mut copied = held(space, begun)?;
     // First of all notes: it says what no cover holds.
     let others = super::history::others(&left_out.stores, wish.history);
-    let search = search.and_then(|search| search.note(WorkMode::Copy));
-    copied.made.notes.splice(0..0, search.into_iter().chain(others));
+    let search = search.into_iter().flat_map(|search| search.notes(WorkMode::Copy));
+    copied.made.notes.splice(0..0, search.chain(others));
     copied.shown = (copied.space.mode() == WorkMode::Overlay).then_some(shown);
     Ok(copied)
 }

@@ -4,6 +4,7 @@
 //! it is read through descriptors only. The project on the host is never written here.
 mod ending;
 mod history;
+mod in_git;
 mod interrupt;
 mod making;
 mod notes;
@@ -101,6 +102,8 @@ pub struct Work {
     interrupt: Option<Interrupt>,
     /// In place: the search of the history that goes on beside planning.
     search: Option<history::Search>,
+    /// In place: the project's repository as it was at the start.
+    before: Option<in_git::Before>,
     notes: Vec<String>,
 }
 
@@ -150,6 +153,7 @@ impl Work {
             copy: None,
             interrupt: None,
             search: None,
+            before: None,
             notes: Vec::new(),
         }
     }
@@ -165,21 +169,31 @@ impl Work {
         let mode = chosen(place, loaded, &wish)?;
         let history = wish.history;
         history::refuse(mode, &wish)?;
+        let home = bastle_workspace::place::Place::new(place.state.clone());
         if mode == WorkMode::InPlace || wish.making == Making::Never {
+            let repaired = match wish.making {
+                Making::Now => review::repair_project(&home, place.workspace.as_path())?,
+                Making::Never => Vec::new(),
+            };
             let search = match wish.making {
                 Making::Now => notes::search_in_place(place, loaded),
+                Making::Never => None,
+            };
+            let before = match wish.making {
+                Making::Now => in_git::Before::begin(place.workspace.as_path(), place.state.clone()),
                 Making::Never => None,
             };
             return Ok(Self {
                 history,
                 search,
+                before,
+                notes: repaired,
                 ..Self::without_copy(place, mode)
             });
         }
-        let home = bastle_workspace::place::Place::new(place.state.clone());
         // What a killed process left is finished or undone first: a copy of a half-written project is worth nothing.
         let mut repaired = review::repair(&home)?;
-        repaired.extend(review::repair_project(&home, place.workspace.as_path()));
+        repaired.extend(review::repair_project(&home, place.workspace.as_path())?);
         fileops::recover(&place.state, &home);
         let interrupt = Interrupt::listen()?;
         let made = match &wish.from {
@@ -212,6 +226,7 @@ impl Work {
             copy: Some(copy),
             interrupt: Some(interrupt),
             search: None,
+            before: None,
             notes: Vec::new(),
         })
     }

@@ -37,7 +37,7 @@ impl Work {
         if self.mode == WorkMode::InPlace {
             let search = self.search.take();
             self.notes
-                .extend(search.and_then(|search| search.note(self.mode)));
+                .extend(search.into_iter().flat_map(|search| search.notes(self.mode)));
             let below = |path: &AbsPath| path.relative_to(&self.source).map(str::to_owned);
             let stores: Vec<String> = fs.stores.iter().filter_map(below).collect();
             self.notes.extend(history::others_in_place(&stores));

@@ -33,7 +33,7 @@ fn plan(mounts: Vec<Mount>) -> LaunchPlan {
         backend: BackendKind::Native,
         mounts,
         landlock: Vec::new(),
-        landlock_abi: 6,
+        landlock_parts: bastle_contract::LandlockParts::up_to(6),
         guard: Guard::default(),
         network: Network::None,
         limits: Vec::new(),

@@ -31,13 +31,15 @@ pub(super) struct Largest {
 #[derive(Clone, Copy, Debug, Default)]
 struct Taken {
     tokens: u64,
+    /// The part of `tokens` that is for answers.
+    output: u64,
     cost: u64,
 }
 
 /// Whether a turn is taken with the estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WithTurn {
-    /// One is.
+    /// The request counts as a turn.
     One,
     /// None: it belongs to a turn that was taken before.
     None,
@@ -61,11 +63,11 @@ enum Turn {
 
 /// Whether there is room.
 enum Room {
-    /// Taken.
+    /// The estimate fits and is reserved.
     Taken(Taken),
-    /// Not now.
+    /// It fits when requests under way are settled.
     Later,
-    /// Never.
+    /// It does not fit into what is left of the budget.
     Never,
 }
 
@@ -108,7 +110,13 @@ impl Reservation {
     pub(crate) fn absorb(&mut self, mut other: Self) {
         let more = std::mem::take(&mut other.taken);
         self.taken.tokens = self.taken.tokens.saturating_add(more.tokens);
+        self.taken.output = self.taken.output.saturating_add(more.output);
         self.taken.cost = self.taken.cost.saturating_add(more.cost);
+    }
+
+    /// Tokens that are reserved for answers.
+    pub(crate) fn output(&self) -> u64 {
+        self.taken.output
     }
 
     /// Gives the estimate back and keeps the turn: what follows takes estimates of its own.
@@ -141,6 +149,7 @@ impl Budget {
         let output = estimate.output.max(self.largest.output.load(Ordering::Relaxed));
         Taken {
             tokens: estimate.input.saturating_add(output),
+            output,
             cost: estimate.cost.max(self.largest.cost.load(Ordering::Relaxed)),
         }
     }

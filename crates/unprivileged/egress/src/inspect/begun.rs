@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 /// The beginning of a body.
 pub(super) struct Begun {
-    /// What was read.
+    /// Pieces of the body in the order in which they came.
     pub(super) read: VecDeque<Bytes>,
     /// Its length.
     pub(super) length: usize,

@@ -5,6 +5,7 @@ use super::decode::Decoder;
 use super::ledger::Ledger;
 use super::overrides::BodyScan;
 use super::pool::Return;
+use super::turn::{self, BackgroundScan};
 use crate::budget::Flow;
 use crate::canary::Watch;
 use crate::memory::Held;
@@ -19,7 +20,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use tokio::sync::{Notify, mpsc};
@@ -119,6 +120,8 @@ impl Body for Fed {
 pub(super) struct Tally {
     pub(super) sent: AtomicU64,
     pub(super) received: AtomicU64,
+    /// The request was sent to its end.
+    pub(super) whole: AtomicBool,
     pub(super) stopped: OnceLock<Stopped>,
 }
 
@@ -132,6 +135,8 @@ pub(super) enum Stopped {
     /// The decoy credential.
     Canary,
     Budget,
+    /// A request to a model whose answer would come by another request.
+    Background,
     /// The client did not finish it, or not as it announced.
     Cut,
 }
@@ -145,6 +150,7 @@ pub(super) struct Sent {
     pub(super) scan: Option<Scrubber>,
     pub(super) form: Option<BodyScan>,
     pub(super) watch: Option<Watch>,
+    pub(super) background: Option<BackgroundScan>,
     pub(super) tally: Arc<Tally>,
     pub(super) state: Arc<State>,
     /// The room that `read` takes.
@@ -178,21 +184,28 @@ impl Sent {
         if self.watch.as_mut().is_some_and(|watch| watch.feed(&bytes)) {
             return stop(Stopped::Canary, "the body holds the decoy credential");
         }
+        if self.background.as_mut().is_some_and(|scan| scan.feed(&bytes)) {
+            return stop(Stopped::Background, turn::LATER);
+        }
         match self.state.budget.spend(BudgetKind::BytesOut, amount) {
             Flow::Go | Flow::Wait => Ok(Frame::data(bytes)),
             Flow::Stop => stop(Stopped::Budget, "a budget is used up"),
         }
     }
-}
 
-impl Body for Sent {
-    type Data = Bytes;
-    type Error = BodyError;
+    /// Whether nothing more is to be sent; with a known length the end is not always asked for.
+    fn is_sent(&self, last: Option<&Result<Frame<Bytes>, BodyError>>) -> bool {
+        match last {
+            None => true,
+            Some(Err(_)) => false,
+            Some(Ok(_)) => {
+                let sent = self.tally.sent.load(Ordering::Relaxed);
+                self.is_end_stream() || self.length.is_some_and(|length| sent >= length)
+            }
+        }
+    }
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if let Some(bytes) = self.read.pop_front() {
             if self.read.is_empty() {
                 self.held.release();
@@ -220,6 +233,22 @@ impl Body for Sent {
                 }
             }
         }
+    }
+}
+
+impl Body for Sent {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let next = ready!(self.poll_next(context));
+        if self.is_sent(next.as_ref()) {
+            self.tally.whole.store(true, Ordering::Relaxed);
+        }
+        Poll::Ready(next)
     }
 
     fn is_end_stream(&self) -> bool {

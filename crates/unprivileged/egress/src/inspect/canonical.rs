@@ -21,7 +21,7 @@ pub(super) struct Parsed {
     pub(super) scheme: Option<String>,
     /// The authority in the request itself, besides any Host field.
     pub(super) authority: Option<String>,
-    /// Fields.
+    /// Header fields, as sent.
     pub(super) headers: HeaderMap,
     /// Length of the body, where it is known.
     pub(super) length: Option<u64>,

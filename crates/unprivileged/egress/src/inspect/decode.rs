@@ -30,7 +30,7 @@ pub(super) enum Coding {
 /// How an answer is coded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coded {
-    /// Not at all.
+    /// The body has no content coding.
     Plain,
     /// In one way that can be undone.
     With(Coding),

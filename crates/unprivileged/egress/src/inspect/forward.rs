@@ -14,7 +14,7 @@ use super::operation::Begun;
 use super::overrides;
 use super::pool::{Line, Return, SendError};
 use super::reply::{Reply, denied, denied_as};
-use super::{Scheme, Session, Site};
+use super::{Scheme, Session, Site, turn};
 use crate::canary::{Seen, Watch};
 use crate::denial::Asked;
 use crate::dial::Refused;
@@ -134,11 +134,12 @@ async fn send(
         decision,
         websocket,
         form,
-        turn,
+        mut turn,
         ..
     } = passed;
     let tally = Arc::new(Tally::default());
     let counts = turn.reads_answer();
+    let background = turn.rest();
     let mut ledger = Ledger::new(Arc::clone(&session.state), seq, Arc::clone(&tally), turn);
     let sent = Sent {
         length: if body.rest.is_none() {
@@ -153,6 +154,7 @@ async fn send(
         scan,
         form,
         watch,
+        background,
         tally: Arc::clone(&tally),
         state: Arc::clone(&session.state),
     };
@@ -384,6 +386,7 @@ fn ended(tally: &Tally, why: &str) -> Failed {
         Some(Stopped::Canary) => Failed::new(Code::NetCanary, Seen::Body.reason()),
         Some(Stopped::Override) => Failed::new(Code::NetProtocol, overrides::REASON),
         Some(Stopped::Phantom) => Failed::new(Code::NetSecret, STRAY),
+        Some(Stopped::Background) => Failed::new(Code::NetBudget, turn::LATER),
         Some(Stopped::Budget) => Failed::new(Code::NetBudget, "a budget of the run is used up"),
         Some(Stopped::Cut) => Failed::new(
             Code::NetProtocol,

@@ -20,7 +20,7 @@ use crate::header_name;
 use crate::state::Generation;
 use bastle_contract::Code;
 use bastle_policy::{BodyNeed, Decision, NetPolicy, NetRequest, Operation, Outcome};
-use http::HeaderMap;
+use http::{HeaderMap, Method};
 use std::sync::Arc;
 
 /// A request that may go out.
@@ -197,7 +197,8 @@ async fn judge_write(
     }
 }
 
-/// Refuses heads that servers could read as another request, where the rules for this host look at methods or paths.
+/// Refuses heads that servers could read as another request, where the rules for this host look at methods or paths, or a
+/// budget counts by them.
 async fn one_reading(
     session: &Session,
     site: &Site,
@@ -210,7 +211,9 @@ async fn one_reading(
     let demand = policy.path_demand(inbound.method.as_str(), host, port);
     let reason = if let Some(why) = inbound.refused_path(demand) {
         format!("servers read this path differently: {why}")
-    } else if policy.refuses_overrides(host, port) && overrides::in_head(inbound) {
+    } else if (policy.refuses_overrides(host, port) || turn::decides(policy, site, inbound))
+        && overrides::in_head(inbound)
+    {
         overrides::REASON.to_owned()
     } else {
         return Ok(());
@@ -219,8 +222,8 @@ async fn one_reading(
     Err(Box::new(denied(&denial)))
 }
 
-/// Refuses a body that names another method, where the rules for this host look at methods or paths. After the rules: the
-/// body of a request that they refuse is not awaited.
+/// Refuses a body that names another method, where the rules for this host look at methods or paths, or a budget counts by
+/// them. After the rules: the body of a request that they refuse is not awaited.
 async fn one_method(
     session: &Session,
     site: &Site,
@@ -229,7 +232,9 @@ async fn one_method(
     asked: &Asked,
     body: &mut Begun,
 ) -> Result<Option<BodyScan>, Box<Reply>> {
-    if !policy.refuses_overrides(&site.via.host, site.via.port) {
+    // A POST to a model is counted, and no form makes a GET of it; what is none may become one.
+    let counts = inbound.method != Method::POST && turn::decides(policy, site, inbound);
+    if !counts && !policy.refuses_overrides(&site.via.host, site.via.port) {
         return Ok(None);
     }
     let (code, reason) = match overrides::in_body(inbound, body).await {

@@ -180,7 +180,10 @@ impl Ledger {
                 let cost = used.cost_micro_usd.unwrap_or(0);
                 self.state.budget.count(BudgetKind::Tokens, tokens);
                 self.state.budget.count(BudgetKind::Cost, cost);
-                self.state.budget.saw(used.output, cost);
+                // An answer that nobody saw is an estimate itself: later ones are not raised to it.
+                if self.status.is_some() {
+                    self.state.budget.saw(used.output, cost);
+                }
             }
         }
         // Only now is the reservation given back: between the two nothing more passes.
@@ -206,12 +209,14 @@ impl Ledger {
         charged(claim, usage.finish(prices(), &settlement))
     }
 
-    /// A request that was sent and whose answer was not seen may have been worked on all the same.
+    /// A request that was sent as a whole and whose answer was not seen may have been answered all the same, as far as it
+    /// asked for: the model does not see that it was cancelled.
     fn answer_unseen(&self, claim: &Claim, sent: u64) -> Option<ModelUse> {
         let output = match self.status {
             Some(101) => self.tally.received.load(Ordering::Relaxed) / BYTES_PER_TOKEN,
             Some(_) => return None,
             None if sent == 0 => return None,
+            None if self.tally.whole.load(Ordering::Relaxed) => claim.reservation.output(),
             None => 0,
         };
         let mut used = ModelUse {

@@ -11,7 +11,7 @@ const LEGIBLE: [&str; 4] = ["utf-8", "utf8", "us-ascii", "iso-8859-1"];
 /// What a body says it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Media {
-    /// Nothing.
+    /// There is no `Content-Type`.
     Absent,
     /// JSON in UTF-8.
     Json,
@@ -82,7 +82,7 @@ fn is_type(essence: &str) -> bool {
 /// How much `Content-Type` speaks of JSON: some frameworks look for the word anywhere in the field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Json {
-    /// Not at all.
+    /// The type does not claim JSON.
     Unmentioned,
     /// Somewhere: the body may be something else.
     Mentioned,

@@ -14,7 +14,7 @@ use crate::header_name;
 use form::FormScan;
 use http::HeaderMap;
 use json::{JsonScan, Malformed};
-use parameter::names_method;
+use parameter::{is_method, may_name_method, names_method};
 
 /// What the name of a field ends in that some server takes for the real method or path …
 const ENDS: [&str; 6] = ["method", "verb", "url", "uri", "path", "prefix"];
@@ -39,11 +39,12 @@ const ILLEGIBLE: &str =
 /// Whether the head of a request names another method or path.
 pub(super) fn in_head(request: &CanonicalRequest) -> bool {
     let field = request.headers.keys().any(|name| is_field(name.as_str()));
-    let pairs = request.query.as_deref().unwrap_or_default().split(['&', ';']);
+    let mut pairs = request.query.as_deref().unwrap_or_default().split(['&', ';']);
     field
-        || pairs
-            .map(|pair| pair.split('=').next().unwrap_or_default())
-            .any(|key| names_method(key.as_bytes()))
+        || pairs.any(|pair| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            names_method(key.as_bytes()) || (may_name_method(key.as_bytes()) && is_method(value.as_bytes()))
+        })
 }
 
 /// Whether some server takes a field of this name for the method or path.
@@ -81,7 +82,7 @@ pub(super) async fn in_body(
         return Ok(None);
     }
     // The whole body passes it again on its way out, what was read already included.
-    scan.reset();
+    scan.passes();
     Ok(Some(scan))
 }
 
@@ -130,8 +131,8 @@ impl BodyScan {
         })
     }
 
-    fn reset(&mut self) {
-        self.form.iter_mut().for_each(FormScan::reset);
+    fn passes(&mut self) {
+        self.form.iter_mut().for_each(FormScan::passes);
         self.json.iter_mut().for_each(JsonScan::reset);
     }
 
@@ -164,6 +165,11 @@ pub(super) fn fuzz_scans(bytes: &[u8]) {
         found || scan.finish()
     };
     for scan in [FormScan::encoded(), FormScan::multipart()] {
+        let mut passing = scan.clone();
+        passing.passes();
+        let at_once = piecewise(passing.clone(), 1);
+        assert_eq!(at_once, piecewise(passing, bytes.len().max(1)));
+        assert!(at_once || !piecewise(scan.clone(), 3));
         assert_eq!(piecewise(scan.clone(), 1), piecewise(scan, bytes.len().max(1)));
     }
     let json = |malformed, step: usize| {

@@ -1,17 +1,20 @@
 //! One turn of an agent: a request that a model answers. Room is taken for it before it is sent, and settled after.
 //!
 //! **Trust:** path and body come from the agent; which requests count is decided by policy on a canonical path. A request
-//! that cannot be counted though a budget is set is refused, never passed uncounted.
+//! that cannot be counted though a budget is set is refused, never passed uncounted: also one whose answer comes by another
+//! request (`background`), wherever in its body it says so.
 use super::begun::code_of;
-use super::canonical::CanonicalRequest;
+use super::body::BodyError;
+use super::canonical::{CanonicalRequest, Media};
 use super::headers::{Upgrade, upgrade};
+use super::media::{Json, is_legible};
 use super::operation::{Begun, is_plain};
 use super::reply::{Reply, denied};
 use super::{Session, Site};
 use crate::budget::{Estimate, Flow, Reservation, WithTurn};
 use crate::denial::{Asked, Grounds};
 use crate::state::Generation;
-use crate::usage::{BYTES_PER_TOKEN, DEFAULT_OUTPUT, Prices, RequestFacts, prices};
+use crate::usage::{BYTES_PER_TOKEN, DEFAULT_OUTPUT, Prices, RequestFacts, RequestReader, prices};
 use bastle_contract::Code;
 use bastle_contract::egress::{BudgetKind, BudgetReached, ModelUse};
 use bastle_policy::{HostRole, ModelCall, NetPolicy, NetRequest, UnlistedCall};
@@ -22,6 +25,13 @@ use http::header::CONTENT_TYPE;
 const PEEK: usize = 256 * 1024;
 /// How much where a price must be found: some clients write the name after a whole conversation.
 const PEEK_FOR_PRICE: usize = 8 * 1024 * 1024;
+
+/// Why a request for a later answer is refused.
+pub(super) const LATER: &str =
+    "its answer comes by another request (background, deferred), so the budget could not count it";
+const CODED: &str =
+    "its body is compressed, which could hide a request for a later answer that the budget could not count";
+const ILLEGIBLE: &str = "its body is in a character set that could hide a request for a later answer that the budget could not count";
 
 /// What a request is to the budgets of models.
 #[must_use]
@@ -43,6 +53,27 @@ pub(super) struct Claim {
     /// A budget of cost holds, and what has no price is charged the highest.
     pub(super) must_cost: bool,
     pub(super) api: Api,
+    /// For what of its body was not read yet.
+    rest: Option<BackgroundScan>,
+}
+
+/// Looks the rest of a body through for a request that its answer come later. It is cut off before its end reaches the
+/// server: half of it is not carried out.
+#[derive(Debug)]
+pub(super) struct BackgroundScan {
+    reader: RequestReader,
+    /// Bytes that it knows: they pass once more when they are sent.
+    known: usize,
+}
+
+impl BackgroundScan {
+    /// Whether such a request ends in `bytes`.
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> bool {
+        let again = self.known.min(bytes.len());
+        self.known -= again;
+        self.reader.feed(bytes.get(again..).unwrap_or_default());
+        self.reader.is_background()
+    }
 }
 
 /// Whether a model answers for certain.
@@ -82,6 +113,30 @@ impl Turn {
             Self::Watched | Self::Taken(_) => true,
         }
     }
+
+    /// What the rest of the body is looked through with.
+    pub(super) fn rest(&mut self) -> Option<BackgroundScan> {
+        match self {
+            Self::None | Self::Watched => None,
+            Self::Taken(claim) => claim.rest.take(),
+        }
+    }
+}
+
+/// Whether method and path of a request decide if a budget counts it. Then it may name no others than its own.
+pub(super) fn decides(policy: &NetPolicy, site: &Site, inbound: &CanonicalRequest) -> bool {
+    let (host, port) = (&site.via.host, site.via.port);
+    let posted = NetRequest {
+        method: "POST",
+        host,
+        port,
+        path: &inbound.path,
+        body_len: inbound.length,
+        operation: None,
+        websocket: false,
+    };
+    let held = BudgetKind::OF_MODELS.into_iter().any(|kind| holds(policy, kind));
+    held && (policy.host_role(host, port) == HostRole::Model || policy.model_call(&posted).is_some())
 }
 
 /// Waits for room and takes it; the refusal is ready to be sent.
@@ -125,9 +180,9 @@ pub(super) async fn take(
     } else {
         PEEK
     };
-    let facts = match facts(policy, inbound, most, body).await {
-        Ok(facts) => facts,
-        Err(error) => return Err(refuse(Grounds::own(code_of(&error), error.to_string())).await),
+    let Read { facts, rest } = match read(policy, inbound, (api, most), body).await {
+        Ok(read) => read,
+        Err(grounds) => return Err(refuse(grounds).await),
     };
     let unpriced =
         |name: &&String| must_cost && api == Api::Known && call.price.is_none() && !prices().knows(name);
@@ -143,6 +198,7 @@ pub(super) async fn take(
             facts,
             must_cost,
             api,
+            rest,
         }))),
         None => Err(refuse(used_up(&state.budget.worst())).await),
     }
@@ -215,24 +271,68 @@ fn holds(policy: &NetPolicy, kind: BudgetKind) -> bool {
     stated && !budget.waived.contains(&kind)
 }
 
+/// What was read of a request.
+struct Read {
+    facts: RequestFacts,
+    rest: Option<BackgroundScan>,
+}
+
 /// Reads the request as far as budgets need it; without any, only its path.
-async fn facts(
+async fn read(
     policy: &NetPolicy,
     inbound: &CanonicalRequest,
-    most: usize,
+    (api, most): (Api, usize),
     body: &mut Begun,
-) -> Result<RequestFacts, super::body::BodyError> {
-    if !policy.counts_models() || !is_plain(&inbound.headers) {
-        return Ok(RequestFacts::read(std::iter::empty(), &inbound.path));
+) -> Result<Read, Grounds> {
+    let unread = |error: BodyError| Grounds::own(code_of(&error), error.to_string());
+    let held: Vec<BudgetKind> = [BudgetKind::Tokens, BudgetKind::Cost]
+        .into_iter()
+        .filter(|kind| holds(policy, *kind))
+        .collect();
+    let mut reader = RequestReader::default();
+    let plain = is_plain(&inbound.headers);
+    if policy.counts_models() && plain {
+        body.read_to(PEEK).await.map_err(unread)?;
+        body.read.iter().for_each(|piece| reader.feed(piece));
+        if body.rest.is_some() && reader.facts(&inbound.path).model.is_none() {
+            let before = body.length;
+            body.read_to(most).await.map_err(unread)?;
+            body.since(before)
+                .into_iter()
+                .for_each(|piece| reader.feed(piece));
+        }
     }
-    body.read_to(PEEK).await?;
-    let read = |body: &Begun| RequestFacts::read(body.read.iter().map(AsRef::as_ref), &inbound.path);
-    let found = read(body);
-    if found.model.is_some() || body.rest.is_none() {
-        return Ok(found);
+    let facts = reader.facts(&inbound.path);
+    // A budget of turns has counted such a request by itself.
+    if held.is_empty() {
+        return Ok(Read { facts, rest: None });
     }
-    body.read_to(most).await?;
-    Ok(read(body))
+    if !plain {
+        // Without a body it does not matter what it would be.
+        body.read_to(0).await.map_err(unread)?;
+        return match body.length {
+            0 => Ok(Read { facts, rest: None }),
+            _ => Err(later(CODED, &held)),
+        };
+    }
+    if facts.background {
+        return Err(later(LATER, &held));
+    }
+    let is_text = api == Api::Known || may_be_json(inbound);
+    if is_text && body.length > 0 && (reader.is_wide() || !is_legible(&inbound.headers)) {
+        return Err(later(ILLEGIBLE, &held));
+    }
+    let known = body.read.iter().map(|piece| piece.len()).sum();
+    let rest = body.rest.is_some().then_some(BackgroundScan { reader, known });
+    Ok(Read { facts, rest })
+}
+
+/// Whether a server could take the body for JSON; pictures and sounds begin with zeros too.
+fn may_be_json(inbound: &CanonicalRequest) -> bool {
+    match inbound.media {
+        Media::Absent | Media::Json | Media::Ambiguous => true,
+        Media::Form | Media::Multipart | Media::Other => Json::of(&inbound.headers) != Json::Unmentioned,
+    }
 }
 
 /// What a request may use. The number of tokens that it declares may be a lie, so no estimate is below the usual answer.
@@ -262,13 +362,20 @@ fn used_up(worst: &BudgetReached) -> Grounds {
 }
 
 fn uncountable() -> Grounds {
-    let reason =
-        "what this request uses is told by another request or by none, so the budget could not count it";
+    let reason = "the answer to this request does not state what it uses, so the budget cannot count it";
     Grounds::own(Code::NetBudget, reason)
 }
 
 fn unreadable(what: &str, held: &[BudgetKind]) -> Grounds {
     let reason = format!("{what} to a model's host is not read, so the budget could not count it");
+    waivable(reason, held)
+}
+
+fn later(reason: &str, held: &[BudgetKind]) -> Grounds {
+    waivable(reason.to_owned(), held)
+}
+
+fn waivable(reason: String, held: &[BudgetKind]) -> Grounds {
     let mut grounds = Grounds::own(Code::NetBudget, reason);
     let waive: Vec<String> = held
         .iter()

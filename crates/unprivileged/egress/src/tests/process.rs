@@ -82,11 +82,12 @@ fn configure_badly_then_well(control: &OwnedFd, first: &NetPolicy) {
 #[test]
 fn egress_refuses_what_it_cannot_follow_serves_what_it_is_given_and_ends_with_control() {
     let (control, theirs) = socket::pair().unwrap();
-    let process = std::thread::spawn(move || serve(theirs));
+    let process = std::thread::spawn(move || serve(theirs, Vec::new()));
     assert_eq!(
         next(&control),
         FromEgress::Hello {
-            version: WIRE_VERSION
+            version: WIRE_VERSION,
+            probes: Vec::new(),
         }
     );
     let first = table(r#"{"allow": ["a.example"]}"#, &[]);
@@ -171,7 +172,7 @@ fn a_frame_out_of_turn_or_of_another_version_ends_egress() {
     };
     for frame in [ToEgress::Extend, configure] {
         let (control, theirs) = socket::pair().unwrap();
-        let process = std::thread::spawn(move || serve(theirs));
+        let process = std::thread::spawn(move || serve(theirs, Vec::new()));
         send(&control, &frame, &[]);
         assert_eq!(process.join().unwrap(), 1);
     }

@@ -12,7 +12,7 @@ const MAX_KEY: usize = 21 * 6;
 
 /// Reads one document. All formats put `usage` and `model` (or `usageMetadata`, `modelVersion`) at the top, or one level below in `message` (the first
 /// event of a stream of one vendor) or `response` (the last event of a stream of another).
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Fields {
     depth: u32,
     text: Text,
@@ -29,7 +29,7 @@ pub(crate) struct Fields {
 
 /// What was found in one document. Of several values of one name the last holds, as in most readers of JSON; of what a
 /// request asks for the largest does, whichever name and whichever of several the server follows.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Found {
     /// The `usage` object, as JSON.
     pub(crate) usage: Option<Vec<u8>>,
@@ -92,7 +92,7 @@ enum Text {
 }
 
 /// A value that is being kept.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Taking {
     what: Wanted,
     /// Depth of the object that holds it.
@@ -104,6 +104,32 @@ struct Taking {
 enum Wanted {
     Usage,
     Model,
+    /// Text where `true` is meant: some servers take it for that.
+    Background,
+}
+
+impl Wanted {
+    /// What the text under this key is.
+    fn text(key: &[u8]) -> Option<Self> {
+        match key {
+            // The second is Google's.
+            b"model" | b"modelVersion" => Some(Self::Model),
+            key if is_background(key) => Some(Self::Background),
+            _ => None,
+        }
+    }
+}
+
+/// Keys by which a request asks for an answer that comes later: of the Responses API, and of xAI's chat completions.
+fn is_background(key: &[u8]) -> bool {
+    matches!(key, b"background" | b"deferred")
+}
+
+/// Texts that readers with types take for `true`.
+fn means_true(text: &[u8]) -> bool {
+    let text = serde_json::from_slice::<String>(text).unwrap_or_default();
+    let words = ["1", "true", "t", "yes", "y", "on"];
+    words.iter().any(|word| text.trim().eq_ignore_ascii_case(word))
 }
 
 impl Fields {
@@ -120,11 +146,16 @@ impl Fields {
         std::mem::take(self).found
     }
 
+    /// Whether what came so far asks for an answer that comes later.
+    pub(crate) fn is_background(&self) -> bool {
+        self.found.background
+    }
+
     fn byte(&mut self, byte: u8) {
         if let Some(taking) = &mut self.taking {
             let limit = match taking.what {
                 Wanted::Usage => MAX_USAGE,
-                Wanted::Model => MAX_MODEL,
+                Wanted::Model | Wanted::Background => MAX_MODEL,
             };
             if taking.bytes.len() >= limit {
                 self.taking = None;
@@ -138,7 +169,7 @@ impl Fields {
                 b'\\' => self.text = Text::Inside { escaped: true },
                 b'"' => {
                     self.text = Text::Outside;
-                    self.ended(Wanted::Model);
+                    self.ended(&[Wanted::Model, Wanted::Background]);
                 }
                 _ => {}
             },
@@ -184,6 +215,7 @@ impl Fields {
             return;
         }
         match (byte, &mut self.number) {
+            (b't' | b'1'..=b'9', _) if is_background(&self.key) => self.found.background = true,
             (b'0'..=b'9', Some((_, value))) => {
                 *value = value.saturating_mul(10).saturating_add(u64::from(byte - b'0'));
             }
@@ -192,7 +224,6 @@ impl Fields {
             }
             // An exponent: whatever it is, the number may be very large.
             (b'e' | b'E', Some((Number::Most | Number::Choices, value))) => *value = u64::MAX,
-            (b't', _) if self.key == b"background" => self.found.background = true,
             _ => {}
         }
     }
@@ -215,7 +246,9 @@ impl Fields {
             // A list of documents: each is read as if it came alone.
             b'[' if self.depth == 0 => {}
             b'{' => {
-                self.begin(Wanted::Usage, byte);
+                // The second is Google's.
+                let is_usage = matches!(self.key.as_slice(), b"usage" | b"usageMetadata");
+                self.begin(is_usage.then_some(Wanted::Usage), byte);
                 if self.depth == 1 {
                     self.inside = matches!(
                         self.key.as_slice(),
@@ -245,7 +278,7 @@ impl Fields {
                 self.depth = self.depth.saturating_sub(1);
                 self.expects_key = false;
                 if byte == b'}' {
-                    self.ended(Wanted::Usage);
+                    self.ended(&[Wanted::Usage]);
                 }
             }
             b',' => self.expects_key = self.keys_matter(),
@@ -255,7 +288,7 @@ impl Fields {
                 self.expects_key = false;
             }
             b'"' => {
-                self.begin(Wanted::Model, byte);
+                self.begin(Wanted::text(&self.key), byte);
                 self.text = Text::Inside { escaped: false };
             }
             _ => self.scalar(byte),
@@ -266,13 +299,11 @@ impl Fields {
         self.depth == 1 || (self.depth == 2 && self.inside)
     }
 
-    fn begin(&mut self, what: Wanted, byte: u8) {
-        // The second of each is Google's.
-        let named = match what {
-            Wanted::Usage => matches!(self.key.as_slice(), b"usage" | b"usageMetadata"),
-            Wanted::Model => matches!(self.key.as_slice(), b"model" | b"modelVersion"),
-        };
-        if self.taking.is_none() && self.keys_matter() && named {
+    fn begin(&mut self, what: Option<Wanted>, byte: u8) {
+        if let Some(what) = what
+            && self.taking.is_none()
+            && self.keys_matter()
+        {
             self.taking = Some(Taking {
                 what,
                 depth: self.depth,
@@ -281,14 +312,15 @@ impl Fields {
         }
     }
 
-    fn ended(&mut self, what: Wanted) {
+    fn ended(&mut self, whats: &[Wanted]) {
         let done = self
             .taking
-            .take_if(|taking| taking.what == what && taking.depth == self.depth);
+            .take_if(|taking| whats.contains(&taking.what) && taking.depth == self.depth);
         if let Some(taking) = done {
-            match what {
+            match taking.what {
                 Wanted::Usage => self.found.usage = Some(taking.bytes),
                 Wanted::Model => self.found.model = Some(taking.bytes),
+                Wanted::Background => self.found.background |= means_true(&taking.bytes),
             }
         }
     }

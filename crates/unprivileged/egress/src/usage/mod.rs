@@ -11,7 +11,7 @@ mod response;
 mod tests;
 
 pub(crate) use prices::Prices;
-pub(crate) use request::RequestFacts;
+pub(crate) use request::{RequestFacts, RequestReader};
 pub(crate) use response::{Ending, Settlement, UsageReader, fuzz_usage};
 
 use std::sync::OnceLock;

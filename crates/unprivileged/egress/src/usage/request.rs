@@ -18,18 +18,41 @@ pub(crate) struct RequestFacts {
     pub(crate) background: bool,
 }
 
-impl RequestFacts {
-    /// Reads a body, or its beginning, and a path.
-    pub(crate) fn read<'b>(pieces: impl Iterator<Item = &'b [u8]>, path: &str) -> Self {
-        let mut fields = Fields::default();
-        for piece in pieces {
-            fields.feed(piece);
-        }
-        let found = fields.take();
+/// Reads the body of a request piece by piece.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RequestReader {
+    fields: Fields,
+    length: usize,
+    wide: bool,
+}
+
+impl RequestReader {
+    /// Takes the next piece.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+        // Zeros among the first four bytes are how readers of JSON tell UTF-16 and UTF-32 (RFC 4627, 3).
+        let start = 4_usize.saturating_sub(self.length);
+        self.wide |= bytes.iter().take(start).any(|byte| *byte == 0);
+        self.length = self.length.saturating_add(bytes.len());
+        self.fields.feed(bytes);
+    }
+
+    /// Whether what came so far asks for an answer that comes by another request.
+    pub(crate) fn is_background(&self) -> bool {
+        self.fields.is_background()
+    }
+
+    /// Whether it would be another text to a reader of JSON.
+    pub(crate) fn is_wide(&self) -> bool {
+        self.wide
+    }
+
+    /// What was found so far.
+    pub(crate) fn facts(&self, path: &str) -> RequestFacts {
+        let found = self.fields.clone().take();
         let named = found
             .model
             .and_then(|text| serde_json::from_slice::<String>(&text).ok());
-        Self {
+        RequestFacts {
             model: named
                 .or_else(|| in_path(path))
                 .map(|name| clean_name(&name))
@@ -39,7 +62,9 @@ impl RequestFacts {
             background: found.background,
         }
     }
+}
 
+impl RequestFacts {
     /// Tokens in and out that it may use, for a body of this length.
     pub(crate) fn tokens(&self, length: u64) -> (u64, u64) {
         let one = self.most.unwrap_or(DEFAULT_OUTPUT);
@@ -73,7 +98,9 @@ mod tests {
     use super::*;
 
     fn facts(body: &str, path: &str) -> RequestFacts {
-        RequestFacts::read(body.as_bytes().chunks(3), path)
+        let mut reader = RequestReader::default();
+        body.as_bytes().chunks(3).for_each(|piece| reader.feed(piece));
+        reader.facts(path)
     }
 
     #[test]
@@ -124,8 +151,32 @@ mod tests {
                 "{body} {path}"
             );
         }
-        assert!(facts(r#"{"background": true}"#, "/").background);
-        assert!(!facts(r#"{"background": false}"#, "/").background);
+        for background in [
+            r#"true"#,
+            "1",
+            r#""True""#,
+            r#"" on""#,
+            r#"true,"background":false"#,
+        ] {
+            assert!(
+                facts(&format!(r#"{{"background": {background}}}"#), "/").background,
+                "{background}"
+            );
+        }
+        assert!(facts(r#"{"model":"m","deferred":true}"#, "/").background);
+        for not in [
+            "false",
+            "null",
+            "0",
+            r#""transparent""#,
+            r#"[true]"#,
+            r#"{"background":true}"#,
+        ] {
+            assert!(
+                !facts(&format!(r#"{{"background": {not}}}"#), "/").background,
+                "{not}"
+            );
+        }
     }
 
     #[test]

@@ -81,7 +81,7 @@ struct Seen {
 pub(crate) enum Ending {
     /// As the server ended it.
     Whole,
-    /// Before that.
+    /// The connection ended before the server ended the response.
     Cut,
 }
 

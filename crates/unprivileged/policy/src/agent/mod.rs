@@ -10,7 +10,7 @@ pub(crate) mod read;
 pub use filter::{Filtered, filtered};
 pub use inner::{Inner, Switched};
 pub(crate) use pick::may_name;
-pub use pick::{Pick, Way, behind, pick};
+pub use pick::{Pick, Way, behind, choosing_variable, is_assignment, pick};
 
 use crate::document::Secret;
 use serde_json::{Map, Value};

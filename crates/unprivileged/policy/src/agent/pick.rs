@@ -218,11 +218,31 @@ fn chooses(word: &str) -> Option<&str> {
     let (name, value) = word.split_once('=')?;
     let upper = name.to_ascii_uppercase();
     let loads = LOADERS.iter().any(|start| upper.starts_with(start)) || upper.ends_with("PATH");
-    let plain = !value.starts_with(['-', '.', '~'])
-        && value
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.,:@+".contains(&byte));
+    let plain = |word: &str| {
+        !word.starts_with(['-', '.', '~'])
+            && word
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_.,:@+".contains(&byte))
+    };
+    let plain = is_web_address(value) || value.split(' ').all(plain);
     (loads || !plain).then_some(name)
+}
+
+/// Whether a value is the address of a server, which is no file of the project.
+fn is_web_address(value: &str) -> bool {
+    let rest = value.strip_prefix("https://").or(value.strip_prefix("http://"));
+    rest.is_some_and(|rest| {
+        rest.bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.,:@+/?=&%~[]".contains(&byte))
+    })
+}
+
+/// The first of these variables that may choose what is executed.
+pub fn choosing_variable<'v>(variables: impl IntoIterator<Item = (&'v str, &'v str)>) -> Option<&'v str> {
+    variables
+        .into_iter()
+        .find(|(name, value)| chooses(&format!("{name}={value}")).is_some())
+        .map(|(name, _)| name)
 }
 
 /// Whether the text of a preset could be that of the agent in a command line: programs and packages stand in it as whole
@@ -255,7 +275,9 @@ fn base(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }
 
-fn is_assignment(word: &str) -> bool {
+/// Whether a word sets a variable (`NAME=VALUE`), to a shell and to `env` alike.
+#[must_use]
+pub fn is_assignment(word: &str) -> bool {
     word.split_once('=').is_some_and(|(name, _)| {
         !name.is_empty()
             && name
@@ -305,6 +327,7 @@ mod tests {
             ("/opt/x/bin/claude", "/opt/x/bin/claude"),
             ("env A=1 B= claude", "claude"),
             ("env TERM=dumb DEBUG=1 claude", "claude"),
+            ("env API_URL=https://llm.example:8443/v1?a=b claude", "claude"),
             (
                 "node /x/node_modules/@anthropic-ai/claude-code/cli.js",
                 "/x/node_modules/@anthropic-ai/claude-code/cli.js",
@@ -380,6 +403,33 @@ mod tests {
         ] {
             assert!(uncertain(line), "{line}");
             assert_eq!(found(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_variable_that_may_choose_what_is_executed_is_named() {
+        let none = [
+            ("TASK", "fix the bug"),
+            ("TRACEPARENT", "00-ab-cd-01"),
+            ("URL", "http://a.example/x"),
+        ];
+        assert_eq!(choosing_variable(none), None);
+        for (name, value) in [
+            ("PATH", "bin"),
+            ("Path", "bin"),
+            ("NODE_OPTIONS", "x"),
+            ("LD_PRELOAD", "x.so"),
+            ("HOME", "x"),
+            ("ANY", "./bin/claude"),
+            ("ANY", "a -r b"),
+            ("ANY", "file:///x"),
+            ("ANY", "a bin/b"),
+        ] {
+            assert_eq!(
+                choosing_variable([("A", "b"), (name, value)]),
+                Some(name),
+                "{value}"
+            );
         }
     }
 

@@ -17,6 +17,7 @@ pub fn reserved(document: &Document) -> Vec<Excess> {
         schema: _,
         extends: _,
         mode,
+        min_landlock_abi: _,
         lock,
         system,
         agent,

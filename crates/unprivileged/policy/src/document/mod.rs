@@ -39,6 +39,8 @@ pub struct Document {
     pub extends: Vec<At<Reference>>,
     /// How strictly it is held.
     pub mode: Option<At<Mode>>,
+    /// The lowest Landlock ABI whose parts must all be enforced.
+    pub min_landlock_abi: Option<At<u64>>,
     /// Sections that lower layers may only narrow.
     pub lock: Vec<At<Section>>,
     /// System paths; only built-in documents have any.
@@ -99,7 +101,7 @@ pub enum Reference {
 /// A named group of hosts, not yet resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Its name.
+    /// The name that rules refer to the group by.
     pub name: String,
     /// Its version, if one was named.
     pub version: Option<u32>,

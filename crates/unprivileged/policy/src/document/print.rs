@@ -50,6 +50,11 @@ impl Document {
             "cacheMerge",
             self.cache_merge.as_ref().map(|at| json!(merge(at.value))),
         );
+        put(
+            &mut root,
+            "minLandlockAbi",
+            self.min_landlock_abi.as_ref().map(|at| json!(at.value)),
+        );
         put(&mut root, "budget", self.budget_object());
         put(&mut root, "approvals", self.approvals_object());
         put(&mut root, "audit", self.audit_object());

@@ -231,6 +231,7 @@ impl Reader<'_> {
             "version",
             "extends",
             "mode",
+            "minLandlockAbi",
             "lock",
             "fs",
             "net",
@@ -295,6 +296,7 @@ impl Reader<'_> {
                 ];
                 document.mode = self.choice(value, &modes);
             }
+            "minLandlockAbi" => document.min_landlock_abi = self.landlock_abi(value),
             "lock" => document.lock = self.lock(value),
             "system" => document.system = self.system(value),
             "agent" => document.agent = Some(Box::new(self.agent(value))),

@@ -10,7 +10,7 @@ use crate::net::SecretHeader;
 use crate::query::Query;
 use crate::units;
 use crate::urlpath::check_path;
-use bastle_contract::LimitKind;
+use bastle_contract::{LandlockPart, LandlockParts, LimitKind};
 
 /// Most `tests`.
 const MAX_TESTS: usize = 200;
@@ -197,6 +197,25 @@ impl Reader<'_> {
         }
         self.fault(node.span, "expected a number of processors above 0, e.g. 1.5");
         None
+    }
+
+    /// One to which parts belong that the fence is built with.
+    pub(super) fn landlock_abi(&mut self, node: &Node) -> Option<At<u64>> {
+        let most = LandlockPart::ALL.map(LandlockPart::abi).into_iter().max();
+        let known = u64::from(LandlockParts::FLOOR)..=u64::from(most.unwrap_or(0));
+        let abi = self.whole(node)?;
+        if !known.contains(&abi.value) {
+            self.fault(
+                node.span,
+                format!(
+                    "a Landlock ABI lies between {} and {}",
+                    known.start(),
+                    known.end()
+                ),
+            );
+            return None;
+        }
+        Some(abi)
     }
 
     pub(super) fn budget(&mut self, node: &Node) -> Budget {

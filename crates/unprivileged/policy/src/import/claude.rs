@@ -102,7 +102,7 @@ fn defaults(permissions: &Map<String, Value>, draft: &mut Draft) {
         Some("bypassPermissions") => {
             draft.left_out(
                 "defaultMode bypassPermissions",
-                "nobody is asked, and the fence holds all the same",
+                "no question is asked in either case, and the fence holds",
             );
         }
         mode => {

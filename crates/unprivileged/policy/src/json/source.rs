@@ -28,7 +28,7 @@ pub struct Diagnostic {
     pub column: u32,
     /// What is wrong.
     pub message: String,
-    /// What to do.
+    /// Remedies, each a sentence or a command.
     pub help: Vec<String>,
     /// The line with a caret under the place.
     pub snippet: String,

@@ -283,6 +283,7 @@ impl Merger<'_> {
         let (env_set, mut secrets) = self.trusted_only();
         self.within_ceiling(options.ceiling.as_ref(), &mut secrets);
         let budgets = self.budgets();
+        let min_landlock_abi = self.min_landlock_abi();
         let (caches, cache_merge) = self.caches();
         let unprotect = self.openings(&options.unprotect)?;
         let mut effective = Effective {
@@ -310,6 +311,7 @@ impl Merger<'_> {
             caches,
             cache_merge,
             budgets,
+            min_landlock_abi,
             tests: self.tests(),
             not_granted: Vec::new(),
             inactive: Vec::new(),
@@ -347,7 +349,8 @@ impl Merger<'_> {
             self.inactive.push(Inactive {
                 what: format!("secrets {}", secret.value.name.as_str()),
                 origin: secret.origin,
-                reason: "the authority ceiling of whoever asked for the run does not name it".to_owned(),
+                reason: "the authority ceiling of the caller that requested the run does not name it"
+                    .to_owned(),
             });
         }
     }

@@ -65,6 +65,11 @@ impl Merger<'_> {
             .collect()
     }
 
+    /// The highest that anybody states: a project can ask for more than its host has, and harms itself alone.
+    pub(super) fn min_landlock_abi(&self) -> Option<Sourced<u64>> {
+        self.strictest(None, |d| d.min_landlock_abi.clone(), |a, b| b.cmp(a))
+    }
+
     pub(super) fn budgets(&self) -> Budgets {
         let texts = |list: fn(&Document) -> &Vec<At<String>>, trusted: bool| -> Vec<Sourced<String>> {
             let layers = self

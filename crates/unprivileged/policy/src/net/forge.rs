@@ -28,7 +28,7 @@ pub struct ForgeWrite<'a> {
     pub operation: Option<&'a Operation>,
     /// Repository it is about, where the path tells.
     pub repository: Option<&'a str>,
-    /// In which way.
+    /// The kind of write, as rules name it.
     pub kind: WriteKind,
 }
 

@@ -172,7 +172,7 @@ pub struct NetRequest<'a> {
 /// What must be read of a request's body before it can be judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyNeed {
-    /// Nothing.
+    /// The rules decide without the body.
     None,
     /// JSON-RPC.
     Rpc,

@@ -119,7 +119,7 @@ pub enum HostRole {
     Model,
     /// Policy says that no model answers there.
     NotModel,
-    /// Nobody says.
+    /// Neither the catalogue nor policy says what the host is.
     Unknown,
 }
 
@@ -162,7 +162,7 @@ fn table() -> &'static Table {
 }
 
 impl ModelApi {
-    /// Every one.
+    /// Every API that usage is read from.
     pub const ALL: [Self; 13] = [
         Self::OpenaiChat,
         Self::OpenaiCompletions,
@@ -244,21 +244,25 @@ impl ModelEndpoint {
             counted,
             price: self.price,
         };
+        // Whatever shape or pattern is declared, deferred answers of the same server cannot be counted either.
+        let deferred = table().apis.iter().any(|data| !data.counted && data.names(path));
         let own = self
             .paths
             .iter()
-            .any(|pattern| path_matches(&pattern.to_ascii_lowercase(), path));
-        if own {
+            .find(|pattern| path_matches(&pattern.to_ascii_lowercase(), path));
+        if let Some(own) = own {
             let counted = match self.api {
                 Declared::Api(api) => api.data().is_none_or(|data| data.counted),
                 Declared::Any | Declared::None => true,
             };
-            return Some(hit(counted));
+            return Some(hit(counted && !(deferred && own.contains('*'))));
+        }
+        if deferred && self.api != Declared::None {
+            return Some(hit(false));
         }
         let data = |data: &&Api| match self.api {
-            // Whatever shape is declared, deferred answers of the same server cannot be counted either.
-            Declared::Api(api) => (self.paths.is_empty() && data.api == api) || !data.counted,
-            Declared::Any => self.paths.is_empty() || !data.counted,
+            Declared::Api(api) => self.paths.is_empty() && data.api == api,
+            Declared::Any => self.paths.is_empty(),
             Declared::None => false,
         };
         let found = table().apis.iter().filter(data).find(|data| data.names(path))?;

@@ -176,7 +176,7 @@ impl NetPolicy {
         if let Some(within) = &self.within
             && !within.iter().any(|pattern| pattern.matches(host))
         {
-            let reason = "the authority ceiling of whoever asked for the run does not name this host";
+            let reason = "the authority ceiling of the caller that requested the run does not name this host";
             return Some(no(Outcome::Deny, Code::NetDenied, reason));
         }
         let literal = host.as_str().parse::<Ipv4Addr>().ok()?;

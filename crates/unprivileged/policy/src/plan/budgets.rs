@@ -54,7 +54,7 @@ pub fn uncounted_hosts(net: &NetPolicy) -> Vec<String> {
     }
 }
 
-/// Checks and lists.
+/// Refuses budgets that cannot be counted, and lists the others in the plan.
 pub(super) fn build(effective: &Effective, listing: &mut Vec<PlanLine>) -> Result<(), Fault> {
     let net = &effective.net;
     countable(net)?;

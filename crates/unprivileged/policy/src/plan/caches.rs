@@ -10,7 +10,7 @@ use bastle_contract::{
 /// One cache of a run.
 #[derive(Clone, Debug)]
 pub struct LentCache {
-    /// Its name.
+    /// The name of the cache in the catalogue.
     pub name: String,
     /// Each place inside, and what is shown there.
     pub places: Vec<(AbsPath, LentPlace)>,

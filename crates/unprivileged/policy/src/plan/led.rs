@@ -17,7 +17,7 @@ pub struct Ways {
 }
 
 impl Ways {
-    /// Of these patterns.
+    /// Indexes these patterns; those of one component need no way and are left out.
     pub fn of<'p>(patterns: impl Iterator<Item = &'p NamePattern>) -> Self {
         let patterns: Vec<String> = patterns
             .map(|pattern| pattern.as_str().to_owned())

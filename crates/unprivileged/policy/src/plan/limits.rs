@@ -7,8 +7,8 @@ use crate::request::LaunchRequest;
 use crate::units::{show_duration, show_size};
 use bastle_contract::egress::{EGRESS_CPU, EGRESS_CPU_BURST, EGRESS_MEMORY};
 use bastle_contract::{
-    CgroupFlavour, Code, Controller, Fault, Guarantee, HostFacts, LimitKind, LimitMechanism, LimitRule,
-    Mechanism,
+    Authority, CgroupFlavour, Code, Controller, Fault, Guarantee, HostFacts, Lack, LimitKind, LimitMechanism,
+    LimitRule, Mechanism, Waiver,
 };
 
 /// Size of the private HOME and TMPDIR when no layer limits the disk.
@@ -24,14 +24,8 @@ pub(super) fn build(
     for (limit, value) in &effective.limits {
         check_range(*limit, value.value, &value.origin)?;
         let mechanism = match mechanism(*limit, value.value, host) {
-            Some(mechanism) => lighter(mechanism, *limit, &value.origin),
-            None => waived(
-                request,
-                *limit,
-                value.value,
-                &value.origin,
-                "this host offers nothing that holds it",
-            )?,
+            Some(mechanism) => lighter(mechanism, *limit, &value.origin, host),
+            None => waived(request, *limit, value.value, &value.origin, unheld(*limit, host))?,
         };
         listing.push(line(*limit, value.value, &value.origin, mechanism));
         rules.push(LimitRule {
@@ -151,9 +145,11 @@ pub(super) fn probe(limit: LimitKind, mechanism: LimitMechanism) -> Option<Guara
 /// Moving a process into an old-style cgroup costs milliseconds of every start. The number of processes of a preset is
 /// a backstop that the rlimit of the sandbox's own user namespace holds as well; one that a person states gets the
 /// cgroup, which also tells when it was hit.
-fn lighter(mechanism: LimitMechanism, limit: LimitKind, origin: &Origin) -> LimitMechanism {
+fn lighter(mechanism: LimitMechanism, limit: LimitKind, origin: &Origin, host: &HostFacts) -> LimitMechanism {
     match (mechanism, limit, origin.layer) {
-        (LimitMechanism::CgroupV1, LimitKind::Pids, LayerKind::Floor | LayerKind::Preset) => {
+        (LimitMechanism::CgroupV1, LimitKind::Pids, LayerKind::Floor | LayerKind::Preset)
+            if rlimit_binds_processes(host) =>
+        {
             LimitMechanism::Rlimit
         }
         (LimitMechanism::FreeSpace, LimitKind::DiskReserve, LayerKind::Floor | LayerKind::Preset) => {
@@ -189,7 +185,7 @@ pub(super) fn unfenced(
                 *limit,
                 value.value,
                 &value.origin,
-                "the host backend has no fence that holds it",
+                ("the host backend has no fence that holds it".to_owned(), None),
             )?,
         };
         listing.push(line(*limit, value.value, &value.origin, mechanism));
@@ -226,21 +222,49 @@ fn waived(
     limit: LimitKind,
     value: u64,
     origin: &Origin,
-    why: &str,
+    (why, fix): (String, Option<String>),
 ) -> Result<LimitMechanism, Fault> {
-    if request.waivers.iter().any(|waiver| waiver.limit == limit) {
+    if request.waivers.contains(&Waiver::Limit(limit)) {
         return Ok(LimitMechanism::Waived);
     }
-    Err(Fault::new(
+    let fault = Fault::new(
         Code::LimitUnheld,
         format!(
             "limits.{limit} = {} ({origin}) cannot be held here",
             show(limit, value)
         ),
         why,
-    )
-    .help("bastle doctor shows what is missing")
-    .help(format!("to run without it: bastle run --waive {limit} ...")))
+    );
+    let fault = fix.into_iter().fold(fault, Fault::help);
+    Err(fault
+        .help("bastle doctor shows what is missing")
+        .help(format!("to run without it: bastle run --waive {limit} ...")))
+}
+
+/// Why nothing holds a limit on this host, and what changes that.
+fn unheld(limit: LimitKind, host: &HostFacts) -> (String, Option<String>) {
+    let without = match limit {
+        LimitKind::Cpu => "parts of a processor take the cpu controller of a cgroup",
+        LimitKind::Pids => "an rlimit does not bind user id 0 (RLIMIT_NPROC, getrlimit(2))",
+        _ => return ("this host offers nothing that holds it".to_owned(), None),
+    };
+    match &host.cgroup.problem {
+        Some(problem) => (format!("{without}, and {}", problem.why()), problem.fix()),
+        None => (format!("{without}, and no cgroup can be used"), None),
+    }
+}
+
+/// The kernel counts the processes of user id 0 and refuses none: of root of a container too, but not of a user namespace's,
+/// which is another id to the kernel.
+fn rlimit_binds_processes(host: &HostFacts) -> bool {
+    match &host.authority {
+        // Each run has a uid of its own.
+        Authority::Root | Authority::User => true,
+        Authority::UserZero { lack } => match lack {
+            Lack::UnmappedIds => true,
+            Lack::Capabilities { .. } => false,
+        },
+    }
 }
 
 fn cgroup(host: &HostFacts, controller: Controller) -> Option<LimitMechanism> {
@@ -265,7 +289,8 @@ fn mechanism(limit: LimitKind, value: u64, host: &HostFacts) -> Option<LimitMech
         LimitKind::Memory => {
             Some(cgroup(host, Controller::Memory).unwrap_or(LimitMechanism::RlimitAndWatchdog))
         }
-        LimitKind::Pids => Some(cgroup(host, Controller::Pids).unwrap_or(LimitMechanism::Rlimit)),
+        LimitKind::Pids => cgroup(host, Controller::Pids)
+            .or_else(|| rlimit_binds_processes(host).then_some(LimitMechanism::Rlimit)),
         LimitKind::Disk | LimitKind::Inodes => guarded(LimitMechanism::TmpfsAndWriteGuard),
         LimitKind::Files | LimitKind::BytesWritten => guarded(LimitMechanism::WriteGuard),
         LimitKind::Output => Some(LimitMechanism::Relay),

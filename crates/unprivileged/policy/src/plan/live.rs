@@ -16,6 +16,9 @@ const GIT: &[&str] = &[
     "config.lock",
     "config.worktree.lock",
     "info/grafts",
+    // Old forms of a remote: an address and what is fetched from or pushed to it (gitrepository-layout(5)).
+    "remotes",
+    "branches",
     "objects/info/alternates",
     "objects/info/http-alternates",
     "worktrees/**/config.worktree",
@@ -28,6 +31,8 @@ const GIT: &[&str] = &[
     "modules/**/rebase-apply",
     "modules/**/sequencer",
     "modules/**/objects/info/alternates",
+    "modules/**/remotes",
+    "modules/**/branches",
     "modules/**/commondir",
     "modules/**/gitdir",
     "gitdir",
@@ -197,6 +202,9 @@ mod tests {
             assert!(by.is_empty(), "{path}: {by:?}");
         }
         for held in [
+            ".git/remotes/origin",
+            ".git/branches/origin",
+            ".git/modules/a/remotes/origin",
             ".git/rebase-merge/git-rebase-todo",
             ".vscode/tasks.json",
             "AGENTS.md",

@@ -38,12 +38,10 @@ use crate::effective::{Effective, Origin};
 use crate::layers::LayerKind;
 use crate::request::{Grant, LaunchRequest};
 use bastle_contract::{
-    BackendKind, Code, Fault, Guarantee, HostFacts, LaunchPlan, LimitKind, LimitMechanism, Mechanism, Network,
+    BackendKind, Code, Fault, Guarantee, HostFacts, LandlockParts, LaunchPlan, LimitKind, LimitMechanism,
+    Mechanism, Network, Waiver,
 };
 use serde::Serialize;
-
-/// The Landlock ABI every plan needs: 6 has the scopes for signals and abstract sockets.
-const LANDLOCK_ABI: u32 = 6;
 
 /// A plan and the story of each rule in it.
 #[derive(Clone, Debug)]
@@ -74,10 +72,9 @@ pub struct PlanLine {
 }
 
 /// The fence itself: proven for every native run.
-const FENCE: [Guarantee; 19] = [
+const FENCE: [Guarantee; 18] = [
     Guarantee::ReadsConfined,
     Guarantee::WritesConfined,
-    Guarantee::LandlockEnforced,
     Guarantee::NetConfined,
     Guarantee::ProcessesHidden,
     Guarantee::IpcIsolated,
@@ -105,22 +102,73 @@ pub fn plan(grant: Grant, host: &HostFacts, fs: &FsFacts) -> Result<Planned, Fau
     }
 }
 
+/// Whether the native fence can be built here at all. Asked before anything is started for a run, so that the host is
+/// named as the cause and not the first process that cannot be fenced.
+pub fn check_host(host: &HostFacts) -> Result<(), Fault> {
+    if host.landlock.reach_the_floor() {
+        return Ok(());
+    }
+    Err(Fault::new(
+        Code::FenceLandlock,
+        format!("the fence needs Landlock ABI {}", LandlockParts::FLOOR),
+        format!("this kernel ({}) has {}", host.kernel, host.landlock_abi),
+    )
+    .help("use Linux 5.19 or newer with landlock in the lsm= list")
+    .help("bastle doctor prints how this distribution gets one"))
+}
+
+/// What the fence is built with of Landlock: all that the kernel has; nothing at all only by a person's word, and only where
+/// the kernel has none that it could be built with.
+fn landlock_parts(host: &HostFacts, request: &LaunchRequest) -> Result<LandlockParts, Fault> {
+    match check_host(host) {
+        Ok(()) => Ok(host.landlock),
+        Err(_) if request.waivers.contains(&Waiver::LANDLOCK) => Ok(LandlockParts::NONE),
+        Err(fault) => Err(fault.help("to run without it, one layer less: bastle run --waive landlock ...")),
+    }
+}
+
+fn programs_need_landlock() -> Fault {
+    Fault::new(
+        Code::FenceLandlock,
+        "exec.allow needs Landlock",
+        "without it a program that is not listed can be started by way of the dynamic loader",
+    )
+    .help("take exec.allow out of the policy, or use a kernel with Landlock")
+}
+
+/// Whether all parts of the Landlock ABI that a policy demands are there: what replaces one does not count then.
+fn wanted_parts(effective: &Effective, host: &HostFacts) -> Result<(), Fault> {
+    let Some(least) = &effective.min_landlock_abi else {
+        return Ok(());
+    };
+    let wanted = LandlockParts::up_to(u32::try_from(least.value).unwrap_or(u32::MAX));
+    if host.landlock.covers(wanted) {
+        return Ok(());
+    }
+    Err(Fault::new(
+        Code::FenceLandlock,
+        format!("minLandlockAbi is {} and this kernel has less", least.value),
+        format!(
+            "{}:{}; this kernel ({}) has of Landlock: {}",
+            least.origin.file, least.origin.line, host.kernel, host.landlock
+        ),
+    )
+    .help("bastle doctor prints how this distribution gets a newer kernel"))
+}
+
 fn native(
     request: LaunchRequest,
     effective: &Effective,
     host: &HostFacts,
     fs: &FsFacts,
 ) -> Result<Planned, Fault> {
-    if host.landlock_abi < LANDLOCK_ABI {
-        return Err(Fault::new(
-            Code::FenceLandlock,
-            format!("the plan needs Landlock ABI {LANDLOCK_ABI}"),
-            format!("this kernel ({}) has {}", host.kernel, host.landlock_abi),
-        )
-        .help("use Linux 6.12 or newer with landlock in the lsm= list"));
-    }
+    let landlock = landlock_parts(host, &request)?;
+    wanted_parts(effective, host)?;
     let mut listing = Vec::new();
     let programs = programs::build(effective, &request, fs, &mut listing);
+    if programs.list.is_some() && landlock == LandlockParts::NONE {
+        return Err(programs_need_landlock());
+    }
     let mounts = mounts::build(
         effective,
         &request.cwd,
@@ -161,15 +209,13 @@ fn native(
     if limits.iter().any(|rule| counted(rule.mechanism)) {
         guarantees.push(Guarantee::WritesCounted);
     }
-    guarantees.sort();
-    guarantees.dedup();
-    let plan = LaunchPlan {
+    let mut plan = LaunchPlan {
         run: request.run,
         policy: effective.digest(),
         backend: BackendKind::Native,
         landlock: mounts.landlock,
         mounts: mounts.mounts,
-        landlock_abi: LANDLOCK_ABI,
+        landlock_parts: landlock,
         guard,
         network: Network::None,
         limits,
@@ -183,6 +229,11 @@ fn native(
         guarantees,
         waivers: request.waivers,
     };
+    // All that the kernel has is required: a part that fails here would be a hole in what the statement claims.
+    let landlock = plan.landlock_guarantees();
+    plan.guarantees.extend(landlock);
+    plan.guarantees.sort();
+    plan.guarantees.dedup();
     checked(plan, listing, programs.names)
 }
 
@@ -199,7 +250,7 @@ fn unfenced(request: LaunchRequest, effective: &Effective, fs: &FsFacts) -> Resu
         backend: BackendKind::Host,
         mounts: Vec::new(),
         landlock: Vec::new(),
-        landlock_abi: 0,
+        landlock_parts: LandlockParts::NONE,
         guard: bastle_contract::Guard::default(),
         network: Network::None,
         limits,

@@ -2,9 +2,9 @@
 use super::{PlanLine, Planned};
 use crate::diff::diff;
 use crate::effective::{Effective, Origin};
-use crate::score::score;
+use crate::score::score_of;
 use crate::text::shown;
-use bastle_contract::LaunchPlan;
+use bastle_contract::{LaunchPlan, Waiver};
 use serde_json::{Value, json};
 
 /// The plan as text and as JSON (`bastle.plan/v1`).
@@ -83,7 +83,13 @@ fn text(effective: &Effective, planned: &Planned, baseline: Option<&Effective>) 
         }
     }
     for waiver in &plan.waivers {
-        lines.push(format!("WAIVED: limits.{} is not held", waiver.limit));
+        lines.push(match waiver {
+            Waiver::Limit(_) => format!("WAIVED: {waiver} is not held"),
+            Waiver::Layer(_) if plan.is_without_landlock() => {
+                format!("WAIVED: the fence is built without {waiver}")
+            }
+            Waiver::Layer(_) => format!("{waiver} is enforced: this kernel has it"),
+        });
     }
     for kind in &effective.net.budget.waived {
         lines.push(format!(
@@ -91,7 +97,7 @@ fn text(effective: &Effective, planned: &Planned, baseline: Option<&Effective>) 
             kind.name()
         ));
     }
-    let score = score(effective, plan.backend);
+    let score = score_of(effective, plan);
     lines.push(format!(
         "score {}.{} {}",
         score.tenths / 10,
@@ -133,7 +139,7 @@ fn document(effective: &Effective, planned: &Planned, baseline: Option<&Effectiv
         "inactive": effective.inactive,
         "summary": effective.summary,
         "diff": baseline.map(|baseline| diff(baseline, effective)),
-        "score": score(effective, planned.plan.backend),
+        "score": score_of(effective, &planned.plan),
         "secrets": effective.secrets.iter().map(|s| json!({ "name": s.value.name, "from": "[redacted]", "origin": place(&s.origin) })).collect::<Vec<_>>(),
         "plan": redacted(&planned.plan),
     })

@@ -34,7 +34,7 @@ pub enum PromptBy {
     Stdin,
     /// In place of the element `{prompt}` of the command.
     Argument,
-    /// Not at all.
+    /// The agent is given no prompt.
     None,
 }
 

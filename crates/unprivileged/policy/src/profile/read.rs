@@ -249,7 +249,7 @@ impl Reader<'_> {
             for member in members.iter().filter(|member| member.key == "ask") {
                 self.fault(
                     member.key_span,
-                    "tools of a profile are allowed or denied; nobody is there to be asked",
+                    "tools of a profile are allowed or denied: a profile cannot ask a person",
                 );
             }
         }

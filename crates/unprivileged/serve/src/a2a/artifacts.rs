@@ -122,7 +122,7 @@ fn changes(space: &Workspace) -> Result<Vec<Value>, Fault> {
         ("changes.diff", "text/x-diff"),
         words,
     );
-    let left_out: Vec<String> = whole.left_out.iter().map(ToString::to_string).collect();
+    let left_out: Vec<String> = whole.left_out.iter().map(|one| one.path.to_string()).collect();
     diff["metadata"][ABOUT]["left_out"] = json!(left_out);
     let mut value = diff_json(&diffs, &shown, space.run().as_str());
     let mut files = value["changes"].take();

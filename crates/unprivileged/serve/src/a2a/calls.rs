@@ -3,7 +3,7 @@ use super::asked::{Params, flag, history, object, spelled, text};
 use super::live::Live;
 use super::modes::Modes;
 use super::stream::{TaskStream, filter};
-use super::task::{Shown, TaskState, WithArtifacts, settle, standing, task};
+use super::task::{Shown, TaskState, WithArtifacts, Words, settle, standing, task};
 use super::wrong::{Kind, Wrong};
 use super::{card, listing, push, send};
 use crate::app::App;
@@ -192,6 +192,7 @@ impl Call {
             history,
             artifacts: WithArtifacts::Yes,
             told: self.told(),
+            words: Words::Hidden,
         };
         settle(&self.app, run).await;
         let (run, state, who) = (run.clone(), self.app.state.clone(), self.who.0.clone());
@@ -222,7 +223,8 @@ impl Call {
             all.push(printed);
         }
         let first = modes.task(first);
-        let stream = TaskStream::new(self.app.clone(), feed, run, self.told(), Some(first));
+        let stream = TaskStream::new(self.app.clone(), feed, run, self.told(), Some(first))
+            .read_by(self.who.0.clone());
         Ok(stream.in_modes(modes).with_output(live))
     }
 

@@ -2,7 +2,7 @@
 use super::asked::{Params, flag, given_id, history, number, text};
 use super::calls::{At, Call};
 use super::send::hex;
-use super::task::{Shown, TaskState, WithArtifacts, task};
+use super::task::{Shown, TaskState, WithArtifacts, Words, task};
 use super::wrong::Wrong;
 use aws_lc_rs::hmac;
 use bastle_contract::RunId;
@@ -27,6 +27,7 @@ pub(super) async fn list(call: &Call, params: &Params) -> Result<Value, Wrong> {
             false => WithArtifacts::No,
         },
         told: call.told(),
+        words: Words::Hidden,
     };
     let mut query = query(call, params)?;
     let scope = format!("{}\0{query:?}", call.who.0.id);

@@ -45,7 +45,7 @@ fn supported(settings: &Settings) -> Result<(), Wrong> {
     match settings.push_targets.is_empty() {
         true => Err(Wrong::new(
             Kind::PushUnsupported,
-            "nobody is told about tasks here",
+            "push notifications are off: no receiver is configured",
         )),
         false => Ok(()),
     }

@@ -3,14 +3,14 @@
 use super::artifacts;
 use super::live::Live;
 use super::modes::Modes;
-use super::task::{TaskState, about, asked, bounded, questions, says, settle, standing, status};
+use super::task::{TaskState, Words, about, asked, bounded, questions, says, settle, standing, status};
 use crate::app::App;
 use crate::dto::time;
 use crate::errors::{Refusal, Told};
 use crate::routes::events::{Feed, Next};
 use bastle_contract::RunId;
 use bastle_contract::runs::RunState;
-use bastle_control::fleet::{EventFilter, Fleet, StoredEvent};
+use bastle_control::fleet::{Caller, EventFilter, Fleet, StoredEvent};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::path::Path;
@@ -41,6 +41,8 @@ pub(crate) struct TaskStream {
     feed: Feed,
     run: RunId,
     told: Told,
+    /// Who reads it; nobody where a receiver is told, whose maker may act inside the run.
+    reader: Option<Caller>,
     held: VecDeque<(u64, Value)>,
     state: TaskState,
     over: bool,
@@ -72,6 +74,7 @@ impl TaskStream {
             feed,
             run,
             told,
+            reader: None,
             over: state.is_final(),
             held: first
                 .map(|task| (since, json!({ "task": task })))
@@ -82,6 +85,12 @@ impl TaskStream {
             live: None,
             spoke: Instant::now(),
         }
+    }
+
+    /// For a caller, who is told of questions what they may read.
+    pub(crate) fn read_by(mut self, caller: Caller) -> Self {
+        self.reader = Some(caller);
+        self
     }
 
     /// In these media types only.
@@ -145,10 +154,13 @@ impl TaskStream {
         }
         let (run, told, now) = (self.run.clone(), self.told, self.state);
         let state = self.app.state.clone();
-        let seq = event.seq;
+        let (seq, reader) = (event.seq, self.reader.clone());
         let made = self
             .app
-            .ask(move |fleet| translate(fleet, &state, &run, &event, (now, told)))
+            .ask(move |fleet| {
+                let words = reader.map_or(Words::Told, |reader| Words::of(fleet, &reader, &run));
+                translate(fleet, &state, &run, &event, (now, (told, words)))
+            })
             .await;
         match made {
             Ok(Made { state, told }) => {
@@ -197,7 +209,7 @@ fn translate(
     state: &Path,
     run: &RunId,
     event: &StoredEvent,
-    (now, told): (TaskState, Told),
+    (now, told): (TaskState, (Told, Words)),
 ) -> Result<Made, Refusal> {
     let context = fleet.conversation(run)?;
     let ids = (context.as_str(), run);
@@ -261,7 +273,13 @@ fn translate(
 }
 
 /// The end: everything it left behind, then the last word.
-fn ended(fleet: &Fleet, state: &Path, run: &RunId, event: &StoredEvent, told: Told) -> Result<Made, Refusal> {
+fn ended(
+    fleet: &Fleet,
+    state: &Path,
+    run: &RunId,
+    event: &StoredEvent,
+    told: (Told, Words),
+) -> Result<Made, Refusal> {
     let context = fleet.conversation(run)?;
     let seq = json!({ EVENT: { "seq": event.seq } });
     let mut all: Vec<Value> = artifacts::all(fleet, state, run)

@@ -5,6 +5,7 @@ use super::artifacts;
 use crate::app::App;
 use crate::dto::time;
 use crate::errors::{Refusal, Told, without_paths};
+use crate::question_view;
 use crate::transcript::{self, Mark};
 use bastle_contract::RunId;
 use bastle_contract::runs::RunState;
@@ -112,19 +113,40 @@ pub(crate) struct Shown {
     pub(crate) history: Option<usize>,
     pub(crate) artifacts: WithArtifacts,
     pub(crate) told: Told,
+    /// Whether it is told what its questions ask.
+    pub(crate) words: Words,
+}
+
+/// Whether a caller is told what questions ask, in words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Words {
+    Told,
+    Hidden,
+}
+
+impl Words {
+    /// What holds for a caller.
+    pub(crate) fn of(fleet: &Fleet, caller: &Caller, run: &RunId) -> Self {
+        match fleet.may_read_questions(caller, run) {
+            true => Self::Told,
+            false => Self::Hidden,
+        }
+    }
 }
 
 impl Shown {
     /// Without what the agent was told, said and made, for whoever may not act inside the run.
     pub(crate) fn within(self, fleet: &Fleet, caller: &Caller, run: &RunId) -> Self {
+        let words = Words::of(fleet, caller, run);
         let asks = self.artifacts == WithArtifacts::Yes || self.history != Some(0);
         if !asks || fleet.may_enter(caller, run).is_ok() {
-            return self;
+            return Self { words, ..self };
         }
         Self {
             history: Some(0),
             artifacts: WithArtifacts::No,
             told: self.told,
+            words,
         }
     }
 }
@@ -260,15 +282,22 @@ pub(crate) fn bounded(text: &str) -> &str {
 }
 
 /// Open questions as a message: in words, and as data that an answer refers to.
-pub(crate) fn questions(open: &[Approval], ids: (&str, &RunId), told: Told) -> Option<Value> {
+pub(crate) fn questions(
+    open: &[Approval],
+    ids: (&str, &RunId),
+    (told, words): (Told, Words),
+) -> Option<Value> {
     let first = open.first()?;
     let mut parts = Vec::new();
     for one in open {
-        let text = match told {
-            Told::All => one.text.clone(),
-            Told::Outside => without_paths(&one.text),
+        let text = match (words, told) {
+            (Words::Hidden, _) => None,
+            (Words::Told, Told::All) => Some(one.text.clone()),
+            (Words::Told, Told::Outside) => Some(without_paths(&one.text)),
         };
-        parts.push(json!({ "text": bounded(&text), "mediaType": "text/plain" }));
+        if let Some(text) = text {
+            parts.push(json!({ "text": bounded(&text), "mediaType": "text/plain" }));
+        }
         parts.push(json!({
             "data": {
                 "approval": one.id, "hash": one.hash, "about": one.about, "verdicts": ["approve", "deny"],
@@ -283,7 +312,7 @@ pub(crate) fn questions(open: &[Approval], ids: (&str, &RunId), told: Told) -> O
 }
 
 /// The status of a task.
-pub(crate) fn status(standing: &Standing, context: &str, told: Told) -> Value {
+pub(crate) fn status(standing: &Standing, context: &str, (told, words): (Told, Words)) -> Value {
     let ids = (context, &standing.run.name);
     let mut status = json!({ "state": standing.state.word(), "timestamp": time(standing.changed_ms) });
     let text = |text: String| match told {
@@ -291,7 +320,7 @@ pub(crate) fn status(standing: &Standing, context: &str, told: Told) -> Value {
         Told::Outside => without_paths(&text),
     };
     let message = match standing.state {
-        TaskState::InputRequired => questions(&standing.open, ids, told),
+        TaskState::InputRequired => questions(&standing.open, ids, (told, words)),
         TaskState::Failed | TaskState::Rejected | TaskState::AuthRequired => {
             let fault = standing.run.fault.as_ref().map(ToString::to_string);
             fault.or_else(|| standing.run.reason.clone()).map(|why| {
@@ -317,10 +346,13 @@ pub(crate) fn about(run: &RunRecord) -> Value {
 
 /// The whole task.
 pub(crate) fn task(fleet: &Fleet, state: &Path, name: &RunId, shown: Shown) -> Result<Value, Refusal> {
-    let standing = standing(fleet, name)?;
+    let mut standing = standing(fleet, name)?;
+    if shown.words == Words::Hidden {
+        question_view::unworded(&mut standing.run);
+    }
     let context = fleet.conversation(name)?;
     let mut task = json!({
-        "id": name, "contextId": context, "status": status(&standing, &context, shown.told),
+        "id": name, "contextId": context, "status": status(&standing, &context, (shown.told, shown.words)),
         "metadata": about(&standing.run),
     });
     if shown.history != Some(0) {

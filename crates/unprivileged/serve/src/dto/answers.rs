@@ -30,7 +30,7 @@ pub(crate) struct RunStatus {
     net: Option<JsonObject>,
     /// Ids of the questions it asks.
     questions: Option<Vec<String>>,
-    /// The questions themselves.
+    /// The questions themselves; of each only `id` and `hash` for whoever may neither answer them nor act inside the run.
     asks: Option<Vec<JsonObject>>,
     /// Hosts that were allowed while it ran.
     allowed: Option<Vec<String>>,

@@ -86,7 +86,8 @@ pub(crate) struct ApprovalForm {
     question: String,
     /// Digest of the exact request: an answer names it.
     hash: String,
-    /// What is asked, in words. Holds text of the agent: show it escaped.
+    /// What is asked, in words; empty for whoever may neither answer it nor act inside the run. Holds text of the agent: show it
+    /// escaped.
     text: String,
     /// What it is about.
     about: String,
@@ -108,7 +109,7 @@ pub(crate) struct ApprovalForm {
     scope: Option<String>,
     /// How often the answer may be used.
     uses: Option<u64>,
-    /// What the approver said.
+    /// What the approver said; only for whoever is told the words of the question.
     message: Option<String>,
 }
 

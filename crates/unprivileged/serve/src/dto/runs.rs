@@ -20,7 +20,7 @@ pub(crate) struct RunForm {
     index: Option<u32>,
     /// `queued`, `building`, `running`, `needs-input`, `needs-credential`, `suspended`, `completed`, `failed`, `cancelled` or `refused`.
     pub(crate) state: String,
-    /// Why it is there.
+    /// Why it is there. Where it is `needs-input` this is the question, told as `question` is.
     reason: Option<String>,
     /// The run whose write scope it waits for.
     waits_for: Option<String>,
@@ -50,7 +50,7 @@ pub(crate) struct RunForm {
     caller: String,
     /// Attempts that were denied.
     denials: u64,
-    /// Its open question.
+    /// Its open question, in words; only for whoever may answer it or act inside the run. Others see it by its state.
     question: Option<String>,
     /// Tokens of models.
     model_tokens: u64,

@@ -186,8 +186,10 @@ pub(crate) struct StopMany {
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Removing {
-    /// Digest of the work that may be lost, as the refusal named it.
+    /// Digest of the work that may be lost, as the refusal named it, or its first 8 digits or more.
     pub(crate) discard: Option<String>,
+    /// For good instead of to the trash: its room is free at once.
+    pub(crate) now: Option<bool>,
 }
 
 /// Which part of what a run printed.

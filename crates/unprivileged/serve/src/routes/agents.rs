@@ -8,6 +8,7 @@ use crate::containment::ContainmentForm;
 use crate::dto::{ActedList, Nothing, RunForm, StopAgents, answers};
 use crate::errors::Refusal;
 use crate::guard::{Need, Who};
+use crate::question_view;
 use crate::routes::meta::Anything;
 use axum::Json;
 use axum::extract::State;
@@ -245,12 +246,9 @@ async fn active(
     let page = app.ask(move |fleet| fleet.runs(&query)).await?;
     let told = told(&caller);
     let theirs = |run: &RunRecord| caller.may_on(Verb::Read, &run.name);
-    let agents: Vec<RunForm> = page
-        .items
-        .into_iter()
-        .filter(theirs)
-        .map(|run| RunForm::of(run, told))
-        .collect();
+    let found: Vec<RunRecord> = page.items.into_iter().filter(theirs).collect();
+    let found = question_view::runs(&app, &caller, found).await?;
+    let agents: Vec<RunForm> = found.into_iter().map(|run| RunForm::of(run, told)).collect();
     let count = agents.len();
     Ok(Json(Agents { agents, count }))
 }
@@ -262,6 +260,7 @@ async fn one(
     Params(_): Params<Nothing>,
 ) -> Result<Json<RunForm>, Refusal> {
     let run = app.run(&caller, Verb::Read, &id).await?;
+    let run = question_view::run(&app, &caller, run).await?;
     Ok(Json(RunForm::of(run, told(&caller))))
 }
 

@@ -5,6 +5,7 @@ use crate::app::App;
 use crate::dto::{Answering, ApprovalForm, ApprovalsForm, Nothing, Which1, plain};
 use crate::errors::Refusal;
 use crate::guard::{Need, Who};
+use crate::question_view;
 use axum::Json;
 use axum::extract::State;
 use bastle_contract::Code;
@@ -71,8 +72,14 @@ async fn list(
         },
         limit: limit(asked.limit)?,
     };
-    let mut all = app.ask(move |fleet| fleet.approvals(&query)).await?;
-    all.retain(|one| caller.may_on(Verb::Read, &one.run));
+    let all = app
+        .ask(move |fleet| {
+            let mut all = fleet.approvals(&query)?;
+            all.retain(|one| caller.may_on(Verb::Read, &one.run));
+            question_view::approvals(fleet, &caller, &mut all);
+            Ok::<_, Refusal>(all)
+        })
+        .await?;
     Ok(Json(ApprovalsForm {
         items: all.into_iter().map(ApprovalForm::from).collect(),
     }))
@@ -113,7 +120,16 @@ async fn one(
     PathOf(id): PathOf<String>,
     Params(_): Params<Nothing>,
 ) -> Result<Json<ApprovalForm>, Refusal> {
-    Ok(Json(find(&app, &caller, &id).await?.into()))
+    let found = find(&app, &caller, &id).await?;
+    let told = app
+        .ask(move |fleet| {
+            let mut told = [found];
+            question_view::approvals(fleet, &caller, &mut told);
+            Ok::<_, Refusal>(told)
+        })
+        .await?;
+    let [told] = told;
+    Ok(Json(told.into()))
 }
 
 async fn approve(

@@ -5,6 +5,7 @@ use crate::app::App;
 use crate::dto::{Granting, Nothing, Ruling, Saying, answers};
 use crate::errors::Refusal;
 use crate::guard::{Need, Who};
+use crate::question_view;
 use axum::Json;
 use axum::extract::State;
 use bastle_contract::grants::GrantWay;
@@ -169,6 +170,11 @@ async fn status(
     // The command line may hold the prompt.
     if app.entered(&caller, Verb::Read, &id).await.is_err() {
         told.remove("argv");
+    }
+    let name = app.named(&caller, Verb::Read, &id).await?;
+    let may = app.ask(move |fleet| Ok::<_, Refusal>(fleet.may_read_questions(&caller, &name)));
+    if !may.await? {
+        question_view::status(&mut told);
     }
     Ok(Json(Anything(told)))
 }

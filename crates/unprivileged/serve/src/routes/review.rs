@@ -11,8 +11,8 @@ use crate::routes::runs::told;
 use axum::Json;
 use axum::extract::State;
 use bastle_audit::{Verdict, show, verify};
-use bastle_contract::{Fault, RunId};
-use bastle_control::fleet::Verb;
+use bastle_contract::{Code, Fault, RunId};
+use bastle_control::fleet::{Caller, Verb};
 use bastle_control::review::library::apply::{Reason as Left, Resolve};
 use bastle_control::review::library::diff::json as diff_json;
 use bastle_control::review::library::gate::Assessed;
@@ -141,10 +141,15 @@ async fn apply(
     Body(asked): Body<Applying>,
 ) -> Result<Json<Anything>, Refusal> {
     let name = app.entered(&caller, Verb::Answer, &id).await?;
-    if !asked.approve.is_empty() {
-        // What the import gate holds back is a question as well.
+    // What reaches the host is an answer, whether the gate holds it or not, and so is taking it back: a program gives none
+    // for its own runs. Looking is not.
+    if asked.undo || !asked.dry_run || !asked.approve.is_empty() {
         let (caller, name) = (caller.clone(), name.clone());
-        app.ask(move |fleet| fleet.may_approve(&caller, &name)).await?;
+        app.ask(move |fleet| {
+            let allowed = fleet.may_approve(&caller, &name);
+            allowed.map_err(|fault| not_of_a_program(fault, &caller, &name))
+        })
+        .await?;
     }
     let (state, principal) = (app.state.clone(), caller.described());
     let value = app
@@ -167,6 +172,19 @@ async fn apply(
     Ok(object(value))
 }
 
+/// The refusal of a program that would bring over what its own run made.
+fn not_of_a_program(fault: Fault, caller: &Caller, name: &RunId) -> Fault {
+    if fault.code != Code::TokenRefused {
+        return fault;
+    }
+    Fault::new(
+        fault.code,
+        format!("{} may not bring the work of {name} to the host", caller.id),
+        fault.why,
+    )
+    .help(format!("a person does it on this machine: bastle apply {name}"))
+}
+
 pub(super) fn wish(asked: &Applying, principal: String) -> Result<Wish, Refusal> {
     let destination = match (&asked.branch, asked.resolve.as_deref()) {
         (Some(_), Some(_)) => return Err(Refusal::bad("resolve: a branch has no conflicts")),
@@ -184,6 +202,7 @@ pub(super) fn wish(asked: &Applying, principal: String) -> Result<Wish, Refusal>
             .map_err(|error| Refusal::bad(format!("paths: {}: {error}", plain(text))))
     };
     Ok(Wish {
+        from_ref: None,
         destination,
         paths: asked.paths.iter().map(path).collect::<Result<_, _>>()?,
         approvals: asked

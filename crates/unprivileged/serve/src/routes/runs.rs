@@ -10,6 +10,7 @@ use crate::dto::{
 use crate::errors::{Refusal, Told};
 use crate::event_view::EventView;
 use crate::guard::{Need, Who};
+use crate::question_view;
 use crate::transcript;
 use axum::Json;
 use axum::extract::State;
@@ -166,6 +167,7 @@ async fn list(
     };
     let mut page = app.ask(move |fleet| fleet.runs(&query)).await?;
     page.items.retain(|run| caller.may_on(Verb::Read, &run.name));
+    page.items = question_view::runs(&app, &caller, page.items).await?;
     Ok(Json(RunsForm::of(page, told)))
 }
 
@@ -225,6 +227,7 @@ async fn one(
     Params(_): Params<Nothing>,
 ) -> Result<Json<RunForm>, Refusal> {
     let run = app.run(&caller, Verb::Read, &id).await?;
+    let run = question_view::run(&app, &caller, run).await?;
     Ok(Json(RunForm::of(run, told(&caller))))
 }
 
@@ -235,8 +238,11 @@ async fn remove(
     Params(how): Params<Removing>,
 ) -> Result<Json<Status>, Refusal> {
     let name = app.named(&caller, Verb::Remove, &id).await?;
-    app.ask(move |fleet| fleet.remove(&caller, &name, how.discard))
-        .await?;
+    app.ask(move |fleet| match how.now {
+        Some(true) => fleet.remove_at_once(&caller, &name, how.discard),
+        Some(false) | None => fleet.remove(&caller, &name, how.discard),
+    })
+    .await?;
     Ok(OK)
 }
 

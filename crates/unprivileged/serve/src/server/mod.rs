@@ -64,6 +64,13 @@ pub fn serve(options: &ServeOptions, ready: impl FnOnce(&Serves)) -> Result<(), 
     if let Some(keep) = retention {
         fleet_options.keep_runs = keep;
     }
+    let trash = config
+        .retention
+        .trash()
+        .map_err(|why| Fault::new(Code::ApiConfig, "the settings cannot be used", why))?;
+    if let Some(keep) = trash {
+        fleet_options.keep_trash = keep;
+    }
     // The state first: whoever has it may take the socket of a daemon that is dead. And nothing is begun before every
     // address is known to be ours.
     let claim = Fleet::claim(fleet_options)?;

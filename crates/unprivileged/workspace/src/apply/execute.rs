@@ -1,22 +1,28 @@
-//! Carrying out a plan: prepare beside, record, change the names; and the ways back from every point of it.
+//! The life of a transaction: stage, record, exchange names, record again; and the way back from every point of it.
 //!
-//! **Trust:** decides nothing. Order and consequence: journal "preparing" before the first file beside; all files
-//! and backups synced before "committing"; from then on the way is forward, or back as a whole.
-use super::journal::{Journal, JournalState, Journals, Operation};
+//! **Trust:** decides nothing. Order and consequence: the journal names the staging areas before they exist; staged
+//! objects and the journal are durable before the first exchange; originals stay in their slots until the new names are
+//! durable. A kill or a power cut between any two of these leaves what [`super::recover`] can finish or undo.
+use super::area;
+use super::groups::group;
+use super::journal::{Area, Journal, JournalState, Journals, Operation, Progress};
 use super::plan::Plan;
-use super::settle::{SettleError, clear_beside, copy_checked, lay_beside, permissions, settle};
-use crate::attributes::{self, Has};
+use super::settle::{SettleError, moved};
+use super::stage::{Originals, Source};
+use super::transaction::Open;
 use crate::blobs::{Blobs, Layered};
-use crate::durable::{Durable, Step};
+use crate::crew::by_piece;
+use crate::durable::Durable;
 use crate::faults::io_fault;
-use crate::manifest::{Content, Kind};
 use crate::path::TreePath;
 use crate::rooted::Root;
 use bastle_contract::{Code, Fault};
 use rustix::fs::FlockOperation;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Where a journal keeps copies of what was replaced on another file system.
+pub(super) const BACKUP: &str = "backup";
 
 /// Where to write and where to keep the record.
 #[derive(Clone)]
@@ -36,25 +42,10 @@ pub struct Applied {
     pub number: u64,
     /// Paths that changed.
     pub paths: Vec<TreePath>,
-}
-
-/// What recovery did with an apply that was cut off.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Recovered {
-    /// It was finished: the host tree is new.
-    Finished(u64),
-    /// It was undone: the host tree is old.
-    Undone(u64),
-}
-
-/// Contents kept beside a journal, by digest.
-struct Backups(PathBuf);
-
-impl Blobs for Backups {
-    fn open(&self, digest: &Content) -> Result<File, Fault> {
-        let path = self.0.join(digest.to_string());
-        File::open(&path).map_err(|error| io_fault("open", &path, error))
-    }
+    /// Directories that should have gone and hold other files.
+    pub kept: Vec<TreePath>,
+    /// Changed files that have other names (hard links); those keep the old content.
+    pub linked: Vec<TreePath>,
 }
 
 /// Carries out a plan on the host tree.
@@ -66,12 +57,15 @@ pub fn apply(target: &Target<'_>, plan: &Plan, blobs: &dyn Blobs) -> Result<Appl
         return Err(fault);
     }
     let root = open_alone(target.source)?;
-    recover_with(target, &root.0)?;
+    super::recover::recover_with(target, &root.0, super::recover::Direction::Either)?;
     let layered = Layered {
         made: plan.made.clone(),
         under: blobs,
     };
-    carry_out(target, &root.0, plan.operations.clone(), &layered, None)
+    let source = Source::Contents(&layered);
+    let mut applied = carry_out(target, &root.0, plan.groups(), &source, None)?;
+    applied.kept = plan.kept().to_vec();
+    Ok(applied)
 }
 
 /// Takes back the last apply that was not taken back.
@@ -80,328 +74,143 @@ pub fn apply(target: &Target<'_>, plan: &Plan, blobs: &dyn Blobs) -> Result<Appl
 /// When there is none, or when the host tree changed since; nothing is written then.
 pub fn undo(target: &Target<'_>) -> Result<Applied, Fault> {
     let root = open_alone(target.source)?;
-    recover_with(target, &root.0)?;
+    super::recover::recover_with(target, &root.0, super::recover::Direction::Either)?;
     let journals = Journals::new(target.journals);
-    let all = journals.read_all()?;
-    let undone: Vec<u64> = all
-        .iter()
-        .filter(|one| one.state == JournalState::Done)
-        .filter_map(|one| one.undoes)
-        .collect();
-    let last = all
-        .iter()
-        .rev()
-        .find(|one| one.state == JournalState::Done && one.undoes.is_none() && !undone.contains(&one.number));
-    let Some(last) = last else {
-        return Err(Fault::new(
-            Code::WorkspaceApply,
-            "undo",
-            "nothing of this run was applied that is not undone already",
-        ));
-    };
-    let operations: Vec<Operation> = last.operations.iter().map(Operation::reversed).collect();
-    let mut changed = Vec::new();
-    for operation in &operations {
-        let now = root
-            .0
-            .kind_or_nothing(&operation.path)
-            .map_err(|error| fault_of(&operation.path, &SettleError::Io(error)))?;
-        // A directory that had to stay because it was not empty is no obstacle.
-        let kept = operation.before.is_none() && now == Some(Kind::Dir) && operation.after == Some(Kind::Dir);
-        if now != operation.before && !kept {
-            changed.push(operation.path.to_string());
+    let last = last_applied(&journals)?;
+    let operations: Vec<Operation> = last.0.operations().map(Operation::reversed).collect();
+    let unreadable = |error| io_fault("list", target.source, error);
+    let mut changed = by_piece(&operations, |piece| {
+        let root = root.0.nearby().map_err(unreadable)?;
+        let mut changed = Vec::new();
+        for operation in piece {
+            let now = root
+                .kind_or_nothing(&operation.path)
+                .map_err(|error| fault_of(&operation.path, &SettleError::Io(error)))?;
+            if now != operation.before {
+                changed.push(operation.path.to_string());
+            }
         }
-    }
+        Ok(changed)
+    })?;
+    let grouped = group(&root.0, operations).map_err(unreadable)?;
+    changed.extend(grouped.blocked.iter().map(|group| format!("{}/", group[0].path)));
     if !changed.is_empty() {
+        let more = changed.len().saturating_sub(20);
         changed.truncate(20);
+        if more > 0 {
+            changed.push(format!("and {more} more"));
+        }
         return Err(Fault::new(
             Code::WorkspaceConflict,
             "undo the last apply",
             format!("changed since: {}", changed.join(", ")),
         ));
     }
-    let backups = Backups(journals.folder(last.number).join("before"));
-    carry_out(target, &root.0, operations, &backups, Some(last.number))
+    let originals = originals(&root.0, &journals, &last.0)?;
+    let source = Source::Originals(&originals);
+    let mut undone = carry_out(target, &root.0, &grouped.groups, &source, Some(&last))?;
+    undone.kept = grouped.kept;
+    Ok(undone)
 }
 
-/// Finishes or undoes what a crash cut off. Runs before every apply and at start.
-///
-/// # Errors
-/// When a journal cannot be read or the host tree cannot be written.
-pub fn recover(target: &Target<'_>) -> Result<Vec<Recovered>, Fault> {
-    if Journals::new(target.journals)
-        .read_all()?
-        .iter()
-        .all(|one| is_settled(one.state))
-    {
-        return Ok(Vec::new());
-    }
-    recover_with(target, &open_alone(target.source)?.0)
-}
-
-fn is_settled(state: JournalState) -> bool {
-    match state {
-        JournalState::Done | JournalState::Abandoned => true,
-        JournalState::Preparing | JournalState::Committing => false,
-    }
-}
-
-fn recover_with(target: &Target<'_>, root: &Root) -> Result<Vec<Recovered>, Fault> {
-    let journals = Journals::new(target.journals);
-    let mut recovered = Vec::new();
-    for mut journal in journals.read_all()? {
-        match journal.state {
-            JournalState::Done | JournalState::Abandoned => continue,
-            JournalState::Preparing => {
-                clear_all(target, root, &journal)?;
-                journal.state = JournalState::Abandoned;
-                recovered.push(Recovered::Undone(journal.number));
+fn last_applied(journals: &Journals) -> Result<(Journal, Progress), Fault> {
+    // What takes an apply back comes after it, so that only the newest journals have to be read.
+    let mut undone = BTreeSet::new();
+    for read in journals.newest_first()? {
+        let (journal, progress) = read?;
+        match (progress.state, journal.undoes) {
+            (JournalState::Done, Some(number)) => drop(undone.insert(number)),
+            (JournalState::Done, None) if !undone.contains(&journal.number) => {
+                return Ok((journal, progress));
             }
-            JournalState::Committing => match commit(target, root, &journal) {
-                Ok(()) => {
-                    journal.state = JournalState::Done;
-                    recovered.push(Recovered::Finished(journal.number));
-                }
-                Err(_) => {
-                    roll_back(target, root, &journals, &journal)?;
-                    journal.state = JournalState::Abandoned;
-                    recovered.push(Recovered::Undone(journal.number));
-                }
-            },
+            _ => {}
         }
-        journals.write(&journal, target.durable)?;
     }
-    Ok(recovered)
+    let why = "nothing of this run was applied that is not undone already";
+    Err(Fault::new(Code::WorkspaceApply, "undo", why))
+}
+
+/// The objects that a transaction replaced, where its journal keeps them.
+pub(super) fn originals(root: &Root, journals: &Journals, journal: &Journal) -> Result<Originals, Fault> {
+    let folder = journals.folder(journal.number);
+    let fail = |error| io_fault("open", &folder, error);
+    let mut found = Originals {
+        areas: Vec::new(),
+        at: std::collections::BTreeMap::new(),
+    };
+    let mut opened = Vec::new();
+    for (number, area) in journal.areas.iter().enumerate() {
+        let open = match area {
+            Area::Journal => area::open(root, &folder, area).map_err(fail)?,
+            Area::Tree { .. } => Root::open(&folder.join(format!("{BACKUP}-{number}"))).ok(),
+        };
+        let open = open.map(|open| open.nearby()).transpose().map_err(fail)?;
+        opened.push(open.map(|open| {
+            found.areas.push(open);
+            found.areas.len() - 1
+        }));
+    }
+    for swap in &journal.swaps {
+        let Some(area) = opened.get(swap.area).copied().flatten() else {
+            continue;
+        };
+        for operation in swap.operations.iter().filter(|one| one.before.is_some()) {
+            let at = moved(&operation.path, swap.path(), &swap.slot)
+                .map_err(|error| fault_of(&operation.path, &error))?;
+            found.at.insert(operation.path.clone(), (area, at));
+        }
+    }
+    Ok(found)
 }
 
 fn carry_out(
     target: &Target<'_>,
     root: &Root,
-    operations: Vec<Operation>,
-    blobs: &dyn Blobs,
-    undoes: Option<u64>,
+    groups: &[Vec<Operation>],
+    source: &Source<'_>,
+    undoes: Option<&(Journal, Progress)>,
 ) -> Result<Applied, Fault> {
     let journals = Journals::new(target.journals);
     let number = journals.next()?;
-    let operations = with_waiting_rooms(root, operations, number);
-    let paths = operations
-        .iter()
-        .map(|operation| operation.path.clone())
-        .collect();
-    let mut journal = Journal {
-        format: 1,
-        number,
-        state: JournalState::Preparing,
-        undoes,
-        operations,
+    target.durable.make_dir(&journals.folder(number))?;
+    let mut open = Open {
+        target,
+        root,
+        journals,
+        journal: Journal::new(number, undoes.map(|(journal, _)| journal.number)),
+        areas: Vec::new(),
     };
-    journals.write(&journal, target.durable)?;
-    if let Err(fault) = prepare(target, root, &journals, &journal, blobs) {
-        clear_all(target, root, &journal)?;
-        journal.state = JournalState::Abandoned;
-        journals.write(&journal, target.durable)?;
-        return Err(fault);
-    }
-    journal.state = JournalState::Committing;
-    journals.write(&journal, target.durable)?;
-    if let Err(fault) = commit(target, root, &journal) {
-        roll_back(target, root, &journals, &journal)?;
-        journal.state = JournalState::Abandoned;
-        journals.write(&journal, target.durable)?;
+    let linked = match open.prepare(groups, source) {
+        Ok(linked) => linked,
+        Err(fault) => {
+            open.give_up()?;
+            return Err(fault);
+        }
+    };
+    open.advance(&Progress::at(JournalState::Committing))?;
+    let before = open.times_now();
+    if let Err((at, fault)) = open.commit() {
+        let kept = open.roll_back()?;
+        let theirs: Vec<TreePath> = kept.iter().cloned().chain(at).collect();
+        open.restore_times(&before, &theirs);
+        open.abandon(kept)?;
         return Err(fault.help("The host tree is as it was before; look at it and apply again."));
     }
-    journal.state = JournalState::Done;
-    journals.write(&journal, target.durable)?;
-    Ok(Applied { number, paths })
-}
-
-/// Gives every operation a place to wait: the nearest directory that exists, under a name nobody else uses.
-fn with_waiting_rooms(root: &Root, mut operations: Vec<Operation>, number: u64) -> Vec<Operation> {
-    let mut known: BTreeMap<TreePath, bool> = BTreeMap::new();
-    let token = blake3::hash(
-        format!(
-            "{number} {} {:?}",
-            std::process::id(),
-            std::time::SystemTime::now()
-        )
-        .as_bytes(),
-    )
-    .to_hex();
-    for (at, operation) in operations.iter_mut().enumerate() {
-        operation.waits_as = format!(".bastle-{}-{at}", &token[..12]);
-        operation.waits_in = None;
-        operation.old_bits = permissions(root, &operation.path);
-        let mut above = operation.path.parent();
-        while let Some(directory) = above {
-            let there = match known.get(&directory) {
-                Some(there) => *there,
-                None => matches!(root.directory(&directory), Ok(Some(_))),
-            };
-            known.insert(directory.clone(), there);
-            if there {
-                operation.waits_in = Some(directory);
-                break;
-            }
-            above = directory.parent();
-        }
+    if let Some((journal, progress)) = undoes {
+        open.restore_parents(journal, progress, &before);
     }
-    // A directory that this apply removes cannot hold what waits: the root can.
-    let removed: BTreeSet<TreePath> = operations
-        .iter()
-        .filter(|one| matches!(one.before, Some(Kind::Dir)) && one.after != Some(Kind::Dir))
-        .map(|one| one.path.clone())
-        .collect();
-    for operation in &mut operations {
-        let rooms = std::iter::successors(operation.waits_in.clone(), TreePath::parent);
-        if rooms.into_iter().any(|room| removed.contains(&room)) {
-            operation.waits_in = None;
-        }
-    }
-    operations
-}
-
-/// Backups of what will go, copies of what will come.
-fn prepare(
-    target: &Target<'_>,
-    root: &Root,
-    journals: &Journals,
-    journal: &Journal,
-    blobs: &dyn Blobs,
-) -> Result<(), Fault> {
-    let kept = journals.folder(journal.number).join("before");
-    target.durable.make_dir(&kept)?;
-    for operation in &journal.operations {
-        back_up(target, root, operation, &kept).map_err(|error| fault_of(&operation.path, &error))?;
-    }
-    target.durable.sync_dir(&kept)?;
-    for operation in &journal.operations {
-        target.durable.show(Step::Tree(operation.path.as_path()));
-        lay_beside(root, operation, blobs).map_err(|error| fault_of(&operation.path, &error))?;
-    }
-    Ok(())
-}
-
-fn back_up(target: &Target<'_>, root: &Root, operation: &Operation, kept: &Path) -> Result<(), SettleError> {
-    let Some(Kind::File {
-        digest, attributes, ..
-    }) = &operation.before
-    else {
-        return Ok(());
-    };
-    if let Some(id) = attributes {
-        back_up_attributes(target, root, operation, &kept.join(id.to_string()))?;
-    }
-    let path = kept.join(digest.to_string());
-    if path.exists() {
-        return Ok(());
-    }
-    target.durable.show(Step::Write(&path));
-    let Some(place) = root.place(&operation.path)? else {
-        return Err(SettleError::Drift);
-    };
-    let file = File::create_new(&path)?;
-    match copy_checked(place.open_file()?, &file, digest) {
-        Err(SettleError::Damaged) => return Err(SettleError::Drift),
-        other => other?,
-    }
-    target.durable.show(Step::Sync(&path));
-    Ok(file.sync_all()?)
-}
-
-/// Attributes that the host's file has go with it, and come back with it.
-fn back_up_attributes(
-    target: &Target<'_>,
-    root: &Root,
-    operation: &Operation,
-    path: &Path,
-) -> Result<(), SettleError> {
-    if path.exists() {
-        return Ok(());
-    }
-    let Some(place) = root.place(&operation.path)? else {
-        return Err(SettleError::Drift);
-    };
-    let Has::These(set) = attributes::of(&place.open_file()?)? else {
-        return Err(SettleError::Drift);
-    };
-    if path.file_name().is_none_or(|name| *name != *set.id().to_string()) {
-        return Err(SettleError::Drift);
-    }
-    target
-        .durable
-        .write_new(path, &set.encode())
-        .map_err(SettleError::Content)?;
-    target.durable.sync_file(path).map_err(SettleError::Content)
-}
-
-/// Removals from the deepest up, then everything else from the top down.
-fn in_order(operations: &[Operation]) -> impl Iterator<Item = &Operation> {
-    let removals = operations
-        .iter()
-        .rev()
-        .filter(|operation| operation.after.is_none());
-    removals.chain(operations.iter().filter(|operation| operation.after.is_some()))
-}
-
-fn commit(target: &Target<'_>, root: &Root, journal: &Journal) -> Result<(), Fault> {
-    for operation in in_order(&journal.operations) {
-        target.durable.show(Step::Tree(operation.path.as_path()));
-        settle(root, operation).map_err(|error| fault_of(&operation.path, &error))?;
-    }
-    clear_all(target, root, journal)
-}
-
-/// Every path back to what it was. A path that somebody else changed meanwhile is theirs and stays.
-fn roll_back(target: &Target<'_>, root: &Root, journals: &Journals, journal: &Journal) -> Result<(), Fault> {
-    let backups = Backups(journals.folder(journal.number).join("before"));
-    let reversed: Vec<Operation> = journal.operations.iter().map(Operation::reversed).collect();
-    for operation in in_order(&reversed) {
-        target.durable.show(Step::Tree(operation.path.as_path()));
-        let done = root
-            .kind_or_nothing(&operation.path)
-            .is_ok_and(|now| now == operation.before);
-        if !done {
-            continue;
-        }
-        let waiting = in_existing_room(root, operation);
-        let step = lay_beside(root, &waiting, &backups).and_then(|()| settle(root, &waiting));
-        step.and_then(|()| clear_beside(root, &waiting))
-            .map_err(|error| fault_of(&operation.path, &error))?;
-    }
-    clear_all(target, root, journal)
-}
-
-/// The room may be gone with its directory; the root always exists.
-fn in_existing_room(root: &Root, operation: &Operation) -> Operation {
-    let there = operation
-        .waits_in
-        .as_ref()
-        .is_some_and(|room| matches!(root.directory(room), Ok(Some(_))));
-    let waits_in = if there { operation.waits_in.clone() } else { None };
-    Operation {
-        waits_in,
-        ..operation.clone()
-    }
-}
-
-fn clear_all(target: &Target<'_>, root: &Root, journal: &Journal) -> Result<(), Fault> {
-    for operation in &journal.operations {
-        target.durable.show(Step::Tree(operation.path.as_path()));
-        let backwards = operation.reversed();
-        let in_root = Operation {
-            waits_in: None,
-            ..operation.reversed()
-        };
-        for one in [operation, &backwards, &in_root] {
-            clear_beside(root, one).map_err(|error| fault_of(&operation.path, &error))?;
-        }
-    }
-    Ok(())
+    open.finish()?;
+    Ok(Applied {
+        number,
+        paths: open.journal.operations().map(|one| one.path.clone()).collect(),
+        kept: Vec::new(),
+        linked,
+    })
 }
 
 /// The host tree, locked. Unlocks by itself: a child that was being started at that moment may still hold the
 /// descriptor for an instant, and with it the lock.
-struct Alone(Root);
+pub(super) struct Alone(pub(super) Root);
 
 impl Drop for Alone {
     fn drop(&mut self) {
@@ -412,7 +221,7 @@ impl Drop for Alone {
 }
 
 /// The host tree, with nobody else applying to it: the lock is on the directory itself and leaves no trace.
-fn open_alone(source: &Path) -> Result<Alone, Fault> {
+pub(super) fn open_alone(source: &Path) -> Result<Alone, Fault> {
     let root = Root::open(source).map_err(|error| io_fault("open", source, error))?;
     match rustix::fs::flock(root.handle(), FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Alone(root)),
@@ -425,9 +234,9 @@ fn open_alone(source: &Path) -> Result<Alone, Fault> {
     }
 }
 
-fn fault_of(path: &TreePath, error: &SettleError) -> Fault {
+pub(super) fn fault_of(path: &TreePath, error: &SettleError) -> Fault {
     match error {
-        SettleError::Drift | SettleError::NotEmpty => Fault::new(
+        SettleError::Drift => Fault::new(
             Code::WorkspaceConflict,
             format!("apply {path}"),
             error.to_string(),

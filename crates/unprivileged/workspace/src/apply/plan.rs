@@ -1,22 +1,21 @@
 //! What to do to the host tree: three-way by path, and by line where both sides changed a text.
 //!
 //! **Trust:** reads the host tree beneath its root without following links; decides, writes nothing.
+use super::both::{Both, both_changed};
+use super::groups::group;
 use super::journal::Operation;
 use super::select::{LeftOut, Reason, Selection};
 use super::wear;
 use crate::attributes::Attributes;
 use crate::audit_delta::Change;
-use crate::blobs::{Blobs, read_blob};
-use crate::diff::{Merged, merge};
+use crate::blobs::Blobs;
+use crate::crew::by_piece;
 use crate::manifest::{Content, Kind, Mode};
 use crate::path::TreePath;
-use crate::rooted::Root;
+use crate::rooted::{Root, is_no_directory};
 use bastle_contract::{Code, Fault};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read;
-
-/// Texts merged; larger ones conflict.
-const MAX_MERGED: u64 = 8 << 20;
+use std::io;
 
 /// What to do where both sides changed and lines do not merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,9 +50,22 @@ pub struct Plan {
     merged: Vec<TreePath>,
     already: Vec<TreePath>,
     bare: Vec<TreePath>,
+    groups: Vec<Vec<Operation>>,
+    kept: Vec<TreePath>,
 }
 
 impl Plan {
+    /// Operations by exchange of names.
+    pub(super) fn groups(&self) -> &[Vec<Operation>] {
+        &self.groups
+    }
+
+    /// Directories that the agent removed and that stay, because they hold files that the agent never saw.
+    #[must_use]
+    pub fn kept(&self) -> &[TreePath] {
+        &self.kept
+    }
+
     /// Paths whose new attributes the project's file system cannot hold; the files come without them.
     #[must_use]
     pub fn without_attributes(&self) -> &[TreePath] {
@@ -128,12 +140,18 @@ pub fn plan(root: &Root, selection: &Selection, resolve: Resolve, blobs: &dyn Bl
         merged: Vec::new(),
         already: Vec::new(),
         bare: Vec::new(),
+        groups: Vec::new(),
+        kept: Vec::new(),
     };
-    for change in selection.taken() {
-        plan.consider(root, change, resolve, blobs)?;
+    let hosts = by_piece(selection.taken(), |piece| {
+        let root = nearby(root)?;
+        Ok(piece.iter().map(|change| root.kind(&change.path)).collect())
+    })?;
+    for (change, host) in selection.taken().iter().zip(hosts) {
+        plan.consider(root, (change, host), resolve, blobs)?;
     }
     plan.add_parents(root)?;
-    plan.operations.sort_by(|a, b| a.path.cmp(&b.path));
+    plan.group(root, resolve)?;
     Ok(plan)
 }
 
@@ -141,17 +159,25 @@ impl Plan {
     fn consider(
         &mut self,
         root: &Root,
-        change: &Change,
+        (change, host): (&Change, io::Result<Option<Kind>>),
         resolve: Resolve,
         blobs: &dyn Blobs,
     ) -> Result<(), Fault> {
         let (before, after) = (plain(change.before.as_ref()), plain(change.after.as_ref()));
-        let host = match root.kind(&change.path) {
+        let host = match host {
             Ok(host) => host,
+            // What the agent removed is not there either where a file or link has taken the place of its directory.
+            Err(error) if after.is_none() && is_no_directory(&error) => None,
             // The agent made a directory of a file or link, and the plan does so too: below it is nothing yet.
             Err(error)
                 if matches!(error.raw_os_error(), Some(code) if is_blocked(code))
                     && self.makes_parent_of(&change.path) =>
+            {
+                None
+            }
+            // What the agent removed cannot be below a file or a link either.
+            Err(error)
+                if matches!(error.raw_os_error(), Some(code) if is_blocked(code)) && after.is_none() =>
             {
                 None
             }
@@ -191,6 +217,12 @@ impl Plan {
             let after = self.dressed(root, change, had.as_ref(), after, blobs)?;
             self.operations[at].after = after;
             self.operations[at].before.clone_from(&had);
+        }
+        if self.operations.len() > planned && self.operations[planned].after == had {
+            // The host has the agent's changes among its own.
+            self.operations.truncate(planned);
+            self.merged.retain(|path| path != &change.path);
+            self.already.push(change.path.clone());
         }
         Ok(())
     }
@@ -242,8 +274,7 @@ impl Plan {
         resolve: Resolve,
         blobs: &dyn Blobs,
     ) -> Result<(), Fault> {
-        let (Some(Kind::File { mode: ours, .. }), Some(Kind::File { mode: theirs, .. })) =
-            (&host, &change.after)
+        let (Some(ours @ Kind::File { .. }), Some(theirs @ Kind::File { .. })) = (&host, &change.after)
         else {
             let why = match (&host, &change.after) {
                 (None, _) => "removed on the host, changed by the agent",
@@ -252,56 +283,15 @@ impl Plan {
             };
             return self.take_or_conflict(change, host, why, None, resolve);
         };
-        let was = match &change.before {
-            Some(Kind::File { mode, .. }) => mode.executable,
-            None | Some(Kind::Symlink { .. } | Kind::Dir | Kind::Submodule { .. } | Kind::Opaque { .. }) => {
-                false
+        match both_changed(root, change, (ours, theirs), blobs)? {
+            Both::Fit(after, made) => {
+                self.merged.push(change.path.clone());
+                self.made.extend(made);
+                self.operations
+                    .push(Operation::new(change.path.clone(), host, Some(after)));
+                Ok(())
             }
-        };
-        // One side changed the bit: that side decides. Both changed it: they agree, a bit has two values.
-        let executable = if ours.executable == was {
-            theirs.executable
-        } else {
-            ours.executable
-        };
-        match three_texts(root, change, blobs)? {
-            Some([base, ours, theirs]) => match merge(&base, &ours, &theirs) {
-                Merged::Clean(bytes) => {
-                    let digest = Content::of(&bytes);
-                    let mode = Mode {
-                        executable,
-                        special: false,
-                    };
-                    let after = Some(Kind::File {
-                        digest,
-                        size: bytes.len() as u64,
-                        mode,
-                        attributes: None,
-                    });
-                    self.merged.push(change.path.clone());
-                    self.made.insert(digest, bytes);
-                    self.operations
-                        .push(Operation::new(change.path.clone(), host, after));
-                    Ok(())
-                }
-                Merged::Conflict { marked, .. } => self.take_or_conflict(
-                    change,
-                    host,
-                    "the same lines changed on both sides",
-                    Some(marked),
-                    resolve,
-                ),
-                Merged::NotText => {
-                    self.take_or_conflict(change, host, "changed on both sides and not text", None, resolve)
-                }
-            },
-            None => self.take_or_conflict(
-                change,
-                host,
-                "changed on both sides and too large to merge, or its old content is not kept",
-                None,
-                resolve,
-            ),
+            Both::Conflict { why, marked } => self.take_or_conflict(change, host, why, marked, resolve),
         }
     }
 
@@ -341,14 +331,45 @@ impl Plan {
         }
     }
 
+    /// Decides which objects change places as one, and which directories have to stay for what else is in them.
+    fn group(&mut self, root: &Root, resolve: Resolve) -> Result<(), Fault> {
+        let operations = std::mem::take(&mut self.operations);
+        let what = "list the directories of the project";
+        let grouped = group(root, operations)
+            .map_err(|error| Fault::new(Code::WorkspaceApply, what, error.to_string()))?;
+        for blocked in grouped.blocked {
+            let path = blocked[0].path.clone();
+            let why = "the directory holds other files on the host, and became something else";
+            match resolve {
+                Resolve::Ours => self.left_out.extend(blocked.into_iter().map(|one| LeftOut {
+                    path: one.path,
+                    reason: Reason::KeptOurs,
+                })),
+                Resolve::Refuse | Resolve::Theirs => self.conflicts.push(Conflict {
+                    path,
+                    why,
+                    marked: None,
+                }),
+            }
+        }
+        self.kept = grouped.kept;
+        self.operations = grouped.groups.iter().flatten().cloned().collect();
+        self.groups = grouped.groups;
+        Ok(())
+    }
+
     /// Directories that the host lacks above what is written, where the selection did not take them.
     fn add_parents(&mut self, root: &Root) -> Result<(), Fault> {
         let known: BTreeSet<TreePath> = self.operations.iter().map(|one| one.path.clone()).collect();
         let mut missing = BTreeSet::new();
+        let mut there = BTreeSet::new();
         for operation in self.operations.iter().filter(|one| one.after.is_some()) {
             let mut above = operation.path.parent();
             while let Some(directory) = above {
                 above = directory.parent();
+                if there.contains(&directory) {
+                    break;
+                }
                 if known.contains(&directory) || missing.contains(&directory) {
                     continue;
                 }
@@ -356,7 +377,10 @@ impl Plan {
                     Ok(None) => {
                         missing.insert(directory);
                     }
-                    Ok(Some(_)) => break,
+                    Ok(Some(_)) => {
+                        there.insert(directory);
+                        break;
+                    }
                     Err(error) => return Err(unreadable(&directory, &error)),
                 }
             }
@@ -368,6 +392,11 @@ impl Plan {
         );
         Ok(())
     }
+}
+
+fn nearby(root: &Root) -> Result<Root, Fault> {
+    root.nearby()
+        .map_err(|error| Fault::new(Code::WorkspaceApply, "read the project", error.to_string()))
 }
 
 /// A kind as apply compares it: special bits never travel, and attributes are decided on their own.
@@ -391,38 +420,6 @@ fn plain(kind: Option<&Kind>) -> Option<Kind> {
     })
 }
 
-/// Base, host and agent texts; `None` when one is too large or the base is not kept.
-fn three_texts(root: &Root, change: &Change, blobs: &dyn Blobs) -> Result<Option<[Vec<u8>; 3]>, Fault> {
-    let base = match &change.before {
-        Some(Kind::File { digest, .. }) => match read_blob(blobs, digest, MAX_MERGED) {
-            Ok(Some(bytes)) => bytes,
-            // A store that dropped the old content costs the merge, not the apply.
-            Ok(None) | Err(_) => return Ok(None),
-        },
-        None | Some(Kind::Symlink { .. } | Kind::Dir | Kind::Submodule { .. } | Kind::Opaque { .. }) => {
-            Vec::new()
-        }
-    };
-    let Some(Kind::File { digest, .. }) = &change.after else {
-        return Ok(None);
-    };
-    let Some(theirs) = read_blob(blobs, digest, MAX_MERGED)? else {
-        return Ok(None);
-    };
-    let fail = |error: std::io::Error| unreadable(&change.path, &error);
-    let Some(place) = root.place(&change.path).map_err(fail)? else {
-        return Ok(None);
-    };
-    let mut ours = Vec::new();
-    place
-        .open_file()
-        .map_err(fail)?
-        .take(MAX_MERGED + 1)
-        .read_to_end(&mut ours)
-        .map_err(fail)?;
-    Ok((ours.len() as u64 <= MAX_MERGED).then_some([base, ours, theirs]))
-}
-
 fn is_blocked(code: i32) -> bool {
     let errno = rustix::io::Errno::from_raw_os_error(code);
     matches!(
@@ -431,7 +428,7 @@ fn is_blocked(code: i32) -> bool {
     )
 }
 
-fn unreadable(path: &TreePath, error: &std::io::Error) -> Fault {
+pub(super) fn unreadable(path: &TreePath, error: &std::io::Error) -> Fault {
     Fault::new(
         Code::WorkspaceApply,
         format!("read {path} of the project"),

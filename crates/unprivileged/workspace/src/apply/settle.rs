@@ -1,28 +1,24 @@
-//! One path of the host tree from what it is to what it shall be, by one change of a name.
+//! One exchange of names: the object at a path of the host tree for the object in its slot, forwards or backwards.
 //!
-//! **Trust:** every look and every change goes through descriptors beneath the root. A path that is neither in
-//! its old nor in its new state was changed by somebody else: it is reported and left alone.
-use super::journal::Operation;
-use crate::attributes::{Attributes, Held};
-use crate::blobs::Blobs;
-use crate::manifest::{Content, Kind, Mode as FileMode};
+//! **Trust:** every look and every change goes through descriptors beneath the root. Nothing is overwritten or unlinked:
+//! what comes out of the tree is looked at in its slot, and what is not what the journal names goes back.
+use super::groups::walk;
+use super::journal::{Operation, Swap};
+use crate::manifest::Kind;
 use crate::path::TreePath;
-use crate::rooted::{Place, Root, sync_directory};
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Uid};
+use crate::rooted::{Root, is_no_directory};
+use rustix::fs::{AtFlags, RenameFlags};
 use rustix::io::Errno;
-use std::fs::File;
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// Why a path could not be settled.
+/// Why a path could not be exchanged.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SettleError {
     /// It is neither old nor new.
     #[error("it changed while the apply was under way")]
     Drift,
-    /// A directory holds files that the plan does not know.
-    #[error("the directory holds other files")]
-    NotEmpty,
     /// Its content is not what its digest says.
     #[error("the stored content is damaged")]
     Damaged,
@@ -49,256 +45,263 @@ impl From<Errno> for SettleError {
     }
 }
 
-/// Puts the new content beside its place, synced, under its waiting name. Replaces a leftover of an earlier try.
-pub(super) fn lay_beside(root: &Root, operation: &Operation, blobs: &dyn Blobs) -> Result<(), SettleError> {
-    let directory = waiting_room(root, operation)?;
-    let name = operation.waits_as.as_str();
-    remove_waiting(&directory, name)?;
-    match &operation.after {
-        None | Some(Kind::Dir) => {}
-        Some(Kind::File {
-            digest,
-            mode,
-            attributes,
-            ..
-        }) => {
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let file = rustix::fs::openat(&directory, name, flags, Mode::from_raw_mode(mode.create_bits()))?;
-            let file = File::from(file);
-            let source = blobs.open(digest).map_err(SettleError::Content)?;
-            copy_checked(source, &file, digest)?;
-            if let Some(id) = attributes {
-                give_attributes(&file, id, operation, blobs)?;
-            }
-            keep_permissions(operation, &file, *mode)?;
-            file.sync_all()?;
+/// Which version of a swap's objects is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// What the host had.
+    Before,
+    /// What the host gets.
+    After,
+}
+
+impl Side {
+    pub(super) fn of(self, operation: &Operation) -> Option<&Kind> {
+        match self {
+            Self::Before => operation.before.as_ref(),
+            Self::After => operation.after.as_ref(),
         }
-        Some(Kind::Symlink { target }) => rustix::fs::symlinkat(target.0.as_slice(), &directory, name)?,
-        Some(Kind::Submodule { .. } | Kind::Opaque { .. }) => return Err(SettleError::Drift),
     }
-    if matches!(operation.after, Some(Kind::File { .. } | Kind::Symlink { .. })) {
-        let owner = match root.place(&operation.path) {
-            Ok(Some(place)) => owner_of(&place.directory, place.name)?,
-            Ok(None) => None,
-            // What is above it is still a file that the same apply makes a directory.
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => None,
-            Err(error) => return Err(error.into()),
+
+    fn other(self) -> Self {
+        match self {
+            Self::Before => Self::After,
+            Self::After => Self::Before,
+        }
+    }
+}
+
+/// Where the two objects of a swap are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Position {
+    /// The new object is in the slot.
+    Staged,
+    /// The old object is in the slot.
+    Exchanged,
+}
+
+/// A name in an open directory.
+pub(super) type Name<'a> = (&'a OwnedFd, &'a [u8]);
+
+/// A swap with the two trees that it is about.
+pub(super) struct Exchange<'a> {
+    pub(super) root: &'a Root,
+    pub(super) area: &'a Root,
+    pub(super) swap: &'a Swap,
+}
+
+impl Exchange<'_> {
+    /// Where the objects are, by inode; by content on file systems whose inodes do not last.
+    pub(super) fn position(&self) -> Result<Position, SettleError> {
+        self.mend()?;
+        let there = self.area.inode(&self.swap.slot)?;
+        Ok(match (&self.swap.new, &self.swap.old) {
+            (Some(_), None) if there.is_some() => Position::Staged,
+            (Some(_), None) => Position::Exchanged,
+            (None, _) if there.is_none() => Position::Staged,
+            (None, _) => Position::Exchanged,
+            (Some(new), Some(_)) if there == Some(*new) => Position::Staged,
+            (Some(_), Some(old)) if there == Some(*old) => Position::Exchanged,
+            (Some(_), Some(_)) if self.holds(self.area, &self.swap.slot, Side::After)? => Position::Staged,
+            (Some(_), Some(_)) => Position::Exchanged,
+        })
+    }
+
+    /// Puts the new object in its place. `between` runs before the change of names.
+    pub(super) fn forward(&self, between: impl FnOnce()) -> Result<(), SettleError> {
+        if self.position()? == Position::Staged {
+            between();
+            self.rename(Side::After)?;
+        }
+        self.check_what_came_out(Side::Before)
+    }
+
+    /// Puts the old object back. What somebody changed in the meantime is theirs and stays: drift.
+    pub(super) fn back(&self) -> Result<(), SettleError> {
+        if self.position()? == Position::Staged {
+            return Ok(());
+        }
+        if !self.holds(self.root, self.swap.path(), Side::After)? {
+            return self.dismantle();
+        }
+        self.rename(Side::Before)?;
+        self.check_what_came_out(Side::After)
+    }
+
+    /// Whether the host's path holds that side's objects and nothing else.
+    pub(super) fn host_holds(&self, side: Side) -> Result<bool, SettleError> {
+        self.holds(self.root, self.swap.path(), side)
+    }
+
+    /// What came out of the tree under the slot's name; what is not that side's is somebody's and goes back.
+    fn check_what_came_out(&self, side: Side) -> Result<(), SettleError> {
+        if side.of(self.swap.top()).is_none() || self.holds(self.area, &self.swap.slot, side)? {
+            return Ok(());
+        }
+        self.rename(side)?;
+        Err(SettleError::Drift)
+    }
+
+    /// Puts that side's object in its place and the other one, if there is one, into the slot.
+    fn rename(&self, into_place: Side) -> Result<(), SettleError> {
+        let Some(place) = self.root.place(self.swap.path())? else {
+            return Err(SettleError::Drift);
         };
-        give(&directory, name.as_bytes(), owner)?;
-    }
-    Ok(sync_directory(&directory)?)
-}
-
-fn give_attributes(
-    file: &File,
-    id: &Content,
-    operation: &Operation,
-    blobs: &dyn Blobs,
-) -> Result<(), SettleError> {
-    let set = Attributes::open(blobs, id, operation.path.as_path()).map_err(SettleError::Content)?;
-    match set.set(file)? {
-        Held::All => Ok(()),
-        Held::Nothing => Err(SettleError::NoRoom),
-    }
-}
-
-/// Who owns what stands there, if anything does.
-fn owner_of(directory: &OwnedFd, name: &[u8]) -> Result<Option<(Uid, Gid)>, SettleError> {
-    match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => Ok(Some((Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid)))),
-        Err(Errno::NOENT) => Ok(None),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
-/// By root's hand, what is new belongs to whom the old belonged, or to whom the directory belongs: a project of
-/// somebody else's stays theirs. Everybody else owns what they make anyway.
-fn give(directory: &OwnedFd, name: &[u8], owner: Option<(Uid, Gid)>) -> Result<(), SettleError> {
-    if !rustix::process::geteuid().is_root() {
-        return Ok(());
-    }
-    let stat = rustix::fs::fstat(directory)?;
-    let (uid, gid) = owner.unwrap_or((Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid)));
-    let flags = AtFlags::SYMLINK_NOFOLLOW;
-    Ok(rustix::fs::chownat(directory, name, Some(uid), Some(gid), flags)?)
-}
-
-/// Removes the waiting name, if it is there.
-pub(super) fn clear_beside(root: &Root, operation: &Operation) -> Result<(), SettleError> {
-    match root_directory(root, operation.waits_in.as_ref())? {
-        Some(directory) => remove_waiting(&directory, &operation.waits_as),
-        None => Ok(()),
-    }
-}
-
-/// Makes the path what it shall be; already being so is fine.
-pub(super) fn settle(root: &Root, operation: &Operation) -> Result<(), SettleError> {
-    settle_watched(root, operation, || {})
-}
-
-/// The same; `between` runs after the look at the path and before its change.
-pub(super) fn settle_watched(
-    root: &Root,
-    operation: &Operation,
-    between: impl FnOnce(),
-) -> Result<(), SettleError> {
-    let now = root.kind_or_nothing(&operation.path)?;
-    if now == operation.after {
-        // A crash may have come between the change and the look at what it took out.
-        return match root.place(&operation.path)? {
-            Some(place) => look_at_old(root, operation, &place),
-            None => Ok(()),
+        let Some(slot) = self.area.place(&self.swap.slot)? else {
+            return Err(SettleError::Drift);
         };
+        let comes = into_place.of(self.swap.top()).is_some();
+        let goes = into_place.other().of(self.swap.top()).is_some();
+        let (from, to) = (
+            (slot.directory.as_ref(), slot.name),
+            (place.directory.as_ref(), place.name),
+        );
+        match (comes, goes) {
+            (true, true) => self.exchange(from, to),
+            (true, false) => move_to(from, to),
+            (false, _) => move_to(to, from),
+        }
     }
-    if now != operation.before {
-        return Err(SettleError::Drift);
+
+    fn exchange(&self, slot: Name<'_>, place: Name<'_>) -> Result<(), SettleError> {
+        let flags = RenameFlags::EXCHANGE;
+        match rustix::fs::renameat_with(slot.0, slot.1, place.0, place.1, flags) {
+            Ok(()) => Ok(()),
+            Err(Errno::INVAL) => self.exchange_by_moves(slot, place),
+            Err(Errno::NOENT) => Err(SettleError::Drift),
+            Err(errno) => Err(errno.into()),
+        }
     }
-    let Some(place) = root.place(&operation.path)? else {
-        return Err(SettleError::Drift);
-    };
-    between();
-    match (&now, &operation.after) {
-        (Some(Kind::Dir), None) => remove_dir(&place, Rest::Keep)?,
-        (_, None) => take_out(root, operation, &place)?,
-        (old, Some(Kind::Dir)) => {
-            if old.is_some() {
-                take_out(root, operation, &place)?;
+
+    /// Where the file system cannot exchange names: the old object gets a name of its own first, so that both exist at
+    /// every moment; [`Self::mend`] finishes or undoes what a kill left between.
+    pub(super) fn exchange_by_moves(&self, slot: Name<'_>, place: Name<'_>) -> Result<(), SettleError> {
+        let spare = spare(slot.1);
+        move_to(place, (slot.0, &spare))?;
+        move_to(slot, place)?;
+        move_to((slot.0, &spare), slot)
+    }
+
+    /// After a kill within [`Self::exchange_by_moves`]: the old object back, or into the slot.
+    fn mend(&self) -> Result<(), SettleError> {
+        let Some(slot) = self.area.place(&self.swap.slot)? else {
+            return Ok(());
+        };
+        let name = spare(slot.name);
+        let Ok(path) = TreePath::join(self.swap.slot.parent().as_ref(), &name) else {
+            return Ok(());
+        };
+        if self.area.inode(&path)?.is_none() {
+            return Ok(());
+        }
+        if self.area.inode(&self.swap.slot)?.is_none() {
+            return move_to((&*slot.directory, &name), (&*slot.directory, slot.name));
+        }
+        match self.root.place(self.swap.path())? {
+            Some(place) => move_to((&*slot.directory, &name), (&*place.directory, place.name)),
+            None => Err(SettleError::Drift),
+        }
+    }
+
+    /// A new directory to which somebody added files: ours leave it, theirs stay in it. Can be repeated after a kill.
+    fn dismantle(&self) -> Result<(), SettleError> {
+        if self.swap.top().before.is_some() {
+            return Err(SettleError::Drift);
+        }
+        let mut theirs = false;
+        for (number, operation) in self.swap.operations.iter().enumerate().rev() {
+            theirs |= !self.take_out(number, operation)?;
+        }
+        if theirs { Err(SettleError::Drift) } else { Ok(()) }
+    }
+
+    /// Removes one object of ours from the tree; `false` when somebody changed it.
+    fn take_out(&self, number: usize, operation: &Operation) -> Result<bool, SettleError> {
+        let Some(slot) = self.area.place(&self.swap.slot)? else {
+            return Err(SettleError::Drift);
+        };
+        let aside = [slot.name, format!(".out{number}").as_bytes()].concat();
+        let out = TreePath::join(self.swap.slot.parent().as_ref(), &aside).map_err(io::Error::other)?;
+        let place = match self.root.place(&operation.path) {
+            Err(error) if is_no_directory(&error) => None,
+            other => other?,
+        };
+        let Some(place) = place else { return Ok(true) };
+        let (here, there) = (
+            (place.directory.as_ref(), place.name),
+            (slot.directory.as_ref(), aside.as_slice()),
+        );
+        if self.area.inode(&out)?.is_none() {
+            if self.root.kind_or_nothing(&operation.path)? != operation.after {
+                return Ok(self.root.type_of(&operation.path)?.is_none());
             }
-            rustix::fs::mkdirat(&place.directory, place.name, Mode::from_raw_mode(0o777))?;
-            give(&place.directory, place.name, None)?;
+            if operation.after == Some(Kind::Dir) {
+                return match rustix::fs::unlinkat(here.0, here.1, AtFlags::REMOVEDIR) {
+                    // It stays for what somebody put into it.
+                    Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST) => Ok(true),
+                    Err(errno) => Err(errno.into()),
+                };
+            }
+            move_to(here, there)?;
         }
-        (Some(Kind::Dir), Some(_)) => {
-            remove_dir(&place, Rest::Refuse)?;
-            put_in(root, operation, &place)?;
+        if self.area.kind(&out)? != operation.after {
+            move_to(there, here)?;
+            return Ok(false);
         }
-        (None, Some(_)) => put_in(root, operation, &place)?,
-        (Some(_), Some(_)) => exchange(root, operation, &place)?,
+        rustix::fs::unlinkat(there.0, there.1, AtFlags::empty())?;
+        Ok(true)
     }
-    Ok(sync_directory(&place.directory)?)
-}
 
-/// What to do with a directory that is not empty.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Rest {
-    /// Leave it: it holds files of the user's.
-    Keep,
-    /// Fail: something else must take its place.
-    Refuse,
-}
-
-fn remove_dir(place: &Place<'_>, rest: Rest) -> Result<(), SettleError> {
-    match rustix::fs::unlinkat(&place.directory, place.name, AtFlags::REMOVEDIR) {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(Errno::NOTEMPTY | Errno::EXIST) if rest == Rest::Keep => Ok(()),
-        Err(Errno::NOTEMPTY | Errno::EXIST) => Err(SettleError::NotEmpty),
-        Err(errno) => Err(errno.into()),
+    /// Whether a path of a tree holds that side's objects of the swap, and nothing else.
+    fn holds(&self, tree: &Root, at: &TreePath, side: Side) -> Result<bool, SettleError> {
+        let top = self.swap.path();
+        let mut expected = BTreeMap::new();
+        for operation in &self.swap.operations {
+            if let Some(kind) = side.of(operation) {
+                expected.insert(moved(&operation.path, top, at)?, kind);
+            }
+        }
+        if expected.is_empty() {
+            return Ok(tree.kind_or_nothing(at)?.is_none());
+        }
+        for (path, kind) in &expected {
+            if tree.kind_or_nothing(path)?.as_ref() != Some(kind) {
+                return Ok(false);
+            }
+        }
+        let mut unknown = false;
+        if side.of(self.swap.top()) == Some(&Kind::Dir) {
+            walk(tree, at, |path, _| {
+                unknown |= !expected.contains_key(path);
+                !unknown
+            })?;
+        }
+        Ok(!unknown)
     }
 }
 
-/// Where nothing stands, the kernel itself makes sure that nothing is overwritten.
-fn put_in(root: &Root, operation: &Operation, place: &Place<'_>) -> Result<(), SettleError> {
-    let room = waiting_room(root, operation)?;
-    let name = operation.waits_as.as_bytes();
-    move_to(&room, name, &place.directory, place.name)
+/// A path below `top` as it is called below `at`.
+pub(super) fn moved(path: &TreePath, top: &TreePath, at: &TreePath) -> Result<TreePath, SettleError> {
+    let rest = path.as_bytes().get(top.as_bytes().len()..).unwrap_or_default();
+    TreePath::new([at.as_bytes(), rest].concat()).map_err(|error| SettleError::Io(io::Error::other(error)))
+}
+
+/// The name beside a slot's that the old object has for a moment.
+fn spare(slot: &[u8]) -> Vec<u8> {
+    [slot, b".old"].concat()
 }
 
 /// Moves to a name that is free.
-fn move_to(from: &OwnedFd, name: &[u8], to: &OwnedFd, new: &[u8]) -> Result<(), SettleError> {
-    match rustix::fs::renameat_with(from, name, to, new, RenameFlags::NOREPLACE) {
+fn move_to(from: Name<'_>, to: Name<'_>) -> Result<(), SettleError> {
+    let moved = rustix::fs::renameat_with(from.0, from.1, to.0, to.1, RenameFlags::NOREPLACE);
+    match moved {
         Ok(()) => Ok(()),
-        // Some file systems do not know the flag; the look before is all there is then.
-        Err(Errno::INVAL) => Ok(rustix::fs::renameat(from, name, to, new)?),
-        Err(Errno::EXIST) => Err(SettleError::Drift),
+        Err(Errno::NOENT | Errno::EXIST) => Err(SettleError::Drift),
+        // Some file systems do not know the flag; a look is all there is then.
+        Err(Errno::INVAL) => match rustix::fs::statat(to.0, to.1, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Ok(rustix::fs::renameat(from.0, from.1, to.0, to.1)?),
+            Ok(_) => Err(SettleError::Drift),
+            Err(errno) => Err(errno.into()),
+        },
         Err(errno) => Err(errno.into()),
     }
-}
-
-/// What goes is kept under the waiting name until it was looked at: what was saved there after the look before is not
-/// overwritten but put back.
-fn take_out(root: &Root, operation: &Operation, place: &Place<'_>) -> Result<(), SettleError> {
-    let room = waiting_room(root, operation)?;
-    let name = operation.waits_as.as_bytes();
-    match move_to(&place.directory, place.name, &room, name) {
-        Err(SettleError::Io(error)) if error.kind() == io::ErrorKind::NotFound => Err(SettleError::Drift),
-        moved => moved.and_then(|()| look_at_old(root, operation, place)),
-    }
-}
-
-/// The new content and the old one change places, so that none of them is lost before it was looked at.
-fn exchange(root: &Root, operation: &Operation, place: &Place<'_>) -> Result<(), SettleError> {
-    let room = waiting_room(root, operation)?;
-    let name = operation.waits_as.as_bytes();
-    match rustix::fs::renameat_with(&room, name, &place.directory, place.name, RenameFlags::EXCHANGE) {
-        Ok(()) => look_at_old(root, operation, place),
-        Err(Errno::INVAL) => Ok(rustix::fs::renameat(&room, name, &place.directory, place.name)?),
-        Err(Errno::NOENT) => Err(SettleError::Drift),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
-/// Looks at what came out under the waiting name; what is neither old nor new is somebody's and goes back.
-fn look_at_old(root: &Root, operation: &Operation, place: &Place<'_>) -> Result<(), SettleError> {
-    let waits = TreePath::join(operation.waits_in.as_ref(), operation.waits_as.as_bytes());
-    let Ok(waits) = waits else {
-        return Err(SettleError::Drift);
-    };
-    let old = root.kind_or_nothing(&waits)?;
-    if old.is_none() || old == operation.before || old == operation.after {
-        return Ok(());
-    }
-    let room = waiting_room(root, operation)?;
-    let name = operation.waits_as.as_bytes();
-    match rustix::fs::renameat_with(&room, name, &place.directory, place.name, RenameFlags::EXCHANGE) {
-        Ok(()) => {}
-        Err(Errno::NOENT) => move_to(&room, name, &place.directory, place.name)?,
-        Err(errno) => return Err(errno.into()),
-    }
-    sync_directory(&place.directory)?;
-    Err(SettleError::Drift)
-}
-
-fn waiting_room(root: &Root, operation: &Operation) -> Result<OwnedFd, SettleError> {
-    root_directory(root, operation.waits_in.as_ref())?.ok_or(SettleError::Drift)
-}
-
-fn root_directory(root: &Root, path: Option<&TreePath>) -> Result<Option<OwnedFd>, SettleError> {
-    Ok(match path {
-        None => Some(root.handle().try_clone()?),
-        Some(path) => root.directory(path)?,
-    })
-}
-
-fn remove_waiting(directory: &OwnedFd, name: &str) -> Result<(), SettleError> {
-    match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
-/// Copies and checks; a content that is not its digest's is never written under a name of the host's.
-pub(super) fn copy_checked(source: File, target: &File, digest: &Content) -> Result<(), SettleError> {
-    match crate::blobs::copy_checked(source, target, digest)? {
-        crate::blobs::Checked::Right => Ok(()),
-        crate::blobs::Checked::Wrong => Err(SettleError::Damaged),
-    }
-}
-
-/// A replaced file keeps its readers and writers, and only the right to execute follows the change; a restored
-/// one gets exactly the bits it had.
-fn keep_permissions(operation: &Operation, file: &File, mode: FileMode) -> Result<(), SettleError> {
-    let derived = operation.old_bits.map(|bits| match mode.executable {
-        true => bits & 0o666 | (bits & 0o444) >> 2,
-        false => bits & 0o666,
-    });
-    match operation.new_bits.or(derived) {
-        Some(bits) => Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(bits & 0o777))?),
-        None => Ok(()),
-    }
-}
-
-/// The permission bits of a regular file of the tree; `None` for anything else.
-pub(super) fn permissions(root: &Root, path: &TreePath) -> Option<u32> {
-    let place = root.place(path).ok()??;
-    let stat = rustix::fs::statat(&place.directory, place.name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-    (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile).then_some(stat.st_mode & 0o777)
 }

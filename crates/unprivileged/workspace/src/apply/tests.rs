@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-struct World {
-    stage: tempfile::TempDir,
-    blobs: Folder,
+pub(super) struct World {
+    pub(super) stage: tempfile::TempDir,
+    pub(super) blobs: Folder,
     assessed: Vec<Assessed>,
 }
 
 /// Contents, base and agent trees are the same everywhere; `host` starts as the base.
-fn world(base: impl Fn(&Path), agent: impl Fn(&Path)) -> World {
+pub(super) fn world(base: impl Fn(&Path), agent: impl Fn(&Path)) -> World {
     let stage = tempfile::tempdir().unwrap();
     for name in ["base", "agent", "host", "blobs"] {
         std::fs::create_dir(stage.path().join(name)).unwrap();
@@ -67,15 +67,20 @@ fn world(base: impl Fn(&Path), agent: impl Fn(&Path)) -> World {
 }
 
 impl World {
-    fn host(&self) -> PathBuf {
+    pub(super) fn host(&self) -> PathBuf {
         self.stage.path().join("host")
     }
 
-    fn agent(&self) -> PathBuf {
+    pub(super) fn agent(&self) -> PathBuf {
         self.stage.path().join("agent")
     }
 
-    fn plan(&self, approvals: &Approvals, paths: &[crate::path::TreePath], resolve: Resolve) -> Plan {
+    pub(super) fn plan(
+        &self,
+        approvals: &Approvals,
+        paths: &[crate::path::TreePath],
+        resolve: Resolve,
+    ) -> Plan {
         let selection = select(&self.assessed, approvals, paths);
         plan(
             &Root::open(&self.host()).unwrap(),
@@ -86,7 +91,7 @@ impl World {
         .unwrap()
     }
 
-    fn with<T>(&self, durable: &Durable, act: impl FnOnce(&Target<'_>) -> T) -> T {
+    pub(super) fn with<T>(&self, durable: &Durable, act: impl FnOnce(&Target<'_>) -> T) -> T {
         act(&Target {
             source: &self.host(),
             journals: &self.stage.path().join("applied"),
@@ -94,20 +99,24 @@ impl World {
         })
     }
 
-    fn apply(&self, resolve: Resolve) -> Result<Applied, bastle_contract::Fault> {
+    pub(super) fn apply(&self, resolve: Resolve) -> Result<Applied, bastle_contract::Fault> {
         let plan = self.plan(&Approvals::default(), &[], resolve);
         self.with(&Durable::default(), |target| apply(target, &plan, &self.blobs))
     }
+
+    pub(super) fn undo(&self) -> Result<Applied, bastle_contract::Fault> {
+        self.with(&Durable::default(), undo)
+    }
 }
 
-fn tree(root: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
+pub(super) fn tree(root: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
     let strip = |(path, mode, bytes): (PathBuf, u32, Vec<u8>)| {
         (path.strip_prefix(root).unwrap().to_owned(), mode, bytes)
     };
     fingerprint(root).into_iter().map(strip).collect()
 }
 
-fn some_base(root: &Path) {
+pub(super) fn some_base(root: &Path) {
     write(root, "a.txt", b"1\n2\n3\n4\n5\n");
     write(root, "dir/b.txt", b"b\n");
     write(root, "dir/c.txt", b"c\n");
@@ -123,7 +132,7 @@ fn some_base(root: &Path) {
     }
 }
 
-fn some_changes(root: &Path) {
+pub(super) fn some_changes(root: &Path) {
     write(root, "a.txt", b"1\n2\n3\n4\nfive\n");
     write(root, "private", b"changed\n");
     std::fs::remove_file(root.join("private-gone")).unwrap();
@@ -471,7 +480,7 @@ fn an_edit_in_the_middle_of_an_apply_is_kept_or_the_apply_was_over_before_it() {
             }
         }
     }
-    assert!(refused > 10, "{refused}");
+    assert!(refused >= 10, "{refused}");
 }
 
 #[test]
@@ -518,207 +527,157 @@ fn save(host: &Path, name: &str, text: &str) {
     std::fs::rename(beside, host.join(name)).unwrap();
 }
 
-/// One operation of each sort on one file, with the room for what waits.
-fn operations(blobs: &Folder) -> Vec<super::journal::Operation> {
-    use crate::manifest::{Kind, LinkTarget};
-    let file = |text: &str| Some(blobs.put(text.as_bytes()));
-    let link = Some(Kind::Symlink {
-        target: LinkTarget(b"elsewhere".to_vec()),
-    });
-    [file("new"), link, Some(Kind::Dir), None]
-        .into_iter()
-        .map(|after| super::journal::Operation {
-            waits_as: ".bastle-test".to_owned(),
-            ..super::journal::Operation::new(path("f"), file("old"), after)
-        })
-        .collect()
+/// A transaction of one swap of each sort on one file, staged and not committed.
+struct Staged {
+    stage: tempfile::TempDir,
+    swap: super::journal::Swap,
+}
+
+impl Staged {
+    fn all() -> Vec<Self> {
+        use crate::manifest::{Kind, LinkTarget};
+        let link = Some(Kind::Symlink {
+            target: LinkTarget(b"elsewhere".to_vec()),
+        });
+        let file = |blobs: &Folder, text: &str| Some(blobs.put(text.as_bytes()));
+        (0..4)
+            .map(|sort| {
+                let stage = tempfile::tempdir().unwrap();
+                for name in ["host", "area", "blobs"] {
+                    std::fs::create_dir(stage.path().join(name)).unwrap();
+                }
+                let blobs = Folder(stage.path().join("blobs"));
+                let after = match sort {
+                    0 => file(&blobs, "new"),
+                    1 => link.clone(),
+                    2 => Some(Kind::Dir),
+                    _ => None,
+                };
+                save(&stage.path().join("host"), "f", "old");
+                let mut swap = super::journal::Swap {
+                    operations: vec![super::journal::Operation::new(
+                        path("f"),
+                        file(&blobs, "old"),
+                        after,
+                    )],
+                    area: 0,
+                    slot: path("0"),
+                    new: None,
+                    old: None,
+                };
+                let staged = Self {
+                    stage,
+                    swap: swap.clone(),
+                };
+                let (root, area) = staged.roots();
+                let source = super::stage::Source::Contents(&blobs);
+                super::stage::stage(&root, &area, &swap, &source).unwrap();
+                swap.new = area.inode(&swap.slot).unwrap();
+                swap.old = root.inode(swap.path()).unwrap();
+                Self {
+                    stage: staged.stage,
+                    swap,
+                }
+            })
+            .collect()
+    }
+
+    fn host(&self) -> PathBuf {
+        self.stage.path().join("host")
+    }
+
+    fn roots(&self) -> (Root, Root) {
+        let area = self.stage.path().join("area");
+        (Root::open(&self.host()).unwrap(), Root::open(&area).unwrap())
+    }
+
+    fn forward(&self, between: impl FnOnce()) -> Result<(), super::settle::SettleError> {
+        let (root, area) = self.roots();
+        let (root, area, swap) = (&root, &area, &self.swap);
+        super::settle::Exchange { root, area, swap }.forward(between)
+    }
+
+    fn back(&self) -> Result<(), super::settle::SettleError> {
+        let (root, area) = self.roots();
+        let (root, area, swap) = (&root, &area, &self.swap);
+        super::settle::Exchange { root, area, swap }.back()
+    }
 }
 
 #[test]
 fn what_is_saved_between_the_look_and_the_change_is_neither_lost_nor_covered() {
-    let stage = tempfile::tempdir().unwrap();
-    let (host, store) = (stage.path().join("host"), stage.path().join("blobs"));
-    std::fs::create_dir(&host).unwrap();
-    std::fs::create_dir(&store).unwrap();
-    let blobs = Folder(store);
-    let root = Root::open(&host).unwrap();
-    for operation in operations(&blobs) {
-        save(&host, "f", "old");
-        super::settle::lay_beside(&root, &operation, &blobs).unwrap();
-        let swapped = super::settle::settle_watched(&root, &operation, || save(&host, "f", "saved"));
-        assert!(
-            matches!(swapped, Err(super::settle::SettleError::Drift)),
-            "{:?}: {swapped:?}",
-            operation.after
-        );
-        assert_eq!(std::fs::read_to_string(host.join("f")).unwrap(), "saved");
-        super::settle::clear_beside(&root, &operation).unwrap();
-
+    let drift = |result: &Result<(), super::settle::SettleError>| {
+        matches!(result, Err(super::settle::SettleError::Drift))
+    };
+    for staged in Staged::all() {
+        let swapped = staged.forward(|| save(&staged.host(), "f", "saved"));
+        assert!(drift(&swapped), "{:?}: {swapped:?}", staged.swap);
+        assert_eq!(std::fs::read_to_string(staged.host().join("f")).unwrap(), "saved");
+    }
+    for staged in Staged::all() {
         // Removed instead of replaced: the removal is not undone either.
-        save(&host, "f", "old");
-        super::settle::lay_beside(&root, &operation, &blobs).unwrap();
-        let gone = super::settle::settle_watched(&root, &operation, || {
-            std::fs::remove_file(host.join("f")).unwrap();
-        });
-        assert!(matches!(gone, Err(super::settle::SettleError::Drift)), "{gone:?}");
-        assert!(!host.join("f").exists());
-        super::settle::clear_beside(&root, &operation).unwrap();
-
-        // And without anybody in between it works.
-        save(&host, "f", "old");
-        super::settle::lay_beside(&root, &operation, &blobs).unwrap();
-        super::settle::settle(&root, &operation).unwrap();
-        assert_eq!(root.kind(&path("f")).unwrap(), operation.after);
-        super::settle::clear_beside(&root, &operation).unwrap();
-        match host.join("f").is_dir() {
-            true => std::fs::remove_dir(host.join("f")).unwrap(),
-            false => drop(std::fs::remove_file(host.join("f"))),
-        }
-        assert_eq!(std::fs::read_dir(&host).unwrap().count(), 0);
+        let gone = staged.forward(|| std::fs::remove_file(staged.host().join("f")).unwrap());
+        assert!(drift(&gone), "{gone:?}");
+        assert!(!staged.host().join("f").exists());
+    }
+    for staged in Staged::all() {
+        // And without anybody in between it works, can be repeated, and taken back.
+        let root = staged.roots().0;
+        staged.forward(|| {}).unwrap();
+        staged.forward(|| {}).unwrap();
+        assert_eq!(root.kind(&path("f")).unwrap(), staged.swap.top().after);
+        staged.back().unwrap();
+        staged.back().unwrap();
+        assert_eq!(std::fs::read_to_string(staged.host().join("f")).unwrap(), "old");
+        assert_eq!(root.inode(&path("f")).unwrap(), staged.swap.old);
+        assert_eq!(std::fs::read_dir(staged.host()).unwrap().count(), 1);
     }
 }
 
 #[test]
-fn what_a_crash_left_swapped_but_not_looked_at_is_put_back() {
-    let stage = tempfile::tempdir().unwrap();
-    let (host, store) = (stage.path().join("host"), stage.path().join("blobs"));
-    std::fs::create_dir(&host).unwrap();
-    std::fs::create_dir(&store).unwrap();
-    let blobs = Folder(store);
-    let root = Root::open(&host).unwrap();
-    for operation in operations(&blobs) {
-        super::settle::lay_beside(&root, &operation, &blobs).unwrap();
+fn what_a_crash_left_exchanged_but_not_looked_at_is_put_back() {
+    for staged in Staged::all() {
+        save(&staged.host(), "f", "saved");
+        let (host, slot) = (staged.host().join("f"), staged.stage.path().join("area/0"));
         // As the kernel leaves it when the process is killed right after the change of names.
-        save(&host, ".theirs", "saved");
-        match &operation.after {
-            Some(crate::manifest::Kind::Dir) => continue,
-            Some(_) => std::fs::rename(host.join(".bastle-test"), host.join("f")).unwrap(),
-            None => {}
+        let aside = staged.host().join(".aside");
+        std::fs::rename(&host, &aside).unwrap();
+        if staged.swap.top().after.is_some() {
+            std::fs::rename(&slot, &host).unwrap();
         }
-        std::fs::rename(host.join(".theirs"), host.join(".bastle-test")).unwrap();
-        let settled = super::settle::settle(&root, &operation);
+        std::fs::rename(aside, slot).unwrap();
+        let settled = staged.forward(|| panic!("it was exchanged already"));
         assert!(
             matches!(settled, Err(super::settle::SettleError::Drift)),
             "{settled:?}"
         );
-        assert_eq!(std::fs::read_to_string(host.join("f")).unwrap(), "saved");
-        super::settle::clear_beside(&root, &operation).unwrap();
-        std::fs::remove_file(host.join("f")).unwrap();
-    }
-}
-
-/// Ends the work before the n-th step, and knows which bytes of the journals were on disk by then.
-struct PowerOff {
-    at: usize,
-    seen: AtomicUsize,
-    disk: std::sync::Mutex<Written>,
-}
-
-#[derive(Default)]
-struct Written {
-    /// The directory whose names the last step made durable.
-    last: Option<PathBuf>,
-    kept: std::collections::BTreeMap<PathBuf, Vec<u8>>,
-}
-
-impl Written {
-    /// The last step is over.
-    fn catch_up(&mut self) {
-        let Some(dir) = self.last.take() else { return };
-        for entry in std::fs::read_dir(dir).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_file() {
-                let bytes = std::fs::read(&path).unwrap();
-                self.kept.insert(path, bytes);
-            }
-        }
-    }
-}
-
-impl Observer for PowerOff {
-    fn before(&self, step: Step<'_>) {
-        let mut disk = self.disk.lock().unwrap();
-        disk.catch_up();
-        if let Step::SyncDir(dir) = step {
-            disk.last = Some(dir.to_path_buf());
-        }
-        if self.seen.fetch_add(1, Ordering::SeqCst) == self.at {
-            drop(disk);
-            std::panic::resume_unwind(Box::new("power"));
-        }
-    }
-}
-
-/// Makes the journals what was on disk when the power went.
-fn forget(journals: &Path, disk: &Written) {
-    let mut open = vec![journals.to_path_buf()];
-    while let Some(dir) = open.pop() {
-        let Ok(listing) = std::fs::read_dir(&dir) else {
-            continue;
-        };
-        for entry in listing {
-            let path = entry.unwrap().path();
-            match disk.kept.get(&path) {
-                _ if path.is_dir() => open.push(path),
-                Some(bytes) => std::fs::write(path, bytes).unwrap(),
-                None => std::fs::remove_file(path).unwrap(),
-            }
-        }
+        assert_eq!(std::fs::read_to_string(host).unwrap(), "saved");
     }
 }
 
 #[test]
-fn after_a_power_cut_at_any_step_of_apply_or_undo_the_tree_is_old_or_new() {
-    let mut outcomes = [0, 0];
-    for undoing in [false, true] {
-        for at in 0..2_000 {
-            let world = world(some_base, some_changes);
-            let (old, new) = (tree(&world.host()), tree(&world.agent()));
-            let mut before = Written::default();
-            if undoing {
-                let all = Arc::new(PowerOff {
-                    at: usize::MAX,
-                    seen: AtomicUsize::new(0),
-                    disk: std::sync::Mutex::default(),
-                });
-                let plan = world.plan(&Approvals::default(), &[], Resolve::Refuse);
-                let durable = Durable::observed(all.clone());
-                world
-                    .with(&durable, |target| apply(target, &plan, &world.blobs))
-                    .unwrap();
-                // Whatever was applied before has long been on disk.
-                let mut disk = all.disk.lock().unwrap();
-                disk.catch_up();
-                before.kept = std::mem::take(&mut disk.kept);
-            }
-            let power = Arc::new(PowerOff {
-                at,
-                seen: AtomicUsize::new(0),
-                disk: std::sync::Mutex::new(before),
-            });
-            let durable = Durable::observed(power.clone());
-            let plan = world.plan(&Approvals::default(), &[], Resolve::Refuse);
-            let cut = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                world.with(&durable, |target| match undoing {
-                    true => undo(target),
-                    false => apply(target, &plan, &world.blobs),
-                })
-            }));
-            if let Ok(done) = &cut {
-                assert!(done.is_ok(), "{done:?}");
-                power.disk.lock().unwrap().catch_up();
-            }
-            let journals = world.with(&Durable::default(), |target| target.journals.to_path_buf());
-            forget(&journals, &power.disk.lock().unwrap());
-            world.with(&Durable::default(), recover).unwrap();
-            let now = tree(&world.host());
-            assert!(now == old || now == new, "step {at}, undoing: {undoing}");
-            outcomes[usize::from(now == new)] += 1;
-            if cut.is_ok() {
-                assert_eq!(now, if undoing { old } else { new });
-                break;
-            }
-        }
+fn where_names_cannot_be_exchanged_both_objects_exist_at_every_moment() {
+    for staged in Staged::all().into_iter().take(3) {
+        let (root, area) = staged.roots();
+        let exchange = super::settle::Exchange {
+            root: &root,
+            area: &area,
+            swap: &staged.swap,
+        };
+        let (place, slot) = (root.handle(), area.handle());
+        let ways = || exchange.exchange_by_moves((slot, b"0"), (place, b"f"));
+        ways().unwrap();
+        assert_eq!(root.kind(&path("f")).unwrap(), staged.swap.top().after);
+        ways().unwrap();
+        // Killed after the first move: the old object goes back. After the second: it goes to the slot.
+        let (host, spare) = (staged.host().join("f"), staged.stage.path().join("area/0.old"));
+        std::fs::rename(&host, &spare).unwrap();
+        staged.back().unwrap();
+        assert_eq!(std::fs::read_to_string(&host).unwrap(), "old");
+        std::fs::rename(&host, &spare).unwrap();
+        std::fs::rename(staged.stage.path().join("area/0"), &host).unwrap();
+        staged.forward(|| panic!("it was exchanged already")).unwrap();
+        assert_eq!(root.kind(&path("f")).unwrap(), staged.swap.top().after);
+        assert!(!spare.exists());
     }
-    assert!(outcomes[0] > 20 && outcomes[1] > 20, "{outcomes:?}");
 }

@@ -62,7 +62,7 @@ pub enum Body {
 /// The difference of one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileDiff {
-    /// Where.
+    /// The path that differs, relative to the root of the tree.
     pub path: TreePath,
     /// The old side.
     pub before: Option<Kind>,
@@ -130,8 +130,18 @@ pub fn diff(change: &Change, blobs: &dyn Blobs) -> Result<FileDiff, Fault> {
 /// Files up to this size are in an exact patch; both sides are held in memory.
 const MAX_EXACT: u64 = 64 << 20;
 
-/// The difference by bytes of files that are not compared as text; `None` when one side is too large or gone.
-pub(super) fn exact_body(diff: &FileDiff, blobs: &dyn Blobs) -> Result<Option<Body>, Fault> {
+/// Both sides of a file that is not compared as text.
+pub(super) enum Sides {
+    /// Old and new bytes; none of a side that is not there.
+    These(Vec<u8>, Vec<u8>),
+    /// One of them is too large.
+    TooLarge,
+    /// The old one is not kept any more.
+    Lost,
+}
+
+/// Reads both sides whole.
+pub(super) fn exact_sides(diff: &FileDiff, blobs: &dyn Blobs) -> Result<Sides, Fault> {
     let bytes = |kind: Option<&Kind>| -> Result<Option<Vec<u8>>, Fault> {
         match kind {
             Some(Kind::File { digest, .. }) => read_blob(blobs, digest, MAX_EXACT),
@@ -140,33 +150,13 @@ pub(super) fn exact_body(diff: &FileDiff, blobs: &dyn Blobs) -> Result<Option<Bo
         }
     };
     let Some(new) = bytes(diff.after.as_ref())? else {
-        return Ok(None);
+        return Ok(Sides::TooLarge);
     };
-    let Ok(Some(old)) = bytes(diff.before.as_ref()) else {
-        return Ok(None);
-    };
-    let (gone, came) = (split(&old), split(&new));
-    let line = |sign: Sign| {
-        move |bytes: &&[u8]| Line {
-            sign,
-            bytes: bytes.to_vec(),
-        }
-    };
-    let lines: Vec<Line> = gone
-        .iter()
-        .map(line(Sign::Removed))
-        .chain(came.iter().map(line(Sign::Added)))
-        .collect();
-    let first = |count: usize| usize::from(count > 0);
-    Ok(Some(if lines.is_empty() {
-        Body::Nothing
-    } else {
-        Body::Text(vec![Hunk {
-            old: (first(gone.len()), gone.len()),
-            new: (first(came.len()), came.len()),
-            lines,
-        }])
-    }))
+    Ok(match bytes(diff.before.as_ref()) {
+        Ok(Some(old)) => Sides::These(old, new),
+        Ok(None) => Sides::TooLarge,
+        Err(_) => Sides::Lost,
+    })
 }
 
 /// The part of a kind that decides about its content.

@@ -2,6 +2,7 @@
 //!
 //! **Trust:** contents and names are the agent's. What goes to a terminal is neutralised here; what goes into a
 //! patch is exact, with names quoted the way git quotes them.
+mod binary;
 mod file;
 mod lines;
 mod merge;
@@ -12,7 +13,7 @@ mod tests;
 
 pub use file::{Body, FileDiff, Hunk, Line, Sign, diff};
 pub use merge::{Merged, merge};
-pub use patch::{Patch, exact_patch, patch};
+pub use patch::{Lacking, Patch, WhyLacking, exact_patch, exact_patch_for, patch};
 pub use render::{json, name_only, reviewed, stat, unified};
 
 pub(crate) use merge::fuzz_merge;

@@ -1,23 +1,69 @@
 //! A patch in git's format, exact to the byte, for `git apply` and mail.
 //!
 //! **Trust:** names are quoted the way git quotes them, so a newline in a name cannot begin a header of its own.
-use super::file::{Body, FileDiff, Sign, diff as compare, exact_body};
+use super::binary::binary;
+use super::file::{Body, FileDiff, Sides, Sign, diff as compare, exact_sides};
 use crate::audit_delta::Change;
 use crate::blobs::Blobs;
-use crate::manifest::Kind;
+use crate::git::ObjectFormat;
+use crate::manifest::{Content, Kind};
 use crate::path::TreePath;
-use bastle_contract::Fault;
+use bastle_contract::{Code, Fault};
+use std::collections::BTreeSet;
+use std::fmt;
 
 /// A patch and what it cannot carry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
     /// The bytes.
     pub bytes: Vec<u8>,
-    /// Binary and large files, nested repositories and other things that text cannot express.
-    pub left_out: Vec<TreePath>,
+    /// What text and blobs cannot express.
+    pub left_out: Vec<Lacking>,
 }
 
-/// Writes the differences as one patch.
+/// A change that is not in a patch, or not as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lacking {
+    /// The path of the change, relative to the root of the tree.
+    pub path: TreePath,
+    /// What a patch cannot say about it.
+    pub why: WhyLacking,
+}
+
+/// Why a patch does not have a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhyLacking {
+    /// A directory with nothing in it; git knows only files.
+    EmptyDirectory,
+    /// Its extended attributes are not in the patch; its content is.
+    Attributes,
+    /// One side is larger than a patch may hold.
+    TooLarge,
+    /// The old content is not kept any more.
+    Lost,
+    /// A nested repository or something that is neither file nor link.
+    Special,
+    /// A change that is not text, in a form of the patch that only has text.
+    NoText,
+    /// The import gate never lets it pass.
+    Refused,
+}
+
+impl fmt::Display for WhyLacking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::EmptyDirectory => "an empty directory",
+            Self::Attributes => "its extended attributes",
+            Self::TooLarge => "larger than 64 MiB",
+            Self::Lost => "its earlier content is not kept any more",
+            Self::Special => "a nested repository or a special file",
+            Self::NoText => "not text",
+            Self::Refused => "never applied",
+        })
+    }
+}
+
+/// Writes the differences as one patch of text.
 #[must_use]
 pub fn patch(diffs: &[FileDiff]) -> Patch {
     let mut out = Patch {
@@ -26,32 +72,41 @@ pub fn patch(diffs: &[FileDiff]) -> Patch {
     };
     for diff in diffs {
         let sides = (mode(diff.before.as_ref()), mode(diff.after.as_ref()));
-        match (sides, &diff.body) {
+        let why = match (sides, &diff.body) {
             // Directories come with their files.
-            ((Mode::None, Mode::None), _) => {}
-            ((Mode::Other, _) | (_, Mode::Other), _) | (_, Body::Binary | Body::TooLarge | Body::Unknown) => {
-                out.left_out.push(diff.path.clone())
-            }
+            ((Mode::None, Mode::None), _) => continue,
+            ((Mode::Other, _) | (_, Mode::Other), _) => WhyLacking::Special,
+            (_, Body::Binary | Body::TooLarge) => WhyLacking::NoText,
+            (_, Body::Unknown) => WhyLacking::Lost,
+            // A file that becomes a link is removed and made anew; git takes no other spelling.
             ((Mode::Git(old), Mode::Git(new)), _) if old.starts_with("12") != new.starts_with("12") => {
-                // A file that becomes a link is removed and made anew; git takes no other spelling.
-                out.left_out.push(diff.path.clone());
+                WhyLacking::NoText
             }
-            // Only its attributes changed, which no patch can say.
-            ((Mode::Git(old), Mode::Git(new)), Body::Nothing) if old == new => {
-                out.left_out.push(diff.path.clone());
+            ((Mode::Git(old), Mode::Git(new)), Body::Nothing) if old == new => WhyLacking::Attributes,
+            ((old, new), Body::Text(_) | Body::Nothing) => {
+                one(&mut out.bytes, diff, old, new);
+                continue;
             }
-            ((old, new), Body::Text(_) | Body::Nothing) => one(&mut out.bytes, diff, old, new),
-        }
+        };
+        out.lacks(diff, why);
     }
     out
 }
 
-/// Writes the differences as one patch with every byte that git can carry: files that are not text as well, and a file
-/// that becomes a link as its removal and a new link.
+/// Writes the differences as one patch with every byte that git can carry: files that are not text as binary patches, and a
+/// file that becomes a link as its removal and a new link. Names of blobs are SHA-1.
 ///
 /// # Errors
 /// When a new content cannot be read.
 pub fn exact_patch(diffs: &[FileDiff], blobs: &dyn Blobs) -> Result<Patch, Fault> {
+    exact_patch_for(diffs, blobs, ObjectFormat::Sha1)
+}
+
+/// The same for a repository whose objects are named so: git checks the names in binary patches.
+///
+/// # Errors
+/// When a new content cannot be read.
+pub fn exact_patch_for(diffs: &[FileDiff], blobs: &dyn Blobs, format: ObjectFormat) -> Result<Patch, Fault> {
     let mut out = Patch {
         bytes: Vec::new(),
         left_out: Vec::new(),
@@ -72,24 +127,110 @@ pub fn exact_patch(diffs: &[FileDiff], blobs: &dyn Blobs) -> Result<Patch, Fault
             }
             _ => vec![diff.clone()],
         };
-        let mut exact = Vec::new();
-        for mut part in parts {
+        let mut bytes = Vec::new();
+        let mut lacking = Vec::new();
+        for part in parts {
             if matches!(part.body, Body::Binary | Body::TooLarge) {
-                match exact_body(&part, blobs)? {
-                    Some(body) => part.body = body,
-                    None => out.left_out.push(part.path.clone()),
+                if let Some(why) = exact(&mut bytes, &part, blobs, format)? {
+                    lacking.push(why);
                 }
+                continue;
             }
-            exact.push(part);
+            let text = patch(std::slice::from_ref(&part));
+            bytes.extend_from_slice(&text.bytes);
+            lacking.extend(text.left_out.iter().map(|one| one.why));
         }
-        if out.left_out.last() == Some(&diff.path) {
-            continue;
+        match lacking.first() {
+            Some(why) => out.lacks(diff, *why),
+            None => {
+                if attributes(diff.before.as_ref()) != attributes(diff.after.as_ref()) && diff.after.is_some()
+                {
+                    out.lacks(diff, WhyLacking::Attributes);
+                }
+                out.bytes.extend_from_slice(&bytes);
+            }
         }
-        let one = patch(&exact);
-        out.bytes.extend_from_slice(&one.bytes);
-        out.left_out.extend(one.left_out);
+    }
+    for path in empty_directories(diffs) {
+        out.left_out.push(Lacking {
+            path: path.clone(),
+            why: WhyLacking::EmptyDirectory,
+        });
     }
     Ok(out)
+}
+
+impl Patch {
+    fn lacks(&mut self, diff: &FileDiff, why: WhyLacking) {
+        self.left_out.push(Lacking {
+            path: diff.path.clone(),
+            why,
+        });
+    }
+}
+
+/// Directories that come or go without a file in them that does the same: git applies none of these.
+fn empty_directories(diffs: &[FileDiff]) -> impl Iterator<Item = &TreePath> {
+    let above = |path: &TreePath| std::iter::successors(path.parent(), TreePath::parent);
+    let mut carried: [BTreeSet<TreePath>; 2] = [BTreeSet::new(), BTreeSet::new()];
+    for diff in diffs {
+        for (side, kind) in [&diff.before, &diff.after].into_iter().enumerate() {
+            if matches!(kind, Some(Kind::File { .. } | Kind::Symlink { .. })) {
+                carried[side].extend(above(&diff.path));
+            }
+        }
+    }
+    diffs.iter().filter_map(move |diff| {
+        let empty = match (&diff.before, &diff.after) {
+            (Some(Kind::Dir), None) => !carried[0].contains(&diff.path),
+            (None, Some(Kind::Dir)) => !carried[1].contains(&diff.path),
+            // A file that becomes an empty directory: its removal is in the patch.
+            (Some(before), Some(Kind::Dir)) if *before != Kind::Dir => !carried[1].contains(&diff.path),
+            _ => false,
+        };
+        empty.then_some(&diff.path)
+    })
+}
+
+fn attributes(kind: Option<&Kind>) -> Option<&Content> {
+    match kind {
+        Some(Kind::File { attributes, .. }) => attributes.as_ref(),
+        None | Some(Kind::Symlink { .. } | Kind::Dir | Kind::Submodule { .. } | Kind::Opaque { .. }) => None,
+    }
+}
+
+/// Writes one content that is not compared as text; tells why where it cannot.
+fn exact(
+    out: &mut Vec<u8>,
+    diff: &FileDiff,
+    blobs: &dyn Blobs,
+    format: ObjectFormat,
+) -> Result<Option<WhyLacking>, Fault> {
+    let (old, new) = match exact_sides(diff, blobs)? {
+        Sides::These(old, new) => (old, new),
+        Sides::TooLarge => return Ok(Some(WhyLacking::TooLarge)),
+        Sides::Lost => return Ok(Some(WhyLacking::Lost)),
+    };
+    let (before, after) = (mode(diff.before.as_ref()), mode(diff.after.as_ref()));
+    let unchanged = match (before, after) {
+        (Mode::Git(old), Mode::Git(new)) if old == new => Some(old),
+        (Mode::Other, _) | (_, Mode::Other) => return Ok(Some(WhyLacking::Special)),
+        (Mode::Git(_) | Mode::None, Mode::Git(_) | Mode::None) => None,
+    };
+    let there = |mode: Mode| matches!(mode, Mode::Git(_));
+    let sides = (
+        Some(old.as_slice()).filter(|_| there(before)),
+        Some(new.as_slice()).filter(|_| there(after)),
+    );
+    out.extend_from_slice(header(diff, before, after).as_bytes());
+    binary(out, sides, unchanged, format).map_err(|error| {
+        Fault::new(
+            Code::WorkspaceApply,
+            format!("write the patch of {}", diff.path),
+            error.to_string(),
+        )
+    })?;
+    Ok(None)
 }
 
 #[derive(Clone, Copy)]

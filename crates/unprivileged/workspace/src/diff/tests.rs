@@ -48,7 +48,13 @@ fn a_change_of_attributes_alone_is_shown_and_left_out_of_a_patch() {
     assert!(stat(&diffs).contains("attributes changed"));
     let made = patch(&diffs);
     assert!(made.bytes.is_empty(), "git refuses a header without a change");
-    assert_eq!(made.left_out, [path("x")]);
+    assert_eq!(
+        made.left_out,
+        [Lacking {
+            path: path("x"),
+            why: WhyLacking::Attributes
+        }]
+    );
 }
 
 #[test]

@@ -9,15 +9,19 @@ use super::plain::Plain;
 use super::rules::{Class, Finding, Rules, Tier};
 use crate::audit_delta::Change;
 use crate::blobs::{Blobs, read_blob};
+use crate::crew::by_piece;
 use crate::git::is_git_name;
 use crate::manifest::{Content, Kind, Mode};
 use crate::path::{TreePath, visible};
-use bastle_contract::Fault;
+use bastle_contract::{Code, Fault};
 use serde::Serialize;
 use std::collections::BTreeSet;
+use std::io::Read;
 
 /// Files above this are pointed out: they make a repository heavy for ever.
 const LARGE: u64 = 5 << 20;
+/// What is read of a file that is too large to be read whole: the kernel looks for an interpreter or a format there.
+const HEAD: u64 = 4096;
 
 /// A change with all that was found about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -63,20 +67,18 @@ pub fn assess_all(
     ignored: &BTreeSet<TreePath>,
     blobs: &dyn Blobs,
 ) -> Result<Vec<Assessed>, Fault> {
-    changes
-        .iter()
-        .map(|change| {
-            let mut assessed = assess(rules, tree, change, blobs)?;
-            if ignored.contains(&change.path) {
-                let why = "the project's ignore files name it; it is taken only when named with --paths";
-                assessed
-                    .findings
-                    .push(finding(Class::Ignored, Tier::Note, "ignored", why));
-                assessed.ignored = true;
-            }
-            Ok(assessed)
-        })
-        .collect()
+    let one = |change: &Change| {
+        let mut assessed = assess(rules, tree, change, blobs)?;
+        if ignored.contains(&change.path) {
+            let why = "the project's ignore files name it; it is taken only when named with --paths";
+            assessed
+                .findings
+                .push(finding(Class::Ignored, Tier::Note, "ignored", why));
+            assessed.ignored = true;
+        }
+        Ok(assessed)
+    };
+    by_piece(changes, |piece| piece.iter().map(one).collect())
 }
 
 /// Judges one change.
@@ -93,11 +95,17 @@ pub fn assess(rules: &Rules, tree: &Tree<'_>, change: &Change, blobs: &dyn Blobs
     let after = text_of(change.after.as_ref(), blobs)?;
     let mut findings = name_findings(&change.path);
     let kinds = judge::names(rules, tree, change, &before, &after);
-    findings.extend(kind_findings(change, &after, &kinds));
+    let head = match &after {
+        Text::Whole(_) | Text::Absent => None,
+        Text::TooLarge => Some(head_of(change.after.as_ref(), blobs)?),
+    };
+    findings.extend(kind_findings(change, &after, head.as_deref(), &kinds));
     findings.extend(kinds.findings);
     if let Text::Whole(bytes) = &after {
         findings.extend(text_findings(rules, before.whole(), bytes, kinds.plain));
     }
+    // A large file differs from its old version in ways that are not looked for: its first line is as good as new.
+    findings.extend(head.and_then(|head| interpreter(None, &head, kinds.plain)));
     if findings.is_empty() {
         findings.push(finding(
             Class::Source,
@@ -143,6 +151,23 @@ fn text_of(kind: Option<&Kind>, blobs: &dyn Blobs) -> Result<Text, Fault> {
         None | Some(Kind::Symlink { .. } | Kind::Dir | Kind::Submodule { .. } | Kind::Opaque { .. }) => {
             Ok(Text::Absent)
         }
+    }
+}
+
+/// The first bytes of a file that is too large to be read whole.
+fn head_of(kind: Option<&Kind>, blobs: &dyn Blobs) -> Result<Vec<u8>, Fault> {
+    let Some(Kind::File { digest, .. }) = kind else {
+        return Ok(Vec::new());
+    };
+    let mut head = Vec::new();
+    let file = blobs.open(digest)?;
+    match file.take(HEAD).read_to_end(&mut head) {
+        Ok(_) => Ok(head),
+        Err(error) => Err(Fault::new(
+            Code::WorkspaceIo,
+            digest.to_string(),
+            error.to_string(),
+        )),
     }
 }
 
@@ -223,7 +248,8 @@ fn is_short_name(part: &[u8]) -> bool {
     }
 }
 
-fn kind_findings(change: &Change, after: &Text, kinds: &Kinds) -> Vec<Finding> {
+/// `large` is the head of a file that is too large to be read whole.
+fn kind_findings(change: &Change, after: &Text, large: Option<&[u8]>, kinds: &Kinds) -> Vec<Finding> {
     let mut found = Vec::new();
     if attributes(change.before.as_ref()) != attributes(change.after.as_ref()) && change.after.is_some() {
         found.push(finding(
@@ -236,7 +262,7 @@ fn kind_findings(change: &Change, after: &Text, kinds: &Kinds) -> Vec<Finding> {
     match &change.after {
         None | Some(Kind::Dir) => {}
         Some(Kind::File { size, mode, .. }) => {
-            let head = after.whole().unwrap_or_default();
+            let head = after.whole().or(large).unwrap_or_default();
             let program = is_program(head);
             if program {
                 found.push(finding(
@@ -308,6 +334,10 @@ fn binary_tier(mode: Mode, after: &Text, plain: Option<Plain>) -> (Tier, &'stati
             Tier::Approve,
             "its name is that of a text and its content is not text",
         ),
+        Text::TooLarge if text => (
+            Tier::Approve,
+            "its name is that of a text, and it is too large to be read whole and checked",
+        ),
         Text::Whole(_) | Text::Absent | Text::TooLarge if mode.executable => {
             (Tier::Approve, "it cannot be reviewed as text")
         }
@@ -371,8 +401,11 @@ fn text_findings(rules: &Rules, before: Option<&[u8]>, after: &[u8], plain: Opti
         found.push(finding(Class::Secret, Tier::Approve, &secret.rule, why));
     }
     if !is_binary(after) {
-        let was = before.is_some_and(|bytes| is_deceptive(&String::from_utf8_lossy(bytes)));
-        if !was && is_deceptive(&String::from_utf8_lossy(after)) {
+        let deceptive = |bytes| match std::str::from_utf8(bytes) {
+            Ok(text) => is_deceptive(text),
+            Err(_) => is_deceptive(&String::from_utf8_lossy(bytes)),
+        };
+        if deceptive(after) && !before.is_some_and(deceptive) {
             found.push(finding(
                 Class::Deceptive,
                 Tier::Approve,
@@ -380,18 +413,20 @@ fn text_findings(rules: &Rules, before: Option<&[u8]>, after: &[u8], plain: Opti
                 "it holds characters that hide or reorder text",
             ));
         }
-        if after.starts_with(b"#!") && !before.is_some_and(|bytes| bytes.starts_with(b"#!")) {
-            let tier = match plain {
-                Some(Plain::Source | Plain::Script) => Tier::Flag,
-                Some(Plain::Text | Plain::Data | Plain::Media | Plain::Fixture) | None => Tier::Approve,
-            };
-            found.push(finding(
-                Class::ExecutesOnHost,
-                tier,
-                "interpreter",
-                "it names an interpreter and can be started as a program",
-            ));
-        }
+        found.extend(interpreter(before, after, plain));
     }
     found
+}
+
+/// What a new interpreter line at the start of a file means.
+fn interpreter(before: Option<&[u8]>, after: &[u8], plain: Option<Plain>) -> Option<Finding> {
+    if !after.starts_with(b"#!") || before.is_some_and(|bytes| bytes.starts_with(b"#!")) {
+        return None;
+    }
+    let tier = match plain {
+        Some(Plain::Source | Plain::Script) => Tier::Flag,
+        Some(Plain::Text | Plain::Data | Plain::Media | Plain::Fixture) | None => Tier::Approve,
+    };
+    let why = "it names an interpreter and can be started as a program";
+    Some(finding(Class::ExecutesOnHost, tier, "interpreter", why))
 }

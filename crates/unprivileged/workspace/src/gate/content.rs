@@ -2,7 +2,9 @@
 //!
 //! **Trust:** any bytes, at most [`MAX_SCANNED`] of them; every scan is linear and none keeps a secret it found.
 use super::rules::{Alphabet, SecretRule, SecretRules};
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// Contents up to this size are read whole; larger ones are classed by size and never as plain text.
 pub(super) const MAX_SCANNED: u64 = 8 << 20;
@@ -36,6 +38,12 @@ pub(super) fn is_program(bytes: &[u8]) -> bool {
 
 /// Whether text holds characters that reorder or hide what a reviewer reads.
 pub(super) fn is_deceptive(text: &str) -> bool {
+    // Most texts are ASCII, which is judged by the vector; the pieces end the search early.
+    let visible = |byte: &u8| matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t' | b'\x0c');
+    let mut pieces = text.as_bytes().chunks(256);
+    if pieces.all(|piece| piece.iter().fold(true, |all, byte| all & visible(byte))) {
+        return false;
+    }
     text.chars().any(|c| {
         matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200b}' | '\u{2060}'..='\u{2064}' | '\u{e0000}'..='\u{e007f}')
             || (c.is_control() && !matches!(c, '\n' | '\r' | '\t' | '\u{c}'))
@@ -107,19 +115,59 @@ pub(super) struct Secret {
 
 /// The first credential of `after` on a line that `before` does not have.
 pub(super) fn new_secret(rules: &SecretRules, before: Option<&[u8]>, after: &[u8]) -> Option<Secret> {
-    let known: BTreeSet<&[u8]> = before.unwrap_or_default().split(|byte| *byte == b'\n').collect();
-    let lines = after.split(|byte| *byte == b'\n').enumerate();
+    let before = before.unwrap_or_default();
+    if before == after {
+        return None;
+    }
+    let changed = changed_lines(before, after);
+    let first = after[..changed.start]
+        .iter()
+        .filter(|byte| **byte == b'\n')
+        .count()
+        + 1;
+    // Few texts have a secret at all: what the lines were is sorted for those only.
+    let known: OnceCell<BTreeSet<&[u8]>> = OnceCell::new();
+    let is_known = |line| {
+        let lines = || before.split(|byte| *byte == b'\n').collect();
+        known.get_or_init(lines).contains(line)
+    };
+    let lines = after[changed].split(|byte| *byte == b'\n').enumerate();
     lines
-        .filter(|(_, line)| !known.contains(line))
-        .find_map(|(number, line)| {
-            let text = String::from_utf8_lossy(line);
-            let (rule, why) = secret_in(rules, &text)?;
-            Some(Secret {
-                rule,
-                why,
-                line: number + 1,
-            })
+        .filter_map(|(number, line)| Some((number, line, secret_in(rules, &String::from_utf8_lossy(line))?)))
+        .find(|(_, line, _)| !is_known(*line))
+        .map(|(number, _, (rule, why))| Secret {
+            rule,
+            why,
+            line: first + number,
         })
+}
+
+/// Where `after` has other lines than `before`: without the whole lines that both begin with and that both end with.
+fn changed_lines(before: &[u8], after: &[u8]) -> Range<usize> {
+    let is_end = |byte: &u8| *byte == b'\n';
+    let head = &after[..common_start(before, after)];
+    let start = head.iter().rposition(is_end).map_or(0, |end| end + 1);
+    let tail = after.len() - common_end(&before[start..], &after[start..]);
+    let end = after[tail..].iter().position(is_end);
+    start..end.map_or(after.len(), |end| tail + end)
+}
+
+/// Bytes compared at once.
+const STEP: usize = 64;
+
+fn common_start(a: &[u8], b: &[u8]) -> usize {
+    let steps = a.chunks_exact(STEP).zip(b.chunks_exact(STEP));
+    let whole = steps.take_while(|(a, b)| a == b).count() * STEP;
+    let rest = a[whole..].iter().zip(&b[whole..]);
+    whole + rest.take_while(|(a, b)| a == b).count()
+}
+
+fn common_end(a: &[u8], b: &[u8]) -> usize {
+    let steps = a.rchunks_exact(STEP).zip(b.rchunks_exact(STEP));
+    let whole = steps.take_while(|(a, b)| a == b).count() * STEP;
+    let (a, b) = (&a[..a.len() - whole], &b[..b.len() - whole]);
+    let rest = a.iter().rev().zip(b.iter().rev());
+    whole + rest.take_while(|(a, b)| a == b).count()
 }
 
 fn secret_in(rules: &SecretRules, line: &str) -> Option<(String, String)> {
@@ -208,4 +256,63 @@ pub(crate) fn fuzz_content(bytes: &[u8]) {
         is_program(bytes),
         is_deceptive(&String::from_utf8_lossy(bytes)),
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The first secret of a line that the old text does not have, told without any short cut.
+    fn plainly(rules: &SecretRules, before: &[u8], after: &[u8]) -> Option<Secret> {
+        let known: BTreeSet<&[u8]> = before.split(|byte| *byte == b'\n').collect();
+        let lines = after.split(|byte| *byte == b'\n').enumerate();
+        lines
+            .filter(|(_, line)| !known.contains(line))
+            .find_map(|(number, line)| {
+                let (rule, why) = secret_in(rules, &String::from_utf8_lossy(line))?;
+                let line = number + 1;
+                Some(Secret { rule, why, line })
+            })
+    }
+
+    fn text() -> impl Strategy<Value = Vec<u8>> {
+        let line = prop_oneof![
+            Just("a"),
+            Just(""),
+            Just("AKIAIOSFODNN7EXAMPLE"),
+            Just("password = \"k3Jx9QpZ7mW2vR8tY5uB\""),
+            Just(
+                "words that fill more than the bytes which are compared at once, as most lines of a text do"
+            ),
+        ];
+        proptest::collection::vec(line, 0..8).prop_map(|lines| lines.join("\n").into_bytes())
+    }
+
+    #[test]
+    fn each_of_the_secrets_is_one_alone() {
+        let rules = SecretRules::builtin().unwrap();
+        for secret in ["AKIAIOSFODNN7EXAMPLE", "password = \"k3Jx9QpZ7mW2vR8tY5uB\""] {
+            assert!(secret_in(&rules, secret).is_some(), "{secret}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_secret_is_found_where_it_is_without_leaving_out_what_both_texts_begin_and_end_with(
+            before in text(),
+            after in text(),
+        ) {
+            let rules = SecretRules::builtin().unwrap();
+            prop_assert_eq!(new_secret(&rules, Some(&before), &after), plainly(&rules, &before, &after));
+        }
+
+        #[test]
+        fn text_is_deceptive_by_its_characters_alone(text in "[a-z\u{7f}\u{1}\u{85}\u{202e}é\t\r\n]{0,300}") {
+            let by_character = text.chars().any(|c| {
+                matches!(c, '\u{202e}') || (c.is_control() && !matches!(c, '\n' | '\r' | '\t'))
+            });
+            prop_assert_eq!(is_deceptive(&text), by_character);
+        }
+    }
 }

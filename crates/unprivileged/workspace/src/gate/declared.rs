@@ -1,8 +1,9 @@
 //! Manifests of packages: what changed in them, named member by member.
 //!
 //! **Trust:** any bytes. Only members on a list of harmless ones pass; a member that is not known, a document that does
-//! not parse and a manifest without a parser are held.
-use super::document::{Form, differing, nothing, parse};
+//! not parse and a manifest without a parser are held. In JSON the order of members counts as well, but of harmless ones,
+//! and an object with two members of one name is held: which of them holds depends on who reads it.
+use super::document::{Form, ORDER, differing, nothing, parse, written};
 use crate::path::visible;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -14,6 +15,8 @@ pub(super) enum Declared {
     Harmless,
     /// These members, by name.
     Changed(String),
+    /// These members stand twice in their object, in the new version or in the old one.
+    Twice(String),
     /// It cannot be told.
     Unclear(&'static str),
 }
@@ -173,7 +176,7 @@ pub(super) fn judge(folded: &[u8], before: Option<&[u8]>, after: &[u8]) -> Decla
     let name = path.rsplit('/').next().unwrap_or(&path);
     match reader(name) {
         Reader::Members(form, harmless) => members(form, before, after, |path, old, new| {
-            harmless.iter().any(|one| is_within(path, one))
+            harmless.iter().any(|one| is_within(path, one)) && !publishes_other_file(path, new)
                 || is_idle(path, old, new)
                 || narrows(name, path, old, new)
         }),
@@ -221,6 +224,39 @@ fn narrows(name: &str, path: &[String], old: Option<&Value>, new: Option<&Value>
     }
 }
 
+/// Members that name files which are read into the published package.
+const PUBLISHED_FILES: &[&str] = &[
+    "package.readme",
+    "package.license-file",
+    "project.readme",
+    "project.license",
+    "project.license-files",
+    "tool.poetry.readme",
+];
+
+/// Whether a member that names a file names one outside the package, or a hidden one: publishing makes it public.
+fn publishes_other_file(path: &[String], new: Option<&Value>) -> bool {
+    let text = path
+        .last()
+        .is_some_and(|last| last == "text" || last == "content-type");
+    !text && PUBLISHED_FILES.iter().any(|one| is_within(path, one)) && new.is_some_and(names_other_file)
+}
+
+fn names_other_file(value: &Value) -> bool {
+    match value {
+        Value::String(path) => {
+            // `..`, a hidden name, or a pattern that may begin with a dot.
+            let outside = |part: &str| part != "." && part.starts_with(['.', '[', '{', '?', '~']);
+            path.starts_with('/') || path.contains(['\\', ':']) || path.split('/').any(outside)
+        }
+        Value::Array(items) => items.iter().any(names_other_file),
+        Value::Object(members) => members
+            .iter()
+            .any(|(name, value)| name != "text" && name != "content-type" && names_other_file(value)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
 fn is_within(path: &[String], dotted: &str) -> bool {
     let mut parts = dotted.split('.');
     let mut at = 0;
@@ -253,11 +289,20 @@ fn members(
     if !new.is_object() || !old.is_object() {
         return Declared::Unclear("it is not an object, so its effect cannot be told");
     }
-    let paths = differing(&old, &new);
-    let told = paths
-        .iter()
-        .filter(|path| !path.is_empty() && !harmless(path, at(&old, path), at(&new, path)));
-    name_them(told.map(|path| path.join(".")))
+    let mut paths = differing(&old, &new);
+    let counts = |path: &[String]| !path.is_empty() && !harmless(path, at(&old, path), at(&new, path));
+    paths.retain(|path| counts(path));
+    let were = written(form, before.unwrap_or_default()).unwrap_or_default();
+    let are = written(form, after).unwrap_or_default();
+    let twice = are.twice.iter().chain(&were.twice).map(|path| path.join("."));
+    if let Declared::Changed(names) = name_them(twice) {
+        return Declared::Twice(names);
+    }
+    paths.extend(were.reordered(&are, counts).into_iter().map(|mut path| {
+        path.push(ORDER.to_owned());
+        path
+    }));
+    name_them(paths.iter().map(|path| path.join(".")))
 }
 
 fn at<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
@@ -269,7 +314,13 @@ fn statements(before: Option<&[u8]>, after: &[u8], comment: &str) -> Declared {
     let (Some(old), Some(new)) = (read(before.unwrap_or_default()), read(after)) else {
         return Declared::Unclear("it is not text");
     };
-    let (old, new) = (statement_lines(old, comment), statement_lines(new, comment));
+    let comments = if declares_encoding(old, comment) || declares_encoding(new, comment) {
+        Comments::Count
+    } else {
+        Comments::SayNothing
+    };
+    let read = |text| statement_lines(text, comment, comments);
+    let (old, new) = (read(old), read(new));
     if old == new {
         return Declared::Harmless;
     }
@@ -289,25 +340,60 @@ fn statements(before: Option<&[u8]>, after: &[u8], comment: &str) -> Declared {
     }
 }
 
+/// Whether a line that begins as a comment may be a statement to some reader.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Comments {
+    Count,
+    SayNothing,
+}
+
 /// The lines that say something, with the blanks before them: in some formats they say where a line belongs.
-fn statement_lines<'a>(text: &'a str, comment: &str) -> Vec<&'a str> {
+fn statement_lines<'a>(text: &'a str, comment: &str, comments: Comments) -> Vec<&'a str> {
     // Ruby evaluates the first where the line lies in a string; the others end a line for some readers.
     let live = [
-        "#{", "#$", "#@", "\r", "\u{b}", "\u{c}", "\u{85}", "\u{2028}", "\u{2029}",
+        "#{", "#$", "#@", "\r", "\u{b}", "\u{c}", "\u{1c}", "\u{1d}", "\u{1e}", "\u{85}", "\u{2028}",
+        "\u{2029}",
     ];
     let mut kept = Vec::new();
     let mut continued = false;
-    for line in text.lines().map(str::trim_end) {
+    for whole in text.lines() {
+        let line = whole.trim_end();
         let body = line.trim_start();
         // Only a whole line is taken for a comment: inside a string the mark means something else.
-        let note = body.starts_with(comment) && !live.iter().any(|mark| body.contains(mark));
+        let note = comments == Comments::SayNothing
+            && body.starts_with(comment)
+            && !live.iter().any(|mark| body.contains(mark));
         // What stands after a line that goes on decides where it ends.
         if continued || !body.is_empty() && !note {
-            kept.push(line);
+            // A blank after the last backslash decides whether the line goes on.
+            kept.push(if line.ends_with('\\') { whole } else { line });
         }
         continued = !note && line.ends_with('\\');
     }
     kept
+}
+
+/// Whether a comment at the start declares an encoding other than UTF-8: pip, Python and Ruby decode the whole file by it
+/// (PEP 263), so that any later comment can hold statements.
+fn declares_encoding(text: &str, comment: &str) -> bool {
+    let leading = |(number, line): &(usize, &str)| {
+        let body = line.trim_start();
+        *number < 2 || body.is_empty() || body.starts_with(comment)
+    };
+    let mut lines = text.lines().enumerate().take_while(leading);
+    comment == "#" && lines.any(|(_, line)| names_other_encoding(&line.to_ascii_lowercase()))
+}
+
+fn names_other_encoding(line: &str) -> bool {
+    line.match_indices("coding").any(|(at, mark)| {
+        let value = line[at + mark.len()..].trim_start();
+        let Some(value) = value.strip_prefix([':', '=']) else {
+            return false;
+        };
+        let name = value.trim_start();
+        let end = name.find(|c: char| !(c.is_alphanumeric() || matches!(c, '-' | '_' | '.')));
+        !matches!(&name[..end.unwrap_or(name.len())], "utf-8" | "utf8" | "utf_8")
+    })
 }
 
 fn name_them(all: impl Iterator<Item = String>) -> Declared {

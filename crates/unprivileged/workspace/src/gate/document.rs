@@ -1,7 +1,10 @@
 //! Manifests and lock files as values: JSON with comments, TOML, and a strict part of YAML.
 //!
 //! **Trust:** any bytes up to [`MAX_DOCUMENT`]. A document that does not parse has no value, and the caller holds it.
+use super::written::Written;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 
 /// Manifests and lock files above this are not parsed; the largest public lock files have about 3 MiB.
 pub(super) const MAX_DOCUMENT: usize = 8 << 20;
@@ -29,9 +32,7 @@ pub(super) fn parse(form: Form, bytes: &[u8]) -> Option<Value> {
     }
     let text = std::str::from_utf8(bytes).ok()?;
     match form {
-        Form::Json => serde_json::from_str(text)
-            .ok()
-            .or_else(|| serde_json::from_str(&without_comments(text)?).ok()),
+        Form::Json => serde_json::from_str(&plain_json(text)?).ok(),
         Form::Toml => {
             let table: toml::Table = toml::from_str(text).ok()?;
             serde_json::to_value(table).ok()
@@ -43,6 +44,22 @@ pub(super) fn parse(form: Form, bytes: &[u8]) -> Option<Value> {
                 .filter(|line| line != "")
                 .collect(),
         )),
+    }
+}
+
+/// The text of a document as JSON: as it is, or without comments and trailing commas where only that parses.
+pub(super) fn plain_json(text: &str) -> Option<Cow<'_, str>> {
+    match serde_json::from_str::<IgnoredAny>(text) {
+        Ok(IgnoredAny) => Some(Cow::Borrowed(text)),
+        Err(_) => without_comments(text).map(Cow::Owned),
+    }
+}
+
+/// How a document of JSON is written; `None` for other forms and for what does not parse.
+pub(super) fn written(form: Form, bytes: &[u8]) -> Option<Written> {
+    match form {
+        Form::Json => Written::read(&plain_json(std::str::from_utf8(bytes).ok()?)?),
+        Form::Toml | Form::Yaml | Form::Lines => None,
     }
 }
 

@@ -3,6 +3,7 @@
 //! **Trust:** names are folded and come from [`Tree`]; contents are read by the parsers beside this file only.
 use super::classify::{Text, finding};
 use super::declared::{self, Declared};
+use super::deploy::deploys;
 use super::fold::fold;
 use super::lock::{self, Locked};
 use super::names::{Names, Tree};
@@ -110,6 +111,16 @@ pub(super) fn names(rules: &Rules, tree: &Tree<'_>, change: &Change, before: &Te
                 one_name(rules, name, becomes, (before, after), around)
             }
         };
+        let is_file = matches!(becomes, Becomes::File | Becomes::Link(_));
+        if is_file && place.as_ref().is_some_and(|place| is_loaded_script(tree, place)) {
+            let why = "executed by Hexo when the site is built: it loads every script beside its _config.yml";
+            found.push(finding(
+                Class::ExecutesOnHost,
+                Tier::Approve,
+                "docs-generator",
+                why,
+            ));
+        }
         if own && becomes == Becomes::File {
             kinds.plain = rules.plain.judge(name, around).ok();
         }
@@ -130,6 +141,16 @@ pub(super) fn names(rules: &Rules, tree: &Tree<'_>, change: &Change, before: &Te
             .extend(renamed_code(&rules.plain, change, &target.0));
     }
     kinds
+}
+
+/// Whether a site generator loads the script by its place: `scripts/x.js` beside the configuration of a site or theme.
+fn is_loaded_script(tree: &Tree<'_>, path: &TreePath) -> bool {
+    const SITE: [&str; 3] = ["_config.yml", "_config.yaml", "_config.json"];
+    let loaded = [&b".js"[..], b".cjs", b".mjs"];
+    loaded.iter().any(|end| path.as_bytes().ends_with(end))
+        && std::iter::successors(path.parent(), TreePath::parent)
+            .filter(|above| above.components().next_back() == Some(b"scripts"))
+            .any(|above| tree.has_beside(&above, &SITE.map(str::to_owned)))
 }
 
 fn one_name(
@@ -192,6 +213,10 @@ fn entry_finding(
         (Of::Manifest, Becomes::File, Text::Whole(new)) => match declared::judge(name, before.whole(), new) {
             Declared::Harmless => None,
             Declared::Changed(what) => held(class_of(entry), format!("{}; changed: {what}", entry.reason)),
+            Declared::Twice(names) => held(
+                class_of(entry),
+                format!("{}; members that an object has twice: {names}", entry.reason),
+            ),
             Declared::Unclear(why) => held(class_of(entry), format!("{}; {why}", entry.reason)),
         },
         (Of::LockFile, Becomes::File, Text::Whole(new)) => match lock::judge(name, before.whole(), new) {
@@ -328,26 +353,4 @@ fn through_link(rules: &Rules, tree: &Tree<'_>, change: &Change, target: &[u8]) 
         let tier = if git { Tier::Refuse } else { Tier::Approve };
         Some(finding(Class::Symlink, tier, "link-names", why))
     })
-}
-
-/// YAML and JSON that a deployment tool executes wherever it lies.
-fn deploys(name: &[u8], bytes: &[u8]) -> Option<&'static str> {
-    if ![&b".yaml"[..], b".yml", b".json"]
-        .iter()
-        .any(|end| name.ends_with(end))
-    {
-        return None;
-    }
-    let text = String::from_utf8_lossy(bytes);
-    let has = |mark: &str| {
-        text.lines()
-            .any(|line| line.trim_start_matches(['-', ' ', '"', '{']).starts_with(mark))
-    };
-    if has("apiVersion") && has("kind") {
-        return Some("executed by a cluster when the manifest is applied");
-    }
-    if has("hosts:") && (has("tasks:") || has("roles:")) {
-        return Some("executed by Ansible when the playbook runs");
-    }
-    has("AWSTemplateFormatVersion").then_some("executed by a cloud when the template is deployed")
 }

@@ -1,10 +1,12 @@
 //! Lock files: which packages come from where and which digests they must have.
 //!
 //! **Trust:** any bytes. A lock file pins what is downloaded and executed, and its formats have more ways to say from where
-//! than can be listed. So the values of both versions are compared and any difference is held; only the layout may change.
+//! than can be listed. So the values of both versions are compared and any difference is held; only the layout may change:
+//! what JSON has beside its values (the order of members, members with one name) counts as well.
 //! Hosts are looked for in decoded strings, so that no escape hides one; a lock file that does not parse is held.
 use super::content::hosts;
-use super::document::{Form, ORDER, differing, leaves, nothing, parse};
+use super::document::{Form, ORDER, differing, leaves, nothing, parse, plain_json, written};
+use super::written::without_layout;
 use crate::path::visible;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -126,13 +128,14 @@ pub(super) fn judge(folded: &[u8], before: Option<&[u8]>, after: &[u8]) -> Locke
     };
     // An old version that does not parse is as good as none: everything in the new one is news then.
     let old = before.and_then(|bytes| parse(form, bytes));
-    let written = if old.is_some() {
+    let old_text = if old.is_some() {
         before.unwrap_or_default()
     } else {
         b""
     };
     let old = old.unwrap_or_else(|| nothing(form));
     let mut told = Vec::new();
+    twice(&mut told, form, old_text, after);
     let were = places(&old);
     name_some(
         &mut told,
@@ -141,13 +144,35 @@ pub(super) fn judge(folded: &[u8], before: Option<&[u8]>, after: &[u8]) -> Locke
     );
     match form {
         Form::Json | Form::Toml => members(&mut told, &old, &new),
-        Form::Yaml | Form::Lines => lines(&mut told, written, after),
+        Form::Yaml | Form::Lines => lines(&mut told, old_text, after),
+    }
+    if told.is_empty() && form == Form::Json && layout_free(old_text) != layout_free(after) {
+        told.push("the order of its members or the way they are written changed".to_owned());
     }
     if told.is_empty() {
         Locked::Same
     } else {
         Locked::Changed(told.join("; "))
     }
+}
+
+/// Tells members whose object has another of the same name: which of them holds depends on who reads it.
+fn twice(told: &mut Vec<String>, form: Form, before: &[u8], after: &[u8]) {
+    for (bytes, what) in [
+        (after, "members that an object has twice"),
+        (before, "members that an object had twice"),
+    ] {
+        let names = written(form, bytes).map(|written| written.twice);
+        let names = names.into_iter().flatten().map(|path| path.join(" "));
+        name_some(told, what, names);
+        if !told.is_empty() {
+            return;
+        }
+    }
+}
+
+fn layout_free(bytes: &[u8]) -> Option<String> {
+    Some(without_layout(&plain_json(std::str::from_utf8(bytes).ok()?)?))
 }
 
 /// The hosts and local places that decoded strings name.

@@ -12,7 +12,10 @@ mod content;
 #[cfg(test)]
 mod corpus;
 mod declared;
+mod deploy;
 mod document;
+#[cfg(test)]
+mod evasion_tests;
 mod fold;
 mod fuzz;
 mod judge;
@@ -28,6 +31,7 @@ mod structure_tests;
 mod table;
 #[cfg(test)]
 mod tests;
+mod written;
 
 pub use approve::{ApprovalError, Approvals, set_hash};
 pub use classify::{Assessed, assess, assess_all};

@@ -1,11 +1,12 @@
 //! A commit of accepted changes, put on a new branch of the host's repository without touching its work tree.
 //!
-//! **Trust:** contents come from the immutable store; git sees them as bytes on a pipe, never as files, so no
-//! filter or attribute applies. Objects are built in a scratch repository and handed to the host's object
+//! **Trust:** contents come from the immutable store and are copied into a directory of bastle's own for git, which has no
+//! filter there. Objects are built in a scratch repository and handed to the host's object
 //! directory as one checked pack; the branch appears by one atomic reference update, or not at all.
+use super::convert;
 use super::{BranchName, Call, HostGit, HostRepo, Identity, ObjectId, Scratch, unusable};
 use crate::blobs::{Blobs, Checked, copy_checked};
-use crate::manifest::Kind;
+use crate::manifest::{Kind, Manifest};
 use crate::path::TreePath;
 use bastle_contract::{Code, Fault};
 use std::path::Path;
@@ -29,14 +30,25 @@ pub struct CommitRequest<'a> {
     pub seconds: u64,
     /// Accepted paths with what they become; `None` deletes.
     pub files: &'a [(TreePath, Option<Kind>)],
+    /// What their contents are.
+    pub contents: Contents<'a>,
     /// A directory for short-lived files.
     pub scratch: &'a Path,
+}
+
+/// What the contents of a commit's files are.
+#[derive(Clone, Copy, Debug)]
+pub enum Contents<'a> {
+    /// Blobs, as they are.
+    AsStored,
+    /// Files of a tree that began as this one: line ends and encodings are converted as `git add` does it there.
+    AsInTree(&'a Manifest),
 }
 
 /// What was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
-    /// Its name.
+    /// The object id of the commit.
     pub id: ObjectId,
     /// The branch that points to it.
     pub branch: BranchName,
@@ -93,6 +105,9 @@ pub fn commit_to_branch(
             ..Call::default()
         },
     )?;
+    if let Contents::AsInTree(base) = request.contents {
+        convert::add(git, &scratch, (repo, base), request.files, blobs)?;
+    }
     let tree = identifier(git.run(
         &scratch,
         Call {
@@ -110,7 +125,8 @@ pub fn commit_to_branch(
     })
 }
 
-/// The input of `update-index --index-info`: deletions first, so that a file can become a directory.
+/// The input of `update-index --index-info`: deletions first, so that a file can become a directory. Files of a tree are
+/// added after it.
 fn index_lines(
     git: &HostGit,
     scratch: &Scratch,
@@ -141,6 +157,9 @@ fn index_lines(
                 return Err(Fault::new(Code::WorkspaceApply, format!("commit {path}"), why));
             }
         };
+        if let Contents::AsInTree(_) = request.contents {
+            continue;
+        }
         lay_out(&contents.join(added.len().to_string()), kind.as_ref(), blobs)?;
         added.push((mode, path));
     }
@@ -158,13 +177,13 @@ fn push_line(out: &mut Vec<u8>, mode: &str, id: &str, path: &TreePath) {
 }
 
 /// A checked copy for git to read: the content itself may be lent by a tree that still changes.
-fn lay_out(to: &Path, kind: Option<&Kind>, blobs: &dyn Blobs) -> Result<(), Fault> {
+pub(super) fn lay_out(to: &Path, kind: Option<&Kind>, blobs: &dyn Blobs) -> Result<(), Fault> {
     let fail = |error: std::io::Error| unusable(to, error.to_string());
     match kind {
         Some(Kind::Symlink { target }) => std::fs::write(to, &target.0).map_err(fail),
         Some(Kind::File { digest, .. }) => {
             let copy = std::fs::File::create_new(to).map_err(fail)?;
-            match copy_checked(blobs.open(digest)?, &copy, digest).map_err(fail)? {
+            match copy_checked(&blobs.open(digest)?, &copy, digest).map_err(fail)? {
                 Checked::Right => Ok(()),
                 Checked::Wrong => {
                     let what = format!("content {digest}");
@@ -273,18 +292,16 @@ fn hand_over(
             ..Call::default()
         },
     )?;
-    // The scratch repository's configuration with the host's objects: nothing of the host's configuration is read.
-    let source = std::fs::File::open(&pack).map_err(fail)?;
-    git.run(
+    // Checked and indexed in the scratch repository, whose own configuration is the only one that is read. git leaves its
+    // temporary files behind when the disk is full, so it writes none of them into the host's repository.
+    let named = identifier(git.run(
         scratch,
         Call {
-            arguments: vec!["-c", "core.fsync=all", "index-pack", "--stdin", "--strict"],
-            source: Some(source.into()),
-            variables: vec![("GIT_OBJECT_DIRECTORY", objects.to_owned())],
+            arguments: vec!["index-pack", "--strict", "--index-version=2", "out.pack"],
             ..Call::default()
         },
-    )?;
-    Ok(())
+    )?)?;
+    super::handover::pack(&pack, &named, objects)
 }
 
 /// One transaction: the branch is created, or an error says it exists.

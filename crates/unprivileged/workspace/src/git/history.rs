@@ -5,6 +5,7 @@
 //! any object, so nothing is filtered from the host's objects: a new store gets exactly what one new commit needs.
 use super::objects::copy_shallow;
 use super::prepare::Prepare;
+use super::tips::Tips;
 use super::{Call, HostGit, HostRepo, ObjectId, Scratch, unusable};
 use crate::path::TreePath;
 use bastle_contract::{Fault, NameList};
@@ -35,7 +36,7 @@ pub struct HiddenHistory {
 /// What the one commit says.
 const MESSAGE: &str = "Base of this copy: earlier history is left out";
 
-/// Counts contents that references, the checked-out commit or the index reach under hidden names.
+/// Counts contents that a reference, reflog, worktree, state file or index reaches under hidden names.
 ///
 /// # Errors
 /// When git fails or takes longer than `limit`.
@@ -56,13 +57,8 @@ pub fn hidden_history(
     let scratch = Scratch::new(scratch, repo.format, &[repo.objects()])?;
     copy_shallow(&repo, scratch.path())?;
     let mut found: BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>> = BTreeMap::new();
-    let mut tips: BTreeSet<String> = repo
-        .references()?
-        .values()
-        .map(|id| id.as_str().to_owned())
-        .collect();
-    tips.extend(repo.head.commit().map(|id| id.as_str().to_owned()));
-    if !tips.is_empty() {
+    let tips = Tips::read(&repo)?;
+    if !tips.ids.is_empty() {
         let mut arguments = vec![
             "log",
             "--format=",
@@ -70,30 +66,28 @@ pub fn hidden_history(
             "-z",
             "--no-abbrev",
             "--no-renames",
-            "--diff-filter=AM",
+            // Added, modified, or of another type: a link that becomes a file is neither of the first.
+            "--diff-filter=AMT",
             "--diff-merges=first-parent",
             "--root",
+            // Reflogs name objects that housekeeping has removed.
+            "--ignore-missing",
             "--stdin",
             "--",
         ];
         arguments.extend(specs.iter().map(String::as_str));
-        let input = tips
-            .iter()
-            .flat_map(|tip| [tip.as_bytes(), b"\n"].concat())
-            .collect();
         let listed = git.run(
             &scratch,
             Call {
                 arguments,
-                input,
+                input: tips.lines(),
                 limit: Some(limit),
                 ..Call::default()
             },
         )?;
         raw(&listed, &mut found);
     }
-    let index = repo.git_dir.join("index");
-    if index.is_file() {
+    for index in tips.indexes {
         let mut arguments = vec!["ls-files", "-s", "-z", "--"];
         arguments.extend(specs.iter().map(String::as_str));
         let listed = git.run(
@@ -148,6 +142,13 @@ fn raw(listed: &[u8], found: &mut BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>) {
         };
         found.entry(path.to_vec()).or_default().insert(id.to_vec());
     }
+}
+
+/// The paths of such a list.
+pub(super) fn raw_paths(listed: &[u8]) -> Vec<Vec<u8>> {
+    let mut found = BTreeMap::new();
+    raw(listed, &mut found);
+    found.into_keys().collect()
 }
 
 /// Reads `MODE ID STAGE TAB PATH NUL`.

@@ -72,6 +72,16 @@ pub struct Scratch {
     format: ObjectFormat,
 }
 
+/// Whose attributes count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Attributes {
+    /// Nobody's.
+    #[default]
+    None,
+    /// Those of the work tree and the index that the call names: line ends and encodings, and no driver, since there is none.
+    OfTree,
+}
+
 /// One invocation.
 #[derive(Debug, Default)]
 pub struct Call<'a> {
@@ -87,6 +97,8 @@ pub struct Call<'a> {
     pub directory: Option<PathBuf>,
     /// Further variables: only names that start with `GIT_`.
     pub variables: Vec<(&'static str, PathBuf)>,
+    /// Whose attributes count; nobody's unless given.
+    pub attributes: Attributes,
     /// Exit codes that are answers, not failures, besides 0.
     pub answers: &'static [i32],
     /// How long it may take; ten minutes unless given.
@@ -177,9 +189,11 @@ impl HostGit {
             ("GIT_NO_LAZY_FETCH", "1"),
             ("GIT_PROTOCOL_FROM_USER", "0"),
             ("GIT_ALLOW_PROTOCOL", "none"),
-            ("GIT_ATTR_SOURCE", scratch.format.empty_tree()),
         ] {
             command.env(name, value);
+        }
+        if call.attributes == Attributes::None {
+            command.env("GIT_ATTR_SOURCE", scratch.format.empty_tree());
         }
         command.env("GIT_DIR", git_dir);
         command.env("GIT_CEILING_DIRECTORIES", &scratch.directory);

@@ -5,29 +5,42 @@
 mod branch;
 mod commit;
 mod config;
+mod convert;
+mod handover;
 mod history;
 mod host;
 mod ignored;
 #[cfg(test)]
 mod layouts;
+mod moved;
+#[cfg(test)]
+mod moved_tests;
 mod objects;
 mod prepare;
 mod remotes;
 mod repo;
 #[cfg(test)]
 mod tests;
+mod tips;
+mod unreachable;
+#[cfg(test)]
+mod unreachable_tests;
 
 pub use branch::{BranchName, BranchNameError};
-pub use commit::{Commit, CommitRequest, commit_to_branch};
+pub use commit::{Commit, CommitRequest, Contents, commit_to_branch};
 pub use config::{Config, Identity};
 pub use history::{HiddenHistory, History, hidden_history};
 pub use host::{Call, HostGit, Scratch};
 pub use ignored::ignored_paths;
+pub use moved::{Moved, RepoState};
 pub use prepare::{GitBind, Prepare, Prepared, prepare};
 pub use repo::{Head, HostRepo, ObjectFormat, ObjectId};
+pub use unreachable::{Unreachable, unreachable_contents};
 
 pub(crate) use config::fuzz_config;
+pub(crate) use convert::{own_attributes, settings};
 pub(crate) use history::remove_from_index;
+pub(crate) use host::Attributes;
 pub(crate) use repo::fuzz_refs;
 
 use bastle_contract::{Code, Fault};

@@ -251,11 +251,11 @@ fn write_config(repo: &HostRepo, request: &Prepare<'_>, target: &Path) -> std::i
     }
     text.push_str(&super::remotes::section(&config));
     std::fs::write(target.join("config"), text)?;
-    for name in ["info/exclude", "info/sparse-checkout"] {
-        let from = if name == "info/exclude" {
-            &repo.common_dir
-        } else {
+    for name in ["info/exclude", "info/attributes", "info/sparse-checkout"] {
+        let from = if name == "info/sparse-checkout" {
             &repo.git_dir
+        } else {
+            &repo.common_dir
         }
         .join(name);
         if from.symlink_metadata().is_ok_and(|meta| meta.is_file()) {

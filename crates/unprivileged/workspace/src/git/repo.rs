@@ -311,7 +311,7 @@ fn read_head(source: &Path, git_dir: &Path, common: &Path, format: ObjectFormat)
     })
 }
 
-fn parse_id(bytes: &[u8], format: ObjectFormat) -> Option<ObjectId> {
+pub(super) fn parse_id(bytes: &[u8], format: ObjectFormat) -> Option<ObjectId> {
     let text = std::str::from_utf8(bytes).ok()?.trim_end();
     ObjectId::parse(text).filter(|id| id.0.len() == format.digits())
 }

@@ -70,6 +70,7 @@ impl World {
             email: "ada@example.org".to_owned(),
         };
         let scratch = self.at("scratch");
+        let base = crate::manifest::Manifest::default();
         let request = CommitRequest {
             repo: &repo,
             parent: repo.head.commit(),
@@ -78,6 +79,7 @@ impl World {
             identity: &identity,
             seconds: 1_700_000_000,
             files,
+            contents: Contents::AsInTree(&base),
             scratch: &scratch,
         };
         commit_to_branch(&self.git, &request, &Folder(self.at("blobs")))

@@ -137,7 +137,7 @@ fn visible<'a>(
 }
 
 /// Which of them are not any more what they were.
-fn drifted(below: &Below<'_>, open: &[(usize, &Entry)]) -> Result<Vec<Finding>, Fault> {
+pub(super) fn drifted(below: &Below<'_>, open: &[(usize, &Entry)]) -> Result<Vec<Finding>, Fault> {
     let pieces: Vec<&[(usize, &Entry)]> = open.chunks(PIECE).collect();
     let shares: Vec<(Vec<Finding>, Vec<u8>)> = crew::work(
         pieces,

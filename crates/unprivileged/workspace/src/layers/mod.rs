@@ -2,9 +2,12 @@
 //!
 //! **Trust:** names that a copy would not have are marked as gone in the layer before the agent sees it, so that
 //! neither side of the overlay shows them; the repository is the layer's own and shows nothing of the host's.
+mod drift;
 mod look;
 pub(crate) mod marks;
 mod merge;
+
+pub use drift::Current;
 
 use crate::beneath::Dir;
 use crate::copy::Copied;
@@ -134,16 +137,19 @@ impl Workspace {
             Some(known) if known.seen.manifest == id => Cow::Borrowed(known.manifest),
             Some(_) | None => Cow::Owned(self.store.manifest(&id)?),
         };
-        let seen = fs::read(self.path("source.seen"))
-            .ok()
-            .and_then(|bytes| SeenList::decode(&bytes))
-            .filter(|list| list.seen.len() == base.entries().len());
+        let seen = self.source_seen(&base);
         let below = merge::Below {
             root: &lower,
             base: &base,
             seen: seen.as_ref(),
         };
         merge::merge(&upper, top, &below, merge::Drift::Told, &self.tree())
+    }
+
+    /// What the files of the project looked like when the run began; none where that was lost.
+    fn source_seen(&self, base: &Manifest) -> Option<SeenList> {
+        let list = SeenList::decode(&fs::read(self.path("source.seen")).ok()?)?;
+        (list.seen.len() == base.entries().len()).then_some(list)
     }
 
     fn last_look(&self) -> Option<(Manifest, SeenList)> {

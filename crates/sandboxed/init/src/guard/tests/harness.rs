@@ -118,7 +118,7 @@ pub(super) fn plan(setup: &Setup, tree: &Path) -> LaunchPlan {
     };
     let bare = serde_json::json!({
         "run": "guard-test", "policy": "0".repeat(64), "backend": "native", "mounts": [], "landlock": [],
-        "landlock_abi": 1, "guard": { "trees": [] }, "network": "none", "limits": [], "env": [], "cwd": "/", "argv": ["/bin/true"],
+        "landlock_parts": ["fs"], "guard": { "trees": [] }, "network": "none", "limits": [], "env": [], "cwd": "/", "argv": ["/bin/true"],
         "stdio": { "type": "pipes" }, "debuggers": false, "guarantees": [], "waivers": [],
     });
     let mut plan: LaunchPlan = serde_json::from_value(bare).unwrap();

@@ -53,7 +53,8 @@ impl Stage {
             .set_nonblocking(true)
             .map_err(|error| failed("a listener", error))?;
         let victim = Command::new("sleep")
-            .arg("60")
+            // Longer than all trials together may take: one that ended by itself would look like one that was killed.
+            .arg("1200")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn();

@@ -1,7 +1,9 @@
 //! The checks of `doctor`, one function each.
-use super::{Check, State};
-use bastle_contract::{AbsPath, CgroupFlavour, Controller, Fault, HostFacts};
+use super::cause::Proof;
+use super::{Check, State, copies};
+use bastle_contract::{AbsPath, CgroupFlavour, CgroupProblem, Controller, Fault, HostFacts};
 use bastle_control::Place;
+use bastle_control::containment::ContainmentVerdict;
 use bastle_control::trial::{Outcome, TRIAL_TIME, Trial, TrialSettings};
 use bastle_policy::{Effective, Query};
 use std::path::{Path, PathBuf};
@@ -18,43 +20,33 @@ pub(super) fn kernel(facts: &HostFacts) -> Check {
     }
 }
 
-/// The proof: a real run of `true` in an empty project.
-pub(super) fn fence(outcome: &Outcome) -> Check {
+/// The proof: a real run of `true` in an empty project; where it failed, with the cause.
+pub(super) fn fence(outcome: &Outcome, cause: Option<&Proof>) -> Check {
     let fence = outcome.json["statement"]["fence"].as_str().unwrap_or_default();
-    match (outcome.probes(), outcome.fault()) {
-        (Some(probes), None) if outcome.code == 0 => Check::new(
+    if let (Some(probes), None, 0) = (outcome.probes(), outcome.fault(), outcome.code) {
+        return Check::new(
             State::Ok,
             "fence",
             format!("native fence proven, {probes} probes held: {fence}"),
-        ),
-        (_, Some((code, what, why))) => Check::new(State::Problem, "fence", format!("{code}: {what}: {why}"))
-            .consequence("bastle run refuses to start; nothing runs unfenced by itself")
-            .fix(format!("bastle explain {code}; likely causes are below")),
-        _ => {
-            let words = outcome.output.lines().last().unwrap_or_default();
-            Check::new(
-                State::Problem,
-                "fence",
-                format!("a trial run ended with {}: {words}", outcome.code),
-            )
-            .consequence("bastle run cannot be trusted to work here")
-        }
+        );
     }
-}
-
-pub(super) fn landlock(facts: &HostFacts) -> Check {
-    let lsm = std::fs::read_to_string("/sys/kernel/security/lsm")
-        .ok()
-        .map(|list| format!(" (lsm: {})", list.trim()))
-        .unwrap_or_default();
-    match facts.landlock_abi {
-        0 => Check::new(State::Problem, "landlock", format!("not there{lsm}"))
-            .consequence("a plan needs ABI 6: bastle run refuses to start")
-            .fix("boot with landlock in the lsm= list of the kernel command line, on Linux 6.12 or newer"),
-        abi @ 1..6 => Check::new(State::Problem, "landlock", format!("ABI {abi}{lsm}"))
-            .consequence("a plan needs ABI 6: bastle run refuses to start")
-            .fix("use Linux 6.12 or newer"),
-        abi => Check::new(State::Ok, "landlock", format!("ABI {abi}{lsm}")),
+    let (fact, consequence) = match outcome.fault() {
+        Some((code, what, why)) => (
+            format!("{code}: {what}: {why}"),
+            "bastle run refuses to start; nothing runs unfenced by itself",
+        ),
+        None => {
+            let words = outcome.output.lines().last().unwrap_or_default();
+            (
+                format!("a trial run ended with {}: {words}", outcome.code),
+                "bastle run cannot be trusted to work here",
+            )
+        }
+    };
+    let check = Check::new(State::Problem, "fence", fact).consequence(consequence);
+    match cause {
+        Some(cause) => check.because(cause),
+        None => check,
     }
 }
 
@@ -62,9 +54,30 @@ pub(super) fn notify(facts: &HostFacts) -> Check {
     if facts.seccomp_notify {
         return Check::new(State::Ok, "seccomp", "filter with user notification");
     }
-    Check::new(State::Problem, "seccomp", "no user notification")
+    // The fix is told once, with the cause of the trial that failed.
+    Check::new(State::Problem, "seccomp", "no user notification whose caller waits to the end (Linux 5.19)")
         .consequence("names cannot be guarded and writes not counted: hide and protect patterns, disk, files and bytesWritten are not held")
-        .fix("use a kernel with CONFIG_SECCOMP_FILTER and no outer filter with a listener")
+}
+
+/// The container and the kind of kernel: facts, from which nothing follows where the fence works.
+pub(super) fn surroundings() -> Vec<Check> {
+    let mut found = Vec::new();
+    if let Some(container) = super::observe::container() {
+        found.push(Check::new(
+            State::Info,
+            "container",
+            format!("this is the inside of a container ({})", container.name()),
+        ));
+    }
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    if release.to_ascii_lowercase().contains("microsoft") {
+        found.push(Check::new(
+            State::Info,
+            "wsl",
+            "this is WSL; programs of Windows cannot be started inside the fence",
+        ));
+    }
+    found
 }
 
 /// Which mechanism holds each limit, and what would hold it better.
@@ -96,19 +109,25 @@ pub(super) fn cgroups(facts: &HostFacts) -> Check {
     }
     let check = Check::new(State::Warning, "cgroup", fact)
         .consequence("limits are held by weaker means; fractions of a processor cannot be");
-    let hybrid = Path::new("/sys/fs/cgroup/memory").is_dir() || Path::new("/sys/fs/cgroup/pids").is_dir();
-    if Path::new("/run/systemd/system").is_dir() && !hybrid {
-        check.fix("systemd-run --user --scope -p Delegate=yes bastle run -- CMD")
-    } else if hybrid {
-        check.fix("for c in memory pids cpu freezer; do sudo mkdir -p /sys/fs/cgroup/$c/bastle && sudo chown -R \"$(id -u)\" /sys/fs/cgroup/$c/bastle && echo $$ | sudo tee /sys/fs/cgroup/$c/bastle/cgroup.procs; done")
-    } else {
-        check.fix("sudo mkdir -p /sys/fs/cgroup/bastle && sudo chown -R \"$(id -u)\" /sys/fs/cgroup/bastle && echo $$ | sudo tee /sys/fs/cgroup/bastle/cgroup.procs")
+    let why = facts.cgroup.problem.as_ref();
+    let check = match why {
+        Some(problem) => check.consequence(format!("limits are held by weaker means: {}", problem.why())),
+        None => check,
+    };
+    let fix = match why {
+        // What is missing is known; which group to take is not the question.
+        Some(problem @ (CgroupProblem::NotMounted | CgroupProblem::NoController { .. })) => problem.fix(),
+        Some(_) | None => super::delegation::fix(facts.uid),
+    };
+    match fix {
+        Some(fix) => check.fix(fix),
+        None => check,
     }
 }
 
 /// Started by root, the workspace is shown to the agent through an idmapped mount: tried on the project's own file system.
 pub(super) fn idmap(facts: &HostFacts, state: &Path) -> Result<Option<Check>, Fault> {
-    let Some(place) = Place::find(None).ok().filter(|_| facts.uid == 0) else {
+    let Some(place) = Place::find(None).ok().filter(|_| facts.authority.is_root()) else {
         return Ok(None);
     };
     let trial = Trial {
@@ -143,7 +162,7 @@ pub(super) fn idmap(facts: &HostFacts, state: &Path) -> Result<Option<Check>, Fa
 }
 
 /// Where audit logs go: nothing runs when they cannot be written.
-pub(super) fn state(place: &Place) -> Vec<Check> {
+pub(super) fn state(place: &Place, fence: ContainmentVerdict) -> Vec<Check> {
     let there = place
         .state
         .ancestors()
@@ -176,19 +195,7 @@ pub(super) fn state(place: &Place) -> Vec<Check> {
         "state",
         format!("audit logs in {}; {key}", place.state.join("audit").display()),
     );
-    [logs].into_iter().chain(copies(there)).collect()
-}
-
-/// What a copy of a project takes of the disk.
-fn copies(state: &Path) -> Option<Check> {
-    Some(match bastle_control::workspaces::shares_extents(state)? {
-        true => Check::new(State::Ok, "copies", "files share extents: a copy takes what is changed in it"),
-        false => Check::new(State::Info, "copies", "files share no extents here")
-            .consequence(
-                "a run on a copy takes the size of the project, and its first contents are kept once more for all runs",
-            )
-            .fix("bastle run --workspace overlay -- CMD"),
-    })
+    [logs].into_iter().chain(copies::check(there, fence)).collect()
 }
 
 pub(super) fn git() -> Check {

@@ -1,6 +1,6 @@
 //! What a person reads about requests: denials, questions, budgets, and changes of the rules.
 use super::{RunVoice, TOLD};
-use crate::render::{Paint, bytes};
+use crate::render::{Paint, bytes, duration_ms};
 use bastle_audit::sanitize;
 use bastle_contract::egress::{BudgetKind, BudgetReached, BudgetStep, Face, NetDecision};
 use bastle_contract::{Code, Fault, LaunchPlan, Network};
@@ -229,6 +229,13 @@ pub(super) fn receipt(net: &NetTotals) -> Vec<String> {
     }
     if net.tokens > 0 {
         parts.push(format!("{} tokens {}", net.tokens, dollars(net.cost_micro_usd)));
+    }
+    if net.cpu_ms > 0 || net.peak_memory > 0 {
+        parts.push(format!(
+            "egress cpu {}, peak {}",
+            duration_ms(net.cpu_ms),
+            bytes(net.peak_memory)
+        ));
     }
     parts
 }

@@ -60,6 +60,13 @@ pub(super) fn receipt(run: &str, work: &WorkEnd) -> Vec<String> {
         };
         lines.push(format!("  {}{next}", parts.join(" · ")));
     }
+    if !work.in_git.is_empty() {
+        lines.push(
+            "  ! GIT HAS GUARDED NAMES OTHERWISE THAN AT THE START; the files are as they were:".to_owned(),
+        );
+        lines.extend(work.in_git.iter().map(|name| format!("    {}", sanitize(name))));
+        lines.push("  help: git diff --cached · git log --all -p".to_owned());
+    }
     if let Some(fault) = &work.fault {
         lines.push(format!(
             "  ✗ the changes could not be summed up: {}",

@@ -2,7 +2,7 @@
 use super::Follower;
 use crate::fleet::adopt;
 use crate::fleet::words::either_way;
-use crate::runs::RunDir;
+use crate::runs::{RunDir, run_of_findings, with_findings};
 use bastle_contract::RunId;
 use rustix::fs::inotify;
 use std::collections::BTreeSet;
@@ -29,6 +29,9 @@ impl Follower {
                 dirty.insert(name.clone());
             } else if let Some(name) = self.unborn.get(&wd) {
                 appeared.push(name.clone());
+            } else if self.findings == Some(wd) {
+                let name = event.file_name().and_then(|name| name.to_str().ok());
+                self.unusual.extend(name.and_then(run_of_findings));
             } else if self.all == Some(wd) {
                 let name = event.file_name().and_then(|name| name.to_str().ok());
                 appeared.extend(name.and_then(|name| RunId::try_from(name.to_owned()).ok()));
@@ -37,6 +40,7 @@ impl Follower {
         if overflow {
             // The kernel lost some: look at everything once.
             dirty.extend(self.runs.keys().cloned());
+            self.unusual.extend(with_findings(&self.inner.options.state));
             appeared.extend(
                 RunDir::all(&self.inner.options.state)
                     .iter()

@@ -194,7 +194,9 @@ proptest! {
         let reads = matches!(method, "GET" | "HEAD" | "OPTIONS");
         // What is sent is the canonical form, in which this escape is undone.
         let sent = path.replace("%2D", "-");
-        let fetch = method == "POST" && kind == FETCH && sent.ends_with("/git-upload-pack") && !parts.contains(&"api");
+        // `/OWNER/api` is a repository; `/api/…` and `…/api/v1/…` are interfaces of a forge.
+        let api = parts.first() == Some(&"api") || parts.windows(2).any(|pair| pair == ["api", "v1"]);
+        let fetch = method == "POST" && kind == FETCH && sent.ends_with("/git-upload-pack") && !api;
         let effect = judged(method, &format!("{path}{query}"), kind, body);
         if effect == Effect::Reads {
             prop_assert!(reads || fetch, "{method} {path} {kind} {body}");

@@ -24,6 +24,12 @@ fn a_form_that_names_a_method_is_found_however_it_is_written_and_cut() {
         b"a=b&X-HTTP-Method-Override=DELETE",
         b"a=b&%u0058-HTTP-Method-Override=DELETE",
         b"_method%00x=DELETE",
+        b"_httpmethod=DELETE",
+        b"a=b&httpMethod=DELETE",
+        b"a=b&method=DELETE",
+        b"method=%44elete&a=b",
+        b"+method[]=+PATCH+&a=b",
+        b"method=PROPPATCH;a=b",
     ] {
         for step in [1, 3, 100] {
             assert!(
@@ -33,7 +39,19 @@ fn a_form_that_names_a_method_is_found_however_it_is_written_and_cut() {
             );
         }
     }
-    for body in [&b"method=x&a_method=y"[..], b"a=_method", b"a=b&_methods=c", b""] {
+    // APIs call a procedure or choose a way of paying by a parameter of this name: it is one only where its value is a method.
+    for body in [
+        &b"method=x&a_method=y"[..],
+        b"method=flickr.photos.delete",
+        b"method=DELETED",
+        b"method=getUser&a=DELETE",
+        b"method=&a=DELETE",
+        b"a_method=DELETE",
+        b"a=method=DELETE",
+        b"a=_method",
+        b"a=b&_methods=c",
+        b"",
+    ] {
         assert!(
             !found(FormScan::encoded, body, 2),
             "{:?}",
@@ -56,6 +74,8 @@ fn a_multipart_form_that_names_a_method_is_found_and_others_pass() {
         "name*0=\"_met\"; name*1=\"hod\"",
         "name*0*=utf-8''_met; name*1*=hod",
         "name=\"=?utf-8?Q?=5Fmethod?=\"",
+        "name=\"method\"",
+        "name=method; filename=\"x\"\r\nContent-Type: text/plain",
     ] {
         for step in [1, 7, 1000] {
             assert!(found(FormScan::multipart, &part(name), step), "{name}");
@@ -218,7 +238,7 @@ fn ordinary_headers_name_no_method_or_path() {
 proptest! {
     #[test]
     fn no_cut_changes_what_is_found(
-        text in "([{}\\[\\],:\"\\\\/ \r\n&;=+%*'?.-]|%[0-9a-f]{2}|%u00[0-9a-f]{2}|\\\\u00[0-9a-f]{2}|\\\\[nrtbf]|name|_method|\\PC){0,40}",
+        text in "([{}\\[\\],:\"\\\\/ \r\n&;=+%*'?.-]|%[0-9a-f]{2}|%u00[0-9a-f]{2}|\\\\u00[0-9a-f]{2}|\\\\[nrtbf]|name|_?method|=GET|\r\n\r\n|\\PC){0,40}",
     ) {
         fuzz_scans(text.as_bytes());
     }

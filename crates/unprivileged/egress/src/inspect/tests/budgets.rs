@@ -62,11 +62,17 @@ async fn thirty(egress: &Egress, port: u16, path: &str, body: &str) -> Vec<u16> 
 }
 
 /// The server under this name is a model's, and every request to it passes the rules.
-fn model_host(budget: &str) -> String {
+pub(super) fn model_host(budget: &str) -> String {
     format!(
         r#""net": {{"allow": [{{"rule": "GET,POST api.example:PORT/**", "websocket": true}}], "addresses": ["127.0.0.1/32"],
             "models": [{{"host": "api.example", "api": "any"}}]}}, "budget": {budget}"#
     )
+}
+
+/// The same with a rule that does not look at methods or paths: what reads requests there is the budget alone.
+pub(super) fn whole_model_host(budget: &str) -> String {
+    let rule = r#"{"rule": "GET,POST api.example:PORT/**", "websocket": true}"#;
+    model_host(budget).replace(rule, r#""api.example:PORT""#)
 }
 
 #[tokio::test]

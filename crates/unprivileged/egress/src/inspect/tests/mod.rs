@@ -1,5 +1,6 @@
 //! Requests through a whole egress, against real TLS servers on loopback, with real clients.
 mod attacks;
+mod background;
 mod bodies;
 mod budgets;
 mod credentials;

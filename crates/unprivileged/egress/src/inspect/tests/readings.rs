@@ -1,4 +1,5 @@
 //! Requests that two servers read differently, in both versions of HTTP.
+use super::budgets::whole_model_host;
 use super::*;
 
 fn with(mut request: Request<Full<Bytes>>, name: &'static str, value: &str) -> Request<Full<Bytes>> {
@@ -108,9 +109,17 @@ async fn a_request_that_names_another_method_or_path_is_refused_where_rules_deci
                 "escaped",
                 request(speaks, "POST", port, "/v1/a?%5Fmethod=DELETE", ""),
             ),
+            ("bare", request(speaks, "POST", port, "/v1/a?method=DELETE", "")),
+            (
+                "short",
+                request(speaks, "POST", port, "/v1/a?a=b&httpMethod=GET", ""),
+            ),
             ("form", form("a=b&_method=DELETE")),
+            ("bare form", form("a=b&method=delete")),
+            ("long bare form", form(&long.replace("_method", "method"))),
             ("long form", form(&long)),
             ("parts", parts("_method")),
+            ("bare parts", parts("method")),
         ] {
             let got = ask(&egress, port, speaks, sent).await;
             assert_eq!(
@@ -120,12 +129,13 @@ async fn a_request_that_names_another_method_or_path_is_refused_where_rules_deci
             );
         }
         assert!(
-            origin.seen().iter().all(|seen| seen.body.len() != long.len()),
+            origin.seen().iter().all(|seen| seen.body.len() < long.len() - 1),
             "no whole form arrived"
         );
         let before = origin.seen().len();
         for control in [
-            form("method=DELETE&a=b"),
+            form("method=DELETED&a=b"),
+            form("method=flickr.photos.delete"),
             parts("file"),
             request(speaks, "POST", port, "/v1/a?method=x", ""),
         ] {
@@ -135,6 +145,53 @@ async fn a_request_that_names_another_method_or_path_is_refused_where_rules_deci
                 "{speaks:?}"
             );
         }
-        assert_eq!(origin.seen().len(), before + 3);
+        assert_eq!(origin.seen().len(), before + 4);
+    }
+}
+
+#[tokio::test]
+async fn under_a_budget_of_models_no_request_to_a_model_names_another_method_or_path() {
+    let origin = origin(Speaks::One, |_| text("ok")).await;
+    let port = origin.port;
+    let hidden = |speaks| {
+        let get = |path: &str| request(speaks, "GET", port, path, "");
+        let file = |body: &str| {
+            let sent = request(speaks, "DELETE", port, "/v1/files/x", body);
+            with(sent, "content-type", "application/x-www-form-urlencoded")
+        };
+        [
+            (
+                "header",
+                with(get("/v1/chat/completions"), "x-http-method-override", "POST"),
+            ),
+            ("query", get("/v1/chat/completions?_method=POST")),
+            ("bare query", get("/v1/chat/completions?method=POST")),
+            (
+                "path",
+                with(
+                    request(speaks, "POST", port, "/v1/files", ""),
+                    "x-original-url",
+                    "/v1/chat/completions",
+                ),
+            ),
+            ("body", file("_method=POST")),
+        ]
+    };
+    for speaks in [Speaks::One, Speaks::Two] {
+        for budget in [r#"{"turns": 3}"#, r#"{"tokens": 3000}"#, r#"{"usd": 3}"#] {
+            let egress = egress_for(port, &whole_model_host(budget)).await;
+            for (what, sent) in hidden(speaks) {
+                let got = ask(&egress, port, speaks, sent).await;
+                assert_eq!(
+                    (got.status, got.code().as_str()),
+                    (400, "BST-NET-006"),
+                    "{speaks:?} {budget} {what}"
+                );
+            }
+            assert_eq!(origin.seen().len(), 0);
+            let plain = request(speaks, "GET", port, "/v1/models?method=x", "");
+            assert_eq!(ask(&egress, port, speaks, plain).await.status, 200, "control");
+            origin.seen.lock().unwrap().clear();
+        }
     }
 }

@@ -109,7 +109,7 @@ pub(super) const RESULTS: &[Tool] = &[
     Tool {
         name: "apply",
         title: "Bring a worker's changes to the project",
-        about: "Brings what a worker changed to the project's tree or to a new branch, through the import gate: what needs a look is left out unless its hash is approved, and what is refused stays out. Ask for dry_run first. Needs a token with the role approver.",
+        about: "Brings what a worker changed to the project's tree or to a new branch, through the import gate: what needs a look is left out unless its hash is approved, and what is refused stays out. Ask for dry_run first. Needs a token with the role approver; what your own workers changed, only dry_run: a person or another approver brings it over with `bastle apply`.",
         operation: "POST /api/v1/runs/{id}/apply",
         params: &[
             WORKER,
