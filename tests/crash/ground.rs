@@ -460,8 +460,24 @@ impl Ground {
 
     /// The verb that takes all of the agent's work, whatever the gate holds back.
     pub(crate) fn apply_all(&self, flags: &str) -> String {
+        self.apply_after(&[0], flags)
+    }
+
+    /// The same of work that an apply refuses as a whole. The dry run refuses as well, unless the cause of the refusal is itself
+    /// held for approval.
+    pub(crate) fn apply_refused(&self) -> String {
+        self.apply_after(&[0, 1], "")
+    }
+
+    /// The verb with the approval that a dry run names, which ends with one of these codes.
+    fn apply_after(&self, codes: &[i32], flags: &str) -> String {
         let run = &self.run;
-        let shown = self.json(&format!("apply {run} --dry-run"));
+        let line = format!("apply {run} --dry-run --json");
+        let ended = self.say(&line);
+        let ends = ended.code.is_some_and(|code| codes.contains(&code));
+        assert!(ends, "bastle {line}: {ended:#?}");
+        let shown: Value =
+            serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{line}: {error}: {ended:?}"));
         let approval = shown["approval"].as_str().expect("a hash of all that is held");
         format!("apply {run} --approve {approval}{flags}")
     }
