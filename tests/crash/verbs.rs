@@ -116,6 +116,29 @@ fn a_project_on_another_file_system_than_the_state_is_old_or_new_after_a_killed_
 }
 
 #[test]
+fn a_project_on_another_file_system_than_the_state_is_old_or_new_after_an_interrupted_undo() {
+    let test = "a_project_on_another_file_system_than_the_state_is_old_or_new_after_an_interrupted_undo";
+    if !can_watch(test) {
+        return;
+    }
+    let (before, after) = some();
+    let mut ground = match Ground::elsewhere(Ground::usual(), &before, &after) {
+        Ok(ground) => ground,
+        Err(reason) => return skip(test, &reason),
+    };
+    ground.says(&ground.apply_all(""));
+    ground.save();
+    let line = format!("apply {} --undo", ground.run);
+    let mut case = Case::new(&ground, "undo", &line, (host(), copy()), Again::Refuses).with_all_times();
+    let in_project = case.calls().iter().any(|call| call.contains("/.bastle-"));
+    assert!(
+        in_project,
+        "no staging area in the project: the test sees nothing"
+    );
+    case.everywhere(3, 48);
+}
+
+#[test]
 fn an_apply_over_edits_of_the_user_that_is_interrupted_at_any_call_loses_none() {
     if !can_watch("an_apply_over_edits_of_the_user_that_is_interrupted_at_any_call_loses_none") {
         return;
