@@ -22,6 +22,7 @@ mod id;
 mod landlock;
 mod launch;
 mod limits;
+mod name_pattern;
 mod names;
 mod path;
 mod pattern_index;
@@ -51,8 +52,9 @@ pub use id::{Digest, DigestError, RunId, RunIdError};
 pub use landlock::{LandlockPart, LandlockParts, LandlockTwice};
 pub use launch::{LaunchParts, check_sealed, read_sealed, seal};
 pub use limits::{LimitKind, LimitMechanism, LimitRule};
+pub use name_pattern::{NamePattern, NamePatternError};
 pub use names::{NameList, OpenName, OpenScope, Opening};
-pub use path::{AbsPath, AbsPathError, NamePattern, NamePatternError};
+pub use path::{AbsPath, AbsPathError};
 pub use pattern_index::PatternIndex;
 pub use plan::{
     Access, BackendKind, ExecList, Guard, GuardedTree, LandlockRule, LaunchPlan, Mount, MountKind, Network,

@@ -40,9 +40,14 @@ pub struct OpenName {
 #[serde(deny_unknown_fields)]
 pub struct NameList {
     /// Patterns without an exception.
+    #[serde(with = "crate::name_pattern::list")]
     pub always: Vec<NamePattern>,
     /// Patterns that the names in `open` are excepted from.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        with = "crate::name_pattern::list"
+    )]
     pub unless_open: Vec<NamePattern>,
     /// What was opened.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -34,7 +34,7 @@ enum Held {
 /// A pattern.
 #[derive(Debug)]
 pub(super) struct Rule {
-    text: String,
+    pattern: NamePattern,
     /// Split when it is first asked: of a thousand patterns few ever are.
     split: OnceLock<Split>,
 }
@@ -136,7 +136,7 @@ impl Trees {
                 if counts(*kind, rule.find(relative)) && !tree.opens(*kind, *held, relative, reach) {
                     return Some(Guarded {
                         kind: *kind,
-                        pattern: &rule.text,
+                        pattern: rule.pattern.as_str(),
                     });
                 }
             }
@@ -217,19 +217,21 @@ impl Tree {
 impl Rule {
     pub(super) fn of(pattern: &NamePattern) -> Self {
         Self {
-            text: pattern.as_str().to_owned(),
+            pattern: pattern.clone(),
             split: OnceLock::new(),
         }
     }
 
     /// The first component that is not `**`; empty where there is none.
     fn first_name(&self) -> &[u8] {
-        let mut names = self.text.split('/').filter(|part| *part != "**");
+        let mut names = self.pattern.as_str().split('/').filter(|part| *part != "**");
         names.next().unwrap_or_default().as_bytes()
     }
 
     pub(super) fn find(&self, path: &[u8]) -> Match {
-        self.split.get_or_init(|| Split::of(&self.text)).find(path)
+        self.split
+            .get_or_init(|| Split::of(self.pattern.as_str()))
+            .find(path)
     }
 }
 

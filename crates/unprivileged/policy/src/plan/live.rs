@@ -48,7 +48,7 @@ const BESIDE_HEAD: &[&str] = &["config", "config.worktree", "hooks", "commondir"
 
 /// Names that are protected by themselves.
 pub(super) fn pinned() -> Vec<NamePattern> {
-    NamePattern::try_from(REPOSITORY.to_owned()).into_iter().collect()
+    NamePattern::from_static(REPOSITORY).into_iter().collect()
 }
 
 /// The same in a tree that was searched, where no `HEAD` can be made either: a directory with one, `objects` and `refs` is a
@@ -64,7 +64,7 @@ pub(super) fn pinned_in(fs: &FsFacts, root: &AbsPath) -> NameList {
         always: pinned(),
         unless_open: HEADS
             .iter()
-            .filter_map(|name| NamePattern::try_from((*name).to_owned()).ok())
+            .filter_map(|name| NamePattern::from_static(name).ok())
             .collect(),
         open: open.collect(),
     }
@@ -130,10 +130,14 @@ static IN_PROJECT: LazyLock<Vec<NamePattern>> = LazyLock::new(|| {
         .copied()
         .filter(|pattern| !WRITTEN_BY_GIT.contains(pattern))
         // A directory is held as a whole: by itself it can be mounted on, and what is below it is covered with it.
-        .map(|pattern| pattern.strip_suffix("/**").unwrap_or(pattern).to_owned());
+        .map(|pattern| pattern.strip_suffix("/**").unwrap_or(pattern));
     catalogue
-        .chain(of_git())
-        .filter_map(|text| NamePattern::try_from(text).ok())
+        .filter_map(|text| NamePattern::from_static(text).ok())
+        .chain(
+            of_git()
+                .into_iter()
+                .filter_map(|text| NamePattern::try_from(text).ok()),
+        )
         .collect()
 });
 
