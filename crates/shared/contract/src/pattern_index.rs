@@ -2,13 +2,28 @@
 use crate::NamePattern;
 
 /// Patterns by one component: by the whole of it where it has no wildcard, else by its first byte. Letter case is ignored, as
-/// patterns do. A launch makes one of a thousand patterns, so there is one list and no allocation for each.
+/// patterns do. A launch makes one of a thousand patterns, so it is a chained hash table in two arrays: no allocation for
+/// each pattern, and nothing is sorted.
 #[derive(Debug, Default)]
 pub struct PatternIndex {
-    /// Keys with the pattern they stand for, sorted. Two components with one key only make a candidate more.
-    keyed: Vec<(u64, usize)>,
+    /// The newest entry of each chain; as many as a power of two.
+    heads: Vec<u32>,
+    /// Keys with the pattern they stand for. Two components with one key only make a candidate more.
+    entries: Vec<Entry>,
     any: Vec<usize>,
 }
+
+/// A pattern with a key.
+#[derive(Debug)]
+struct Entry {
+    key: u64,
+    pattern: u32,
+    /// The next of its chain, or [`END`].
+    next: u32,
+}
+
+/// The end of a chain.
+const END: u32 = u32::MAX;
 
 /// What a key was made of: two kinds never have one key by the same bytes.
 #[derive(Clone, Copy)]
@@ -29,30 +44,63 @@ impl PatternIndex {
     #[must_use]
     pub fn of<'c>(components: impl Iterator<Item = &'c [u8]>) -> Self {
         let mut index = Self::default();
+        index.entries.reserve(components.size_hint().0);
         for (at, component) in components.enumerate() {
             let wild = component.iter().any(|byte| matches!(byte, b'*' | b'?'));
-            match component.first() {
-                None | Some(b'*' | b'?') => index.any.push(at),
-                Some(first) if wild => index.keyed.push((key(KeyKind::FirstByte, &[*first]), at)),
-                Some(_) => index.keyed.push((key(KeyKind::Whole, component), at)),
+            let key = match component.first() {
+                None | Some(b'*' | b'?') => None,
+                Some(first) if wild => Some(key(KeyKind::FirstByte, &[*first])),
+                Some(_) => Some(key(KeyKind::Whole, component)),
+            };
+            match (key, u32::try_from(at)) {
+                (Some(key), Ok(pattern)) => index.entries.push(Entry {
+                    key,
+                    pattern,
+                    next: END,
+                }),
+                (None, _) | (_, Err(_)) => index.any.push(at),
             }
         }
-        index.keyed.sort_unstable();
+        index.chain();
         index
+    }
+
+    fn chain(&mut self) {
+        self.heads = vec![END; self.entries.len().next_power_of_two()];
+        for at in 0..self.entries.len() {
+            let slot = self.slot(self.entries[at].key);
+            self.entries[at].next = self.heads[slot];
+            // As many entries as a `u32` counts: each has a pattern number of that type.
+            self.heads[slot] = u32::try_from(at).unwrap_or(END);
+        }
+    }
+
+    fn slot(&self, key: u64) -> usize {
+        // The upper half: the lowest bits of FNV-1a depend on few bits of the text.
+        (key >> 32) as usize & (self.heads.len() - 1)
     }
 
     /// The patterns whose component could match this name.
     pub fn candidates<'i>(&'i self, name: &[u8]) -> impl Iterator<Item = usize> + use<'i> {
         let whole = self.with_key(key(KeyKind::Whole, name));
         let first = self.with_key(key(KeyKind::FirstByte, name.get(..1).unwrap_or_default()));
-        let keyed = whole.iter().chain(first).map(|(_, at)| *at);
-        keyed.chain(self.any.iter().copied())
+        whole.chain(first).chain(self.any.iter().copied())
     }
 
-    fn with_key(&self, wanted: u64) -> &[(u64, usize)] {
-        let from = self.keyed.partition_point(|(key, _)| *key < wanted);
-        let rest = &self.keyed[from..];
-        &rest[..rest.partition_point(|(key, _)| *key == wanted)]
+    fn with_key(&self, wanted: u64) -> impl Iterator<Item = usize> + use<'_> {
+        let mut at = match self.entries.is_empty() {
+            true => END,
+            false => self.heads[self.slot(wanted)],
+        };
+        std::iter::from_fn(move || {
+            loop {
+                let entry = self.entries.get(at as usize)?;
+                at = entry.next;
+                if entry.key == wanted {
+                    return Some(entry.pattern as usize);
+                }
+            }
+        })
     }
 }
 

@@ -36,7 +36,7 @@ enum Held {
 pub(super) struct Rule {
     pattern: NamePattern,
     /// Split when it is first asked: of a thousand patterns few ever are.
-    split: OnceLock<Split>,
+    split: OnceLock<Box<Split>>,
 }
 
 #[derive(Debug)]
@@ -159,15 +159,20 @@ impl Trees {
 
 impl Tree {
     fn of(tree: &GuardedTree) -> Self {
-        let rules = |kind: DenialKind, list: &NameList| {
-            let always = list.always.iter().map(|pattern| (Held::Always, pattern));
-            let unless_open = list.unless_open.iter().map(|pattern| (Held::UnlessOpen, pattern));
-            let all = always.chain(unless_open);
-            all.map(|(held, pattern)| (kind, held, Rule::of(pattern)))
-                .collect::<Vec<_>>()
-        };
-        let mut all = rules(DenialKind::Hidden, &tree.hide);
-        all.extend(rules(DenialKind::Protected, &tree.protect));
+        let lists = [
+            (DenialKind::Hidden, &tree.hide),
+            (DenialKind::Protected, &tree.protect),
+        ];
+        let length = lists.iter().map(|(_, list)| list.patterns().count()).sum();
+        let mut all = Vec::with_capacity(length);
+        for (kind, list) in lists {
+            for (held, patterns) in [
+                (Held::Always, &list.always),
+                (Held::UnlessOpen, &list.unless_open),
+            ] {
+                all.extend(patterns.iter().map(|pattern| (kind, held, Rule::of(pattern))));
+            }
+        }
         Self {
             root: tree.root.as_str().as_bytes().to_vec(),
             index: PatternIndex::of(all.iter().map(|(_, _, rule)| rule.first_name())),
@@ -224,13 +229,19 @@ impl Rule {
 
     /// The first component that is not `**`; empty where there is none.
     fn first_name(&self) -> &[u8] {
-        let mut names = self.pattern.as_str().split('/').filter(|part| *part != "**");
-        names.next().unwrap_or_default().as_bytes()
+        let mut rest = self.pattern.as_str().as_bytes();
+        while let Some(below) = rest.strip_prefix(b"**/") {
+            rest = below;
+        }
+        match rest {
+            b"**" => b"",
+            _ => rest.split(|byte| *byte == b'/').next().unwrap_or_default(),
+        }
     }
 
     pub(super) fn find(&self, path: &[u8]) -> Match {
         self.split
-            .get_or_init(|| Split::of(self.pattern.as_str()))
+            .get_or_init(|| Box::new(Split::of(self.pattern.as_str())))
             .find(path)
     }
 }
