@@ -64,8 +64,8 @@ pub fn blocked_list(effective: &Effective) -> BlockedList {
         .iter()
         .filter(|row| row.tier == Tier::Stops)
         .filter_map(|row| {
-            let listed = entry(effective, &row.kind, &row.name, question(row)?, None)?;
-            let why = row.why.clone();
+            let listed = entry(effective, row.kind, row.name, question(row)?, None)?;
+            let why = row.why.to_owned();
             Some(BlockedEntry { why, ..listed })
         })
         .collect();
@@ -74,12 +74,12 @@ pub fn blocked_list(effective: &Effective) -> BlockedList {
 
 /// A question for `can-i` about what a row of the matrix names.
 pub(crate) fn question(row: &DangerEntry) -> Option<String> {
-    if let Some(example) = &row.example {
-        return Some(example.clone());
+    if let Some(example) = row.example {
+        return Some(example.to_owned());
     }
-    match row.kind.as_str() {
-        "exec" => Some(format!("exec {}", line_of(&row.name)?)),
-        "tool" => Some(format!("tool {}", without_stars(&row.name))),
+    match row.kind {
+        "exec" => Some(format!("exec {}", line_of(row.name)?)),
+        "tool" => Some(format!("tool {}", without_stars(row.name))),
         _ => None,
     }
 }

@@ -257,9 +257,9 @@ fn by_matrix(effective: &Effective, what: &str, tiers: &[CommandTier]) -> Vec<St
     danger_matrix()
         .iter()
         .filter(|row| row.kind == kind && row.tier == Tier::Stops)
-        .map(|row| &row.name)
-        .filter(|name| !named.contains(&name.as_str()) && !push_rule(effective).waives(name))
-        .cloned()
+        .map(|row| row.name)
+        .filter(|name| !named.contains(name) && !push_rule(effective).waives(name))
+        .map(str::to_owned)
         .collect()
 }
 

@@ -21,25 +21,25 @@ pub enum Tier {
 }
 
 /// One row of the matrix.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DangerEntry {
     /// `tool` or `exec` or `fs` or `net`.
-    pub kind: String,
+    pub kind: &'static str,
     /// Tool name, program or operation; `*` stands for any text. Command lines of tier 3 are command rules.
-    pub name: String,
+    pub name: &'static str,
     /// Its tier when a policy allows it.
     pub tier: Tier,
     /// The reason for its tier, as a person is told it.
-    pub why: String,
+    pub why: &'static str,
     /// A question for `can-i`, where the name is not one by itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub example: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub example: Option<&'static str>,
 }
 
-/// The command rules of tier 3, compiled, and the words each of them needs.
+/// The command rules of tier 3, compiled when the first line needs them, and the words each of them needs.
 struct StoppingLines {
-    rules: CommandTier,
+    rows: Vec<&'static DangerEntry>,
+    rules: OnceLock<CommandTier>,
     words: Vec<Vec<&'static str>>,
 }
 
@@ -64,7 +64,8 @@ const PUSH: &str = "git push *";
 /// Where rows of the matrix are said to stand.
 pub(crate) const MATRIX: &str = "danger-matrix";
 
-const TEXT: &str = include_str!("../danger-matrix.json");
+/// `danger-matrix.json`, as the build script writes it.
+static ROWS: &[DangerEntry] = include!(concat!(env!("OUT_DIR"), "/danger_matrix.rs"));
 
 impl Tier {
     /// 1, 2 or 3.
@@ -100,9 +101,7 @@ impl From<Tier> for u8 {
 /// The whole matrix.
 #[must_use]
 pub fn danger_matrix() -> &'static [DangerEntry] {
-    static MATRIX: OnceLock<Vec<DangerEntry>> = OnceLock::new();
-    // A test reads the data; were it broken after all, an empty matrix makes everything tier 2, which is recorded.
-    MATRIX.get_or_init(|| serde_json::from_str(TEXT).unwrap_or_default())
+    ROWS
 }
 
 /// The matrix as a page of the documentation. `docs/danger-matrix.md` is exactly this; a test holds them together.
@@ -162,7 +161,7 @@ impl DangerEntry {
     /// Where it stands, for whoever asks which rule decided.
     pub(crate) fn sourced(&self) -> Sourced<String> {
         Sourced {
-            value: self.name.clone(),
+            value: self.name.to_owned(),
             origin: Origin {
                 layer: LayerKind::Floor,
                 file: MATRIX.to_owned(),
@@ -212,7 +211,7 @@ pub(crate) fn stopping_line(line: &str, push: PushRule) -> Option<Judged> {
     if !stopping.may_meet(line) {
         return None;
     }
-    let judged = stopping.rules.judge_line(line);
+    let judged = stopping.rules().judge_line(line);
     (judged.outcome != Outcome::Allow && judged.rule.is_some()).then_some(judged)
 }
 
@@ -220,16 +219,23 @@ impl StoppingLines {
     fn new(keep: fn(&str) -> bool) -> Self {
         let rows: Vec<&'static DangerEntry> = danger_matrix()
             .iter()
-            .filter(|row| row.kind == "exec" && row.tier == Tier::Stops && keep(&row.name))
+            .filter(|row| row.kind == "exec" && row.tier == Tier::Stops && keep(row.name))
             .collect();
-        let rules = rows.iter().map(|row| row.sourced()).collect();
         Self {
-            rules: CommandTier::new(None, rules, Vec::new()),
+            rules: OnceLock::new(),
             words: rows
                 .iter()
                 .map(|row| row.name.split(' ').filter(|word| *word != "*").collect())
                 .collect(),
+            rows,
         }
+    }
+
+    fn rules(&self) -> &CommandTier {
+        self.rules.get_or_init(|| {
+            let rules = self.rows.iter().map(|row| row.sourced()).collect();
+            CommandTier::new(None, rules, Vec::new())
+        })
     }
 
     /// A cheap look before the line is parsed; `false` only where the words of no rule are in it.
@@ -253,7 +259,7 @@ mod tests {
 
     #[test]
     fn the_matrix_is_readable_and_covers_every_kind_and_tier() {
-        let rows: Vec<DangerEntry> = serde_json::from_str(TEXT).unwrap();
+        let rows = danger_matrix();
         for kind in ["tool", "exec", "fs", "net"] {
             assert!(rows.iter().any(|row| row.kind == kind), "{kind}");
         }
@@ -286,7 +292,7 @@ mod tests {
     fn every_command_of_tier_3_is_a_rule_that_is_understood() {
         let rows = danger_matrix().iter();
         for row in rows.filter(|row| row.kind == "exec" && row.tier == Tier::Stops) {
-            let read = crate::command::CommandRule::parse_restriction(&row.name);
+            let read = crate::command::CommandRule::parse_restriction(row.name);
             assert!(read.is_ok(), "{}: {read:?}", row.name);
         }
     }

@@ -137,7 +137,6 @@ fn warm() {
     match bastle_policy::default_layers("default") {
         Ok(_) | Err(_) => {}
     }
-    let _rows = bastle_policy::danger_matrix().len();
     bastle_sys::memory::give_back();
 }
 

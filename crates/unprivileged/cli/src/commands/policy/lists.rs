@@ -125,9 +125,9 @@ pub(super) fn matrix(form: MatrixForm, cx: &Context) -> Ended {
     for row in danger_matrix() {
         table.row([
             (row.tier.number().to_string().as_str(), Paint::Plain),
-            (&row.kind, Paint::Plain),
-            (&row.name, Paint::Bold),
-            (&row.why, Paint::Plain),
+            (row.kind, Paint::Plain),
+            (row.name, Paint::Bold),
+            (row.why, Paint::Plain),
         ]);
     }
     cx.print(&table.render(cx.out))?;
