@@ -1,21 +1,10 @@
-//! Makes tables of the program out of data files when it is built: the names that are protected in place, and the danger
-//! matrix. Every start needs them, and parsing JSON would take longer than planning.
+//! Makes the danger matrix a table of the program when it is built: every start needs it, and parsing JSON would take longer
+//! than planning.
 #![allow(clippy::expect_used, clippy::panic)]
 use std::path::Path;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    protected_in_place();
-    danger_matrix();
-}
-
-/// Writes `file` of the build's own directory.
-fn write(file: &str, text: &str) {
-    let out = std::env::var_os("OUT_DIR").expect("cargo sets it");
-    std::fs::write(Path::new(&out).join(file), text).expect("can be written");
-}
-
-fn danger_matrix() {
     let data = "danger-matrix.json";
     println!("cargo::rerun-if-changed={data}");
     let text = std::fs::read_to_string(data).expect("the matrix can be read");
@@ -43,22 +32,6 @@ fn danger_matrix() {
         ));
     }
     table.push(']');
-    write("danger_matrix.rs", &table);
-}
-
-fn protected_in_place() {
-    let data = "data/host-executed.json";
-    println!("cargo::rerun-if-changed={data}");
-    let text = std::fs::read_to_string(data).expect("the catalogue can be read");
-    let catalogue: serde_json::Value = serde_json::from_str(&text).expect("the catalogue is JSON");
-    let entries = catalogue["entries"]
-        .as_array()
-        .expect("the catalogue has entries");
-    let patterns: Vec<&str> = entries
-        .iter()
-        .filter(|entry| entry["protect_in_place"] == true)
-        .map(|entry| entry["pattern"].as_str().expect("an entry has a pattern"))
-        .collect();
-    assert!(!patterns.is_empty(), "the catalogue protects nothing");
-    write("protected_in_place.rs", &format!("&{patterns:?}"));
+    let out = std::env::var_os("OUT_DIR").expect("cargo sets it");
+    std::fs::write(Path::new(&out).join("danger_matrix.rs"), table).expect("can be written");
 }

@@ -27,6 +27,7 @@ pub fn guard_path(data: &[u8]) {
         .trim_matches('/')
         .to_owned();
     let hide = NameList {
+        built_in: bastle_contract::BuiltInNames::None,
         always: Vec::new(),
         unless_open: patterns,
         open: vec![OpenName { below, scope }],

@@ -6,6 +6,7 @@
 
 mod authority;
 mod bounds;
+mod built_in_names;
 mod cgroup;
 mod code;
 pub mod egress;
@@ -38,6 +39,7 @@ mod wire;
 
 pub use authority::{Authority, Lack};
 pub use bounds::Bounds;
+pub use built_in_names::{BuiltInNames, GIT_NAMES};
 pub use cgroup::{CgroupProblem, UnitManager};
 pub use code::{Code, CodeInfo, ExitCode};
 pub use env::{Argv, ArgvError, EnvName, EnvNameError};

@@ -46,6 +46,11 @@ impl NamePattern {
         }
     }
 
+    /// A constant that a test checks.
+    pub(crate) fn constant(text: &'static str) -> Self {
+        Self(Text::Static(text))
+    }
+
     /// The pattern as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -61,11 +66,7 @@ impl NamePattern {
     /// Whether `relative` (a path below the tree's root, bytes as the kernel gave them) is named by this pattern.
     #[must_use]
     pub fn matches(&self, relative: &[u8]) -> bool {
-        let pattern = self.as_str().as_bytes();
-        // Whole trees are judged by dozens of patterns, and the last component tells most of them.
-        let last = last_component(pattern);
-        (last == b"**" || name_matches(last, last_component(relative)))
-            && components_match(Some(pattern), Some(relative))
+        text_matches(self.as_str(), relative)
     }
 
     /// Whether `relative` or one of its parent directories is named by this pattern.
@@ -265,6 +266,15 @@ fn first_length(bytes: &[u8]) -> Option<usize> {
         doubled += component(&bytes[start..], twice)?;
     }
     (doubled <= 2 && end <= MOST).then_some(end)
+}
+
+/// Whether a well-formed pattern names a path below the tree's root.
+pub(crate) fn text_matches(pattern: &str, relative: &[u8]) -> bool {
+    let pattern = pattern.as_bytes();
+    // Whole trees are judged by dozens of patterns, and the last component tells most of them.
+    let last = last_component(pattern);
+    (last == b"**" || name_matches(last, last_component(relative)))
+        && components_match(Some(pattern), Some(relative))
 }
 
 fn last_component(path: &[u8]) -> &[u8] {

@@ -2,7 +2,7 @@
 //!
 //! Patterns ignore ASCII case so that no spelling gets past them; an exception names one file as it is spelt, so that it
 //! opens nothing else.
-use crate::{AbsPath, NamePattern};
+use crate::{AbsPath, BuiltInNames, NamePattern};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -49,9 +49,18 @@ pub struct NameList {
         with = "crate::name_pattern::list"
     )]
     pub unless_open: Vec<NamePattern>,
+    /// Names of this program, which the names in `open` are excepted from, too.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub built_in: BuiltInNames,
     /// What was opened.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open: Vec<OpenName>,
+}
+
+/// Serde asks by reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_none(list: &BuiltInNames) -> bool {
+    list.is_empty()
 }
 
 impl Opening {
@@ -116,18 +125,19 @@ impl NameList {
     /// Whether it names nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.always.is_empty() && self.unless_open.is_empty()
+        self.always.is_empty() && self.unless_open.is_empty() && self.built_in.is_empty()
     }
 
     /// Every pattern.
     pub fn patterns(&self) -> impl Iterator<Item = &NamePattern> {
-        self.always.iter().chain(&self.unless_open)
+        let own = self.always.iter().chain(&self.unless_open);
+        own.chain(self.built_in.patterns())
     }
 
     /// Whether `relative`, a path below the root, is named.
     #[must_use]
     pub fn matches(&self, relative: &[u8]) -> bool {
-        self.find(relative, NamePattern::matches)
+        self.find(relative, NamePattern::matches, BuiltInNames::matches)
     }
 
     /// The first pattern that names `relative` itself.
@@ -137,6 +147,7 @@ impl NameList {
         let excepted = self.unless_open.iter().filter(|_| !opened);
         let mut all = self.always.iter().chain(excepted);
         all.find(|pattern| pattern.matches(relative))
+            .or_else(|| (!opened).then(|| self.built_in.pattern_of(relative)).flatten())
     }
 
     /// Adds patterns to which the exceptions of this list apply.
@@ -151,13 +162,21 @@ impl NameList {
     /// Whether `relative` or a directory above it is named.
     #[must_use]
     pub fn covers(&self, relative: &[u8]) -> bool {
-        self.find(relative, NamePattern::covers)
+        self.find(relative, NamePattern::covers, BuiltInNames::covers)
     }
 
-    fn find(&self, relative: &[u8], names: impl Fn(&NamePattern, &[u8]) -> bool) -> bool {
+    fn find(
+        &self,
+        relative: &[u8],
+        names: impl Fn(&NamePattern, &[u8]) -> bool,
+        built_in: impl Fn(BuiltInNames, &[u8]) -> bool,
+    ) -> bool {
+        let excepted = || {
+            self.unless_open.iter().any(|pattern| names(pattern, relative))
+                || built_in(self.built_in, relative)
+        };
         self.always.iter().any(|pattern| names(pattern, relative))
-            || (self.unless_open.iter().any(|pattern| names(pattern, relative))
-                && !self.open.iter().any(|open| open.opens(relative)))
+            || (excepted() && !self.open.iter().any(|open| open.opens(relative)))
     }
 }
 
@@ -197,7 +216,24 @@ mod tests {
                 .below(&path("/w"))
                 .into_iter()
                 .collect(),
+            built_in: BuiltInNames::None,
         }
+    }
+
+    #[test]
+    fn names_of_the_program_are_protected_and_opened_like_patterns() {
+        let mut list = list("/w/.npmrc");
+        assert!(!list.matches(b"sub/.npmrc"), "control");
+        list.built_in = BuiltInNames::Project;
+        assert!(list.matches(b"sub/.npmrc") && list.covers(b".vscode/tasks.json"));
+        assert_eq!(
+            list.named(b"sub/.npmrc").map(NamePattern::as_str),
+            Some("**/.npmrc")
+        );
+        assert!(!list.matches(b".npmrc") && list.named(b".npmrc").is_none());
+        assert!(!list.matches(b"src/main.c"));
+        let text = serde_json::to_string(&list).unwrap();
+        assert_eq!(serde_json::from_str::<NameList>(&text).unwrap(), list);
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod repositories;
 mod tests;
 mod view;
 
-use bastle_contract::{AbsPath, Code, Fault, NameList, PatternIndex};
+use bastle_contract::{AbsPath, Code, Fault, NameList};
 use bastle_policy::{FsFacts, Needs, PathFact, PathKind, TreeNeed};
 use links::Links;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
@@ -148,8 +148,6 @@ struct Search<'a> {
     held: Vec<((u64, u64), AbsPath)>,
     /// Hidden files that have another name.
     shared: BTreeSet<(u64, u64)>,
-    /// The names that are protected where the tree is the host's own.
-    live: PatternIndex,
     /// Whether the host's own tree is searched: in a copy and below a layer no hidden name exists.
     host: bool,
     /// Whether the agent may write somewhere in it.
@@ -194,14 +192,7 @@ impl Search<'_> {
     }
 
     fn is_live_name(&self, below: &[u8]) -> bool {
-        let name = below.rsplit(|byte| *byte == b'/').next().unwrap_or(below);
-        let mut candidates = self.live.candidates(name);
-        candidates.any(|at| {
-            self.tree
-                .live
-                .get(at)
-                .is_some_and(|pattern| pattern.matches(below))
-        })
+        self.tree.live.matches(below)
     }
 }
 
@@ -231,7 +222,6 @@ fn search(tree: &TreeNeed, view: View<'_>, facts: &mut FsFacts, parents: &mut Pa
         linked: BTreeMap::new(),
         held: Vec::new(),
         shared: BTreeSet::new(),
-        live: PatternIndex::by_last(&tree.live),
     };
     match layered::place(&search) {
         Some(below) => layered::names(&mut search, &below, "")?,

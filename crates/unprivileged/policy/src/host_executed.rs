@@ -15,7 +15,7 @@ struct Catalogue {
 }
 
 static CATALOGUE: LazyLock<Result<Vec<HostExecuted>, String>> =
-    LazyLock::new(|| read(include_str!("../data/host-executed.json")));
+    LazyLock::new(|| read(include_str!("../../../shared/contract/data/host-executed.json")));
 
 fn read(text: &str) -> Result<Vec<HostExecuted>, String> {
     let catalogue: Catalogue = serde_json::from_str(text).map_err(|error| error.to_string())?;
@@ -43,12 +43,10 @@ pub fn catalogue() -> Result<&'static [HostExecuted], Fault> {
     }
 }
 
-/// Patterns of the entries that an agent that works in place may not change, taken out of the catalogue at build time.
-pub const PROTECTED_IN_PLACE: &[&str] = include!(concat!(env!("OUT_DIR"), "/protected_in_place.rs"));
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bastle_contract::BuiltInNames;
     use std::collections::BTreeSet;
 
     /// The path that an entry states, or the pattern itself where it has no wildcard inside a name.
@@ -181,14 +179,20 @@ mod tests {
     }
 
     #[test]
-    fn the_names_that_were_taken_out_at_build_time_are_those_of_the_catalogue() {
-        let protected: Vec<&str> = catalogue()
-            .unwrap()
-            .iter()
+    fn an_entry_is_protected_in_place_exactly_where_the_plan_names_it() {
+        // What git itself writes at every commit is held elsewhere.
+        let written_by_git = ["**/.git/**", "**/*.git/HEAD", "**/HEAD", "**/packed-refs"];
+        let catalogue = catalogue().unwrap().iter();
+        let held = catalogue
             .filter(|entry| entry.protect_in_place)
             .map(|entry| entry.pattern.as_str())
+            .filter(|text| !written_by_git.contains(text))
+            .map(|text| text.strip_suffix("/**").unwrap_or(text));
+        let expected: BTreeSet<&str> = held
+            .chain(BuiltInNames::Repository.texts().iter().copied())
             .collect();
-        assert_eq!(protected, PROTECTED_IN_PLACE);
+        let list: BTreeSet<&str> = BuiltInNames::Project.texts().iter().copied().collect();
+        assert_eq!(list, expected);
     }
 
     #[test]

@@ -171,7 +171,8 @@ fn a_hidden_name_is_covered_and_cannot_come_into_being() {
     fs.copied = Some(path("/home/u/w"));
     let copied = planned(&policy, &fs).unwrap().plan.guard.trees[0].clone();
     assert_eq!((&copied.hide, &copied.protect), (hide, protect));
-    assert!(live.iter().all(|name| in_place.protect.always.contains(name)));
+    assert_eq!(*live, bastle_contract::BuiltInNames::Project);
+    assert_eq!(in_place.protect.built_in, *live);
     assert!(!covers(&copied.protect, ".git/rebase-merge/git-rebase-todo"));
     assert_eq!(
         (in_place.pinned.patterns().count(), copied.pinned.is_empty()),

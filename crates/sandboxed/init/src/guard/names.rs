@@ -2,7 +2,9 @@
 //!
 //! Renames make patterns harder than they look: a directory that is renamed brings everything below it along, so
 //! its new name is refused already when a pattern could be completed by what lies below ([`Match::below`]).
-use bastle_contract::{DenialKind, GuardedTree, NameList, NamePattern, OpenName, OpenScope, PatternIndex};
+use bastle_contract::{
+    BuiltInNames, DenialKind, GuardedTree, NameList, NamePattern, OpenName, OpenScope, PatternIndex,
+};
 use std::sync::OnceLock;
 
 /// Longest pattern in components: 1024 bytes, every second one a slash.
@@ -18,6 +20,8 @@ struct Tree {
     rules: Vec<(DenialKind, Held, Rule)>,
     /// The rules by their first name: a path that has none like it has nothing in common with them.
     index: PatternIndex,
+    /// Protected names of this program, with exceptions.
+    built_in: BuiltInNames,
     /// Names that are protected by themselves, without what is below.
     pinned: NameList,
     /// Exceptions to hidden and to protected names.
@@ -140,6 +144,17 @@ impl Trees {
                     });
                 }
             }
+            for at in tree.built_in_candidates(relative) {
+                let (kind, held) = (DenialKind::Protected, Held::UnlessOpen);
+                let Some(text) = tree.built_in.texts().get(at) else {
+                    continue;
+                };
+                if counts(kind, built_in(tree.built_in.number(at), text).find(relative))
+                    && !tree.opens(kind, held, relative, reach)
+                {
+                    return Some(Guarded { kind, pattern: text });
+                }
+            }
             let itself = Match {
                 covered: true,
                 below: false,
@@ -175,7 +190,8 @@ impl Tree {
         }
         Self {
             root: tree.root.as_str().as_bytes().to_vec(),
-            index: PatternIndex::of(all.iter().map(|(_, _, rule)| rule.first_name())),
+            index: PatternIndex::by_first(all.iter().map(|(_, _, rule)| &rule.pattern)),
+            built_in: tree.protect.built_in,
             rules: all,
             pinned: tree.pinned.clone(),
             open: [tree.hide.open.clone(), tree.protect.open.clone()],
@@ -184,13 +200,13 @@ impl Tree {
 
     /// The rules that could say something about a path, in their order.
     fn candidates(&self, relative: &[u8]) -> impl Iterator<Item = &(DenialKind, Held, Rule)> {
-        let names = relative
-            .split(|byte| *byte == b'/')
-            .filter(|name| !name.is_empty());
-        let mut found: Vec<usize> = names.flat_map(|name| self.index.candidates(name)).collect();
-        found.sort_unstable();
-        found.dedup();
+        let found = candidates(&self.index, relative);
         found.into_iter().filter_map(|at| self.rules.get(at))
+    }
+
+    /// The same of the names of this program.
+    fn built_in_candidates(&self, relative: &[u8]) -> Vec<usize> {
+        candidates(&self.built_in.by_first(), relative)
     }
 
     /// Whether an exception to the rule opens the path. A directory or a link in the place of an opened file would bring
@@ -219,23 +235,29 @@ impl Tree {
     }
 }
 
+/// The patterns that have a component like one of the path, in their order.
+fn candidates(index: &PatternIndex, relative: &[u8]) -> Vec<usize> {
+    let names = relative
+        .split(|byte| *byte == b'/')
+        .filter(|name| !name.is_empty());
+    let mut found: Vec<usize> = names.flat_map(|name| index.candidates(name)).collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// A pattern of this program by its number in the longest list, split when it is first asked.
+fn built_in(number: usize, text: &str) -> &'static Split {
+    static SPLITS: [OnceLock<Box<Split>>; BuiltInNames::MOST] =
+        [const { OnceLock::new() }; BuiltInNames::MOST];
+    SPLITS[number].get_or_init(|| Box::new(Split::of(text)))
+}
+
 impl Rule {
     pub(super) fn of(pattern: &NamePattern) -> Self {
         Self {
             pattern: pattern.clone(),
             split: OnceLock::new(),
-        }
-    }
-
-    /// The first component that is not `**`; empty where there is none.
-    fn first_name(&self) -> &[u8] {
-        let mut rest = self.pattern.as_str().as_bytes();
-        while let Some(below) = rest.strip_prefix(b"**/") {
-            rest = below;
-        }
-        match rest {
-            b"**" => b"",
-            _ => rest.split(|byte| *byte == b'/').next().unwrap_or_default(),
         }
     }
 

@@ -5,7 +5,7 @@
 //! searched tree; links on the way are held as well, so that the way cannot be changed.
 use super::view::{MOST_LINKS, parts};
 use super::{At, Judged, Scope, Search, View, finish, unusable, walk};
-use bastle_contract::{AbsPath, Fault, NamePattern, PatternIndex};
+use bastle_contract::{AbsPath, Fault, NamePattern};
 use bastle_policy::{Led, LedAs, TreeNeed, Ways};
 use rustix::fs::{Mode, OFlags};
 use std::cell::OnceCell;
@@ -47,7 +47,7 @@ pub(super) fn note(search: &mut Search<'_>, below: &[u8], judged: Judged, scope:
     };
     let (tree, mut rests) = (search.tree, Vec::new());
     let [hide, protect] = search.links.ways.get_or_init(|| {
-        let protect = tree.protect.patterns().chain(&tree.live);
+        let protect = tree.protect.patterns().chain(tree.live.patterns());
         [Ways::of(tree.hide.patterns()), Ways::of(protect)]
     });
     rests.extend(hide.below(text).into_iter().map(|rest| (LedAs::Hidden, rest)));
@@ -129,9 +129,7 @@ fn is_held(search: &Search<'_>, target: &AbsPath, held: LedAs) -> bool {
     let hidden = tree.hide.covers(below);
     let named = match held {
         LedAs::Hidden => hidden,
-        LedAs::Protected => {
-            hidden || tree.protect.covers(below) || tree.live.iter().any(|pattern| pattern.covers(below))
-        }
+        LedAs::Protected => hidden || tree.protect.covers(below) || tree.live.covers(below),
     };
     let mut led = search.facts.led.iter();
     named || led.any(|led| led.held == held && led.rest.is_none() && target.is_within(&led.at))
@@ -157,7 +155,7 @@ fn below(search: &mut Search<'_>, link: &Link, target: &AbsPath) -> Result<(), F
         root: target.clone(),
         hide: hide.into(),
         protect: protect.into(),
-        live: Vec::new(),
+        live: bastle_contract::BuiltInNames::None,
     };
     let mut inner = Search {
         tree: &need,
@@ -169,7 +167,6 @@ fn below(search: &mut Search<'_>, link: &Link, target: &AbsPath) -> Result<(), F
         linked: BTreeMap::new(),
         held: Vec::new(),
         shared: std::collections::BTreeSet::new(),
-        live: PatternIndex::default(),
         probe: super::folding::Probe::default(),
         links: Links {
             depth: search.links.depth + 1,

@@ -156,7 +156,7 @@ pub(super) fn follow(search: &mut Search<'_>, pointer: &AbsPath, below: &[u8]) {
 
 /// Names below a repository that are held one by one; those with a wildcard are held by the write guard alone.
 fn names(search: &Search<'_>) -> Vec<String> {
-    let all = search.tree.protect.patterns().chain(&search.tree.live);
+    let all = search.tree.protect.patterns().chain(search.tree.live.patterns());
     all.filter_map(|pattern| pattern.as_str().strip_prefix("**/.git/"))
         .filter(|name| !name.contains(['*', '?']))
         .map(str::to_owned)

@@ -38,7 +38,7 @@ fn need(root: AbsPath, hide: &[&str], protect: Vec<NamePattern>) -> TreeNeed {
         root,
         hide: patterns(hide).into(),
         protect: protect.into(),
-        live: Vec::new(),
+        live: bastle_contract::BuiltInNames::None,
     }
 }
 

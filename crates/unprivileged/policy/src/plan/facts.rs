@@ -5,7 +5,7 @@ use crate::layers::LayerKind;
 use crate::names::relative_to;
 use crate::pathrule::PathRule;
 use crate::request::LaunchRequest;
-use bastle_contract::{AbsPath, NameList, NamePattern};
+use bastle_contract::{AbsPath, BuiltInNames, NameList, NamePattern};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A tree to search.
@@ -18,7 +18,7 @@ pub struct TreeNeed {
     /// Names that are protected below it.
     pub protect: NameList,
     /// Names that are protected beside those where the tree is the host's own.
-    pub live: Vec<NamePattern>,
+    pub live: BuiltInNames,
 }
 
 /// What control must look up before a plan can be made.
@@ -133,10 +133,9 @@ pub fn needs(effective: &Effective) -> Needs {
                 root: root.clone(),
                 hide: patterns(effective, root, Names::Hidden),
                 live: if writable {
-                    // A catalogue that cannot be read stops the plan later: nothing runs without it.
                     super::live::protected(effective, root)
                 } else {
-                    Vec::new()
+                    BuiltInNames::None
                 },
                 protect,
             });
@@ -204,6 +203,7 @@ pub(super) fn patterns(effective: &Effective, root: &AbsPath, names: Names) -> N
     NameList {
         always: always.into_iter().collect(),
         unless_open: unless_open.into_iter().collect(),
+        built_in: BuiltInNames::None,
         open,
     }
 }

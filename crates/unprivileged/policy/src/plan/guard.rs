@@ -4,7 +4,8 @@ use super::{PlanLine, built_in, led, live};
 use crate::effective::{Effective, Sourced};
 use crate::pathrule::PathRule;
 use bastle_contract::{
-    AbsPath, Code, Fault, Guarantee, Guard, GuardedTree, HostFacts, Mechanism, NameList, TreeKind,
+    AbsPath, BuiltInNames, Code, Fault, Guarantee, Guard, GuardedTree, HostFacts, Mechanism, NameList,
+    TreeKind,
 };
 
 pub(super) fn build(
@@ -24,7 +25,7 @@ pub(super) fn build(
         let pinned = match kind {
             TreeKind::Own => NameList::default(),
             TreeKind::Live => {
-                protect.extend(live::protected(effective, typed));
+                protect.built_in = live::protected(effective, typed);
                 live::in_repositories(effective, fs, root, &mut protect);
                 protect.extend(live::beside_heads(fs, root));
                 protect.extend(led::patterns(fs, root, LedAs::Protected));
@@ -73,12 +74,17 @@ pub(super) fn build(
             "in place: a new one outside of repositories, because it makes any directory one",
         ));
         let here = "in place: the host's git executes or follows it";
-        listing.extend(live::of_git().iter().map(|name| said(name, here)));
+        listing.extend(
+            BuiltInNames::Repository
+                .texts()
+                .iter()
+                .map(|name| said(name, here)),
+        );
         let count = format!(
             "{} names that programs of the host execute",
-            live::in_project().len()
+            BuiltInNames::Project.texts().len()
         );
-        let note = "in place: the catalogue of the import gate; the whole list is in the plan (--json)";
+        let note = "in place: the catalogue of the import gate (docs/import-gate.md); bastle why write FILE tells of one";
         listing.push(said(&count, note));
     }
     Ok(Guard { trees })

@@ -2,41 +2,8 @@
 //! ways of being led elsewhere. The former is the one catalogue that the import gate reads, too. They are free in a copy, whose repository no program of the host ever reads.
 use super::facts::{FsFacts, patterns_of};
 use crate::effective::Effective;
-use bastle_contract::{AbsPath, NameList, NamePattern, OpenName, OpenScope};
+use bastle_contract::{AbsPath, BuiltInNames, GIT_NAMES, NameList, NamePattern, OpenName, OpenScope};
 use std::collections::BTreeSet;
-use std::sync::LazyLock;
-
-/// What git executes, or takes for its configuration, when a person goes on working in the project: instructions of a
-/// rebase (`exec` lines), where objects and shared directories are looked for, and the files by whose renaming a
-/// configuration is replaced.
-const GIT: &[&str] = &[
-    "rebase-merge",
-    "rebase-apply",
-    "sequencer",
-    "config.lock",
-    "config.worktree.lock",
-    "info/grafts",
-    // Old forms of a remote: an address and what is fetched from or pushed to it (gitrepository-layout(5)).
-    "remotes",
-    "branches",
-    "objects/info/alternates",
-    "objects/info/http-alternates",
-    "worktrees/**/config.worktree",
-    "worktrees/**/commondir",
-    "worktrees/**/gitdir",
-    "modules/**/config.worktree",
-    "modules/**/config.lock",
-    "modules/**/info/attributes",
-    "modules/**/rebase-merge",
-    "modules/**/rebase-apply",
-    "modules/**/sequencer",
-    "modules/**/objects/info/alternates",
-    "modules/**/remotes",
-    "modules/**/branches",
-    "modules/**/commondir",
-    "modules/**/gitdir",
-    "gitdir",
-];
 
 /// The name by which git finds a repository. Whatever comes to be there, a directory, a file or a link, makes another one.
 const REPOSITORY: &str = "**/.git";
@@ -67,6 +34,7 @@ pub(super) fn pinned_in(fs: &FsFacts, root: &AbsPath) -> NameList {
             .filter_map(|name| NamePattern::from_static(name).ok())
             .collect(),
         open: open.collect(),
+        built_in: BuiltInNames::None,
     }
 }
 
@@ -101,49 +69,15 @@ fn heads(fs: &FsFacts, root: &AbsPath) -> impl Iterator<Item = String> {
     all.into_iter()
 }
 
-/// Names in a repository.
-pub(super) fn of_git() -> Vec<String> {
-    GIT.iter().map(|name| format!("{REPOSITORY}/{name}")).collect()
-}
-
-/// Entries of the catalogue that name what git itself writes at every commit: the lists above hold a repository in detail,
-/// and [`pinned_in`] holds the other two wherever git does not write them.
-const WRITTEN_BY_GIT: &[&str] = &["**/.git/**", "**/*.git/HEAD", "**/HEAD", "**/packed-refs"];
-
-/// Patterns beside those of the policy in a tree at `root`: git's own names, and where it is the project or around it the
-/// catalogue that the import gate reads, too.
-pub(super) fn protected(effective: &Effective, root: &AbsPath) -> Vec<NamePattern> {
+/// Names of the program beside those of the policy in a tree at `root`: git's own, and where it is the project or around it
+/// the catalogue that the import gate reads, too.
+pub(super) fn protected(effective: &Effective, root: &AbsPath) -> BuiltInNames {
     let project = &effective.surroundings.workspace;
     if root.is_within(project) || project.is_within(root) {
-        return in_project().to_vec();
+        BuiltInNames::Project
+    } else {
+        BuiltInNames::Repository
     }
-    of_git()
-        .into_iter()
-        .filter_map(|text| NamePattern::try_from(text).ok())
-        .collect()
-}
-
-/// Patterns in the project itself. A launch needs about a thousand of them several times, so they are parsed once.
-static IN_PROJECT: LazyLock<Vec<NamePattern>> = LazyLock::new(|| {
-    let catalogue = crate::host_executed::PROTECTED_IN_PLACE
-        .iter()
-        .copied()
-        .filter(|pattern| !WRITTEN_BY_GIT.contains(pattern))
-        // A directory is held as a whole: by itself it can be mounted on, and what is below it is covered with it.
-        .map(|pattern| pattern.strip_suffix("/**").unwrap_or(pattern));
-    catalogue
-        .filter_map(|text| NamePattern::from_static(text).ok())
-        .chain(
-            of_git()
-                .into_iter()
-                .filter_map(|text| NamePattern::try_from(text).ok()),
-        )
-        .collect()
-});
-
-/// Patterns in the project itself.
-pub(super) fn in_project() -> &'static [NamePattern] {
-    &IN_PROJECT
 }
 
 /// What is protected in repositories of other names below `root`: a `.git` that is a file or a link leads there.
@@ -153,7 +87,7 @@ pub(super) fn in_repositories(effective: &Effective, fs: &FsFacts, root: &AbsPat
     let names: Vec<String> = policy
         .patterns()
         .filter_map(|pattern| pattern.as_str().strip_prefix(&prefix).map(str::to_owned))
-        .chain(GIT.iter().map(|name| (*name).to_owned()))
+        .chain(GIT_NAMES.iter().map(|name| (*name).to_owned()))
         .collect();
     let found = fs
         .repositories
@@ -172,15 +106,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_of_git_and_every_entry_of_the_catalogue_is_a_pattern() {
-        let entries = crate::host_executed::PROTECTED_IN_PLACE.len();
-        assert_eq!(in_project().len(), entries - WRITTEN_BY_GIT.len() + GIT.len());
-        assert_eq!(pinned().len(), 1);
-    }
-
-    #[test]
     fn a_commit_in_place_writes_nothing_that_is_protected() {
-        let protected = in_project();
+        let protected = BuiltInNames::Project.patterns();
         let written = [
             ".git/index",
             ".git/index.lock",

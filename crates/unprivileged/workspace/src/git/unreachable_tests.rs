@@ -12,6 +12,7 @@ fn counted(project: &Path) -> (usize, usize) {
     let scratch = tempfile::tempdir().unwrap();
     let git = HostGit::find().unwrap();
     let hidden = NameList {
+        built_in: bastle_contract::BuiltInNames::None,
         always: vec![NamePattern::try_from("**/.env".to_owned()).unwrap()],
         ..NameList::default()
     };

@@ -152,6 +152,7 @@ fn an_opened_file_opens_neither_its_pattern_nor_a_directory_in_its_place() {
     let trees = Trees::of(&[GuardedTree {
         root: AbsPath::new("/w").unwrap(),
         hide: NameList {
+            built_in: bastle_contract::BuiltInNames::None,
             always: Vec::new(),
             unless_open: vec![pattern("**/.env*")],
             open,
@@ -208,6 +209,7 @@ fn a_head_is_made_in_no_directory_but_those_that_are_excepted() {
         hide: NameList::default(),
         protect: vec![pattern("old/config")].into(),
         pinned: NameList {
+            built_in: bastle_contract::BuiltInNames::None,
             always: vec![pattern("**/.git")],
             unless_open: vec![pattern("**/HEAD")],
             open: vec![file(".git/HEAD"), file("old/HEAD")],
