@@ -99,7 +99,15 @@ impl CgroupProblem {
             Self::NotDelegated { root: true, .. } => {
                 Some("systemd-run --scope -p Delegate=yes bastle run -- CMD".to_owned())
             }
-            Self::NotDelegated { root: false, .. } => {
+            // Whoever is in a session has a service manager of their own; the user of a system service need not have one.
+            Self::NotDelegated {
+                manager: UnitManager::System,
+                unit,
+                ..
+            } if !is_session(unit) => Some(
+                "sudo systemd-run --pty --same-dir --uid=\"$(id -u)\" -p Delegate=yes bastle run -- CMD".to_owned(),
+            ),
+            Self::NotDelegated { .. } => {
                 Some("systemd-run --user --scope -p Delegate=yes bastle run -- CMD".to_owned())
             }
             // The process goes into a leaf: a group with processes of its own hands no controllers down (cgroups(7)).
@@ -120,8 +128,35 @@ impl CgroupProblem {
     }
 }
 
+/// Whether the unit is that of a login session (systemd-logind.service(8)).
+fn is_session(unit: &str) -> bool {
+    unit.starts_with("session-") && unit.ends_with(".scope")
+}
+
 /// The controllers, separated by blanks.
 fn names(controllers: &[Controller]) -> String {
     let names: Vec<&str> = controllers.iter().map(|one| one.name()).collect();
     names.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_user_of_a_system_service_is_not_sent_to_a_service_manager_of_its_own() {
+        let fix = |unit: &str, manager, root| {
+            let unit = unit.to_owned();
+            CgroupProblem::NotDelegated { unit, manager, root }
+                .fix()
+                .unwrap_or_default()
+        };
+        let own = "systemd-run --user --scope";
+        assert!(fix("session-2.scope", UnitManager::System, false).starts_with(own));
+        assert!(fix("run-1.service", UnitManager::User, false).starts_with(own));
+        let service = fix("ci.service", UnitManager::System, false);
+        assert!(service.starts_with("sudo systemd-run --pty"), "{service}");
+        let root = fix("ci.service", UnitManager::System, true);
+        assert!(root.starts_with("systemd-run --scope"), "{root}");
+    }
 }

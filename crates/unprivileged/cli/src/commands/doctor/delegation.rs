@@ -1,5 +1,5 @@
 //! How a run gets control groups of its own, for the kind of hierarchy and of user that this is.
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Where the hierarchies are.
 const CGROUPS: &str = "/sys/fs/cgroup";
@@ -12,18 +12,27 @@ struct Host {
     root: bool,
     container: bool,
     systemd: bool,
-    /// A service manager of the user's own runs.
-    user_manager: bool,
+    /// The service manager of the user's own, where one runs.
+    user_manager: Option<Manager>,
     /// Controllers are on hierarchies of version 1.
     version_1: bool,
 }
 
+/// How `systemd-run --user` finds the manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manager {
+    /// By `XDG_RUNTIME_DIR` of this process.
+    ByEnvironment,
+    /// It runs, and this process was started without the variable, as by su or in a system service.
+    OfUser(u32),
+}
+
 /// The fix for this host; none where it cannot be had from inside.
 pub(super) fn fix(uid: u32) -> Option<String> {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(
-        || Path::new("/run/user").join(uid.to_string()),
-        std::path::PathBuf::from,
-    );
+    let (runtime, manager) = match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(named) => (PathBuf::from(named), Manager::ByEnvironment),
+        None => (runtime_of(uid), Manager::OfUser(uid)),
+    };
     let version_1 = ["memory", "pids"]
         .iter()
         .any(|name| Path::new(CGROUPS).join(name).is_dir());
@@ -31,9 +40,13 @@ pub(super) fn fix(uid: u32) -> Option<String> {
         root: uid == 0,
         container: super::observe::container().is_some(),
         systemd: Path::new("/run/systemd/system").is_dir(),
-        user_manager: runtime.join(MANAGER).exists(),
+        user_manager: runtime.join(MANAGER).exists().then_some(manager),
         version_1,
     })
+}
+
+fn runtime_of(uid: u32) -> PathBuf {
+    Path::new("/run/user").join(uid.to_string())
 }
 
 fn choose(host: Host) -> Option<String> {
@@ -56,8 +69,12 @@ fn choose(host: Host) -> Option<String> {
         )
     } else if systemd && root {
         "systemd-run --scope -p Delegate=yes bastle run -- CMD".to_owned()
-    } else if systemd && user_manager {
-        "systemd-run --user --scope -p Delegate=yes bastle run -- CMD".to_owned()
+    } else if let (true, Some(manager)) = (systemd, user_manager) {
+        let variable = match manager {
+            Manager::ByEnvironment => String::new(),
+            Manager::OfUser(uid) => format!("XDG_RUNTIME_DIR={} ", runtime_of(uid).display()),
+        };
+        format!("{variable}systemd-run --user --scope -p Delegate=yes bastle run -- CMD")
     } else if systemd {
         "sudo systemd-run --pty --same-dir --uid=\"$(id -u)\" -p Delegate=yes bastle run -- CMD".to_owned()
     } else {
@@ -77,7 +94,7 @@ mod tests {
         root: false,
         container: false,
         systemd: true,
-        user_manager: true,
+        user_manager: Some(Manager::ByEnvironment),
         version_1: false,
     };
 
@@ -85,10 +102,18 @@ mod tests {
     fn root_is_not_told_to_use_a_users_service_manager_and_a_user_without_one_is_not_either() {
         let text = |host| choose(host).unwrap_or_default();
         assert!(text(HOST).starts_with("systemd-run --user --scope"));
+        let unnamed = text(Host {
+            user_manager: Some(Manager::OfUser(1000)),
+            ..HOST
+        });
+        assert!(
+            unnamed.starts_with("XDG_RUNTIME_DIR=/run/user/1000 systemd-run --user --scope"),
+            "{unnamed}"
+        );
         let root = text(Host { root: true, ..HOST });
         assert!(!root.contains("--user") && !root.contains("sudo"), "{root}");
         let alone = text(Host {
-            user_manager: false,
+            user_manager: None,
             ..HOST
         });
         assert!(alone.starts_with("sudo systemd-run --pty"), "{alone}");
