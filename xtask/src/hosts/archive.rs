@@ -1,7 +1,8 @@
-//! Packages of another release or architecture of this machine's distribution, by an apt configuration of its own below
-//! `target/hosts`. The machine's packages and package lists are not changed.
+//! Packages of another release or architecture of this machine's distribution, or of Ubuntu, by an apt configuration of its own
+//! below `target/hosts`. The machine's packages and package lists are not changed.
 //!
-//! Trust: the archive's address, keys and proxy settings are the machine's own; apt checks every signature.
+//! Trust: the archive's address, keys and proxy settings are the machine's own; Ubuntu's keys are from a package of Debian's. apt
+//! checks every signature.
 use crate::sh::{self, Failed};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,6 +14,13 @@ pub(crate) enum Arch {
     Arm64,
 }
 
+/// Whose suite it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Publisher {
+    Debian,
+    Ubuntu,
+}
+
 /// One suite of the archive for one architecture.
 pub(super) struct Archive {
     directory: PathBuf,
@@ -21,6 +29,18 @@ pub(super) struct Archive {
 
 /// Where Debian's packages put the keys of its archive.
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// Where the package with Ubuntu's keys has them.
+const UBUNTU_KEYS: &str = "usr/share/keyrings/ubuntu-archive-keyring.gpg";
+
+/// The package with Ubuntu's keys, and the suite of Debian's that has it.
+const UBUNTU_KEYRING: (&str, &str) = ("ubuntu-keyring", "trixie");
+
+/// Names an archive of Ubuntu's, where that of Debian's has none beside it.
+const UBUNTU_ARCHIVE: &str = "BASTLE_UBUNTU_ARCHIVE";
+
+/// Releases of Ubuntu's that guests are made of.
+const UBUNTU: [&str; 2] = ["noble", "resolute"];
 
 /// Components of the archive that are asked for.
 const COMPONENT: &str = "main";
@@ -43,6 +63,44 @@ impl Arch {
     }
 }
 
+impl Publisher {
+    pub(super) fn of(suite: &str) -> Self {
+        if UBUNTU.contains(&suite) {
+            Self::Ubuntu
+        } else {
+            Self::Debian
+        }
+    }
+
+    /// Where its archive is.
+    pub(super) fn address(self, hosts: &Path) -> Result<String, Failed> {
+        let debian = address(&hosts.join("apt/own"))?;
+        Ok(match (self, std::env::var(UBUNTU_ARCHIVE)) {
+            (Self::Debian, _) => debian,
+            (Self::Ubuntu, Ok(named)) => named,
+            (Self::Ubuntu, Err(_)) => beside(&debian),
+        })
+    }
+
+    /// The file with its keys; none where apt's own are meant.
+    pub(super) fn keys(self, hosts: &Path) -> Result<Option<PathBuf>, Failed> {
+        match self {
+            Self::Debian => Ok(Some(PathBuf::from(KEYS)).filter(|file| file.exists())),
+            Self::Ubuntu => {
+                let directory = hosts.join("apt/keys");
+                let file = directory.join(UBUNTU_KEYS);
+                if !file.exists() {
+                    let (package, suite) = UBUNTU_KEYRING;
+                    let archive = Archive::open(hosts, suite, Arch::Amd64)?;
+                    make(&directory)?;
+                    archive.unpack(&[package.to_owned()], &directory)?;
+                }
+                Ok(Some(file))
+            }
+        }
+    }
+}
+
 impl Archive {
     /// Fetches the package lists of `suite`, unless an earlier run did.
     pub(super) fn open(hosts: &Path, suite: &str, arch: Arch) -> Result<Self, Failed> {
@@ -55,12 +113,11 @@ impl Archive {
         for part in ["lists/partial", "cache/archives/partial"] {
             make(&archive.directory.join(part))?;
         }
-        let keys = if Path::new(KEYS).exists() {
-            format!("[signed-by={KEYS}] ")
-        } else {
-            String::new()
-        };
-        let address = address(&hosts.join("apt/own"))?;
+        let publisher = Publisher::of(suite);
+        let keys = publisher
+            .keys(hosts)?
+            .map_or_else(String::new, |file| format!("[signed-by={}] ", file.display()));
+        let address = publisher.address(hosts)?;
         write(
             &archive.sources(),
             &format!("deb {keys}{address} {suite} {COMPONENT}\n"),
@@ -119,7 +176,7 @@ impl Archive {
             sh::stdout_of(download.arg("download").arg(package).current_dir(&own))?;
             for entry in std::fs::read_dir(&own).map_err(Failed::io(own.display()))? {
                 let file = entry.map_err(Failed::io(own.display()))?.path();
-                sh::stdout_of(Command::new("dpkg").arg("-x").args([file.as_path(), into]))?;
+                contents(&file, &self.directory.join("contents.tar"), into)?;
             }
             std::fs::remove_dir_all(&own).map_err(Failed::io(own.display()))?;
         }
@@ -127,8 +184,25 @@ impl Archive {
     }
 }
 
+/// Unpacks one package by way of a tar file. As `dpkg -x`, which replaces symlinks such as `/lib` by directories.
+fn contents(package: &Path, tar: &Path, into: &Path) -> Result<(), Failed> {
+    let mut command = Command::new("dpkg-deb");
+    command.arg("--fsys-tarfile").arg(package);
+    let what = sh::shown(&command);
+    let file = std::fs::File::create(tar).map_err(Failed::io(tar.display()))?;
+    let status = command.stdout(file).status().map_err(Failed::io(&what))?;
+    if !status.success() {
+        return Err(Failed::new(what, status.to_string()));
+    }
+    let mut unpack = Command::new("tar");
+    unpack
+        .args(["--extract", "--keep-directory-symlink", "--file"])
+        .arg(tar);
+    sh::stdout_of(unpack.arg("--directory").arg(into)).map(drop)
+}
+
 /// The address of the Debian archive that this machine is configured with.
-pub(super) fn address(lists: &Path) -> Result<String, Failed> {
+fn address(lists: &Path) -> Result<String, Failed> {
     if sh::which("apt-get").is_none() || sh::which("dpkg").is_none() {
         return Err(Failed::new(
             "apt-get",
@@ -149,6 +223,12 @@ pub(super) fn address(lists: &Path) -> Result<String, Failed> {
             "it names no archive of Debian: kernels cannot be had",
         )
     })
+}
+
+/// The archive that most mirrors of Debian's have beside it.
+fn beside(debian: &str) -> String {
+    let above = debian.trim_end_matches('/').rsplit_once('/');
+    format!("{}/ubuntu/", above.map_or(debian, |(above, _)| above))
 }
 
 fn own_lists(lists: &Path) -> [String; 4] {
@@ -209,6 +289,10 @@ mod tests {
                        Debian contrib http://archive.invalid/x\nDebian main http://archive.invalid/debian/\n";
         assert_eq!(debian(targets).as_deref(), Some("http://archive.invalid/debian/"));
         assert_eq!(debian("Ubuntu main http://archive.invalid/ubuntu/\n"), None);
+        assert_eq!(
+            beside("http://archive.invalid/debian/"),
+            "http://archive.invalid/ubuntu/"
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ pub(super) struct Guest {
     pub(super) suite: &'static str,
     pub(super) arch: Arch,
     pub(super) userland: Userland,
-    /// Those of every guest with this userland, and those of kernels and systems that have more to try.
+    /// Two lists, one after the other: those of every guest with this userland, and those of some alone.
     pub(super) situations: [&'static [Situation]; 2],
 }
 
@@ -17,7 +17,7 @@ pub(super) struct Guest {
 pub(super) enum Userland {
     /// No service manager: cgroup v2 belongs to root.
     Busybox,
-    /// Debian's own of this release.
+    /// Debian's own of this release, or of a suite of backports over the release that it is for.
     Systemd(&'static str),
 }
 
@@ -37,13 +37,23 @@ pub(super) struct Situation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
     Works(Means),
-    /// Nothing starts. `doctor` names a problem with these words and prints as its fix a command with those, after which it
-    /// works. Without words for the fix there is none that a command could be.
+    /// Nothing starts. `doctor` names the cause by this code and prints a fix with these words. It is followed, and then
+    /// everything has to work.
     Refuses {
         cause: &'static str,
         fix: &'static str,
+        followed: Followed,
         then: Means,
     },
+}
+
+/// How a printed fix is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Followed {
+    /// It is a command: executed as it is printed, by the identity that doctor told it.
+    AsPrinted,
+    /// It says what to do: shell lines of root that do it.
+    By(&'static str),
 }
 
 /// What a situation offers besides the fence.
@@ -95,8 +105,9 @@ const BUSYBOX: &[Situation] = &[
         enter: "echo 2 > /proc/sys/kernel/yama/ptrace_scope",
         leave: "echo 0 > /proc/sys/kernel/yama/ptrace_scope",
         expected: Expected::Refuses {
-            cause: "kernel.yama.ptrace_scope",
+            cause: "ptrace-scope",
             fix: "ptrace_scope",
+            followed: Followed::AsPrinted,
             then: NO_CGROUP,
         },
     },
@@ -115,8 +126,9 @@ const BUSYBOX: &[Situation] = &[
         enter: "echo 0 > /proc/sys/user/max_user_namespaces",
         leave: "echo 1000 > /proc/sys/user/max_user_namespaces",
         expected: Expected::Refuses {
-            cause: "user.max_user_namespaces",
+            cause: "namespace-limit-zero",
             fix: "max_user_namespaces",
+            followed: Followed::AsPrinted,
             then: NO_OVERLAY,
         },
     },
@@ -127,15 +139,20 @@ const BUSYBOX: &[Situation] = &[
         enter: "echo 0 > /proc/sys/kernel/unprivileged_userns_clone",
         leave: "echo 1 > /proc/sys/kernel/unprivileged_userns_clone",
         expected: Expected::Refuses {
-            cause: "kernel.unprivileged_userns_clone",
+            cause: "user-namespaces-off",
             fix: "unprivileged_userns_clone",
+            followed: Followed::AsPrinted,
             then: NO_OVERLAY,
         },
     },
 ];
 
 const SYSTEMD: &[Situation] = &[
-    plain("login", "login session", "user", NO_CGROUP),
+    Situation {
+        // The next situations begin without the user's own service manager, as on a machine where nobody is logged in.
+        leave: "systemctl stop user@1000.service",
+        ..plain("login", "login session", "user", NO_CGROUP)
+    },
     plain("service", "system service, `User=`", "service", NO_CGROUP),
     plain(
         "service-delegated",
@@ -143,14 +160,15 @@ const SYSTEMD: &[Situation] = &[
         "delegated",
         CGROUP,
     ),
-    plain("user-manager", "`systemd-run --user`", "manager", CGROUP),
+    // Without Delegate= systemd takes back what is written to a group that it has not given away.
+    plain("user-manager", "`systemd-run --user`", "manager", NO_CGROUP),
     plain(
         "user-manager-delegated",
         "`systemd-run --user -p Delegate=yes`",
         "manager-delegated",
         CGROUP,
     ),
-    plain("root-service", "system service, root", "root", CGROUP),
+    plain("root-service", "system service, root", "root", NO_CGROUP),
     plain(
         "root-delegated",
         "system service, root, `Delegate=yes`",
@@ -159,20 +177,66 @@ const SYSTEMD: &[Situation] = &[
     ),
 ];
 
-/// What Debian's own AppArmor can refuse: a profile on bastle without `userns`. Ubuntu's restriction for programs without a
-/// profile is not in these kernels.
+/// What AppArmor can refuse on Debian's kernels: they have no `kernel.apparmor_restrict_unprivileged_userns`.
 const APPARMOR: &[Situation] = &[Situation {
-    name: "apparmor",
+    name: "apparmor-denies",
     about: "login session, an AppArmor profile on bastle that denies `userns`",
     session: "user",
-    enter: "printf 'abi <abi/4.0>,\\nprofile bastle /usr/bin/bastle flags=(default_allow) { deny userns create, }\\n' > /tmp/profile; apparmor_parser -r /tmp/profile",
+    enter: "printf 'abi <abi/4.0>,\\nprofile bastle /usr/bin/bastle flags=(default_allow) { deny userns, }\\n' > /tmp/profile; apparmor_parser -r /tmp/profile",
     leave: "apparmor_parser -R /tmp/profile",
     expected: Expected::Refuses {
-        cause: "AppArmor profile",
-        fix: "",
+        cause: "apparmor-profile-denies",
+        fix: "allow userns",
+        followed: Followed::By(
+            "sed -i 's/deny userns/allow userns/' /tmp/profile; apparmor_parser -r /tmp/profile",
+        ),
         then: NO_CGROUP,
     },
 }];
+
+/// Ubuntu as it is installed, without the package of bastle; each followed fix stays for what comes after.
+const UBUNTU: &[Situation] = &[
+    Situation {
+        name: "restricted",
+        about: "login session, `kernel.apparmor_restrict_unprivileged_userns=1`",
+        session: "user",
+        // As apparmor.service does at a start, with this profile alone: all of them take minutes here.
+        enter: "apparmor_parser -r /etc/apparmor.d/unprivileged_userns",
+        leave: "",
+        expected: Expected::Refuses {
+            cause: "apparmor-restriction",
+            fix: "apparmor_parser -r",
+            followed: Followed::AsPrinted,
+            then: NO_CGROUP,
+        },
+    },
+    Situation {
+        name: "not-loaded",
+        about: "login session, bastle's AppArmor profile installed and not loaded",
+        session: "user",
+        enter: "apparmor_parser -R /etc/apparmor.d/bastle",
+        leave: "",
+        expected: Expected::Refuses {
+            cause: "apparmor-profile-not-loaded",
+            fix: "apparmor_parser -r",
+            followed: Followed::AsPrinted,
+            then: NO_CGROUP,
+        },
+    },
+    Situation {
+        name: "other-path",
+        about: "login session, bastle in another place than its AppArmor profile",
+        session: "user",
+        enter: "mv /usr/bin/bastle /usr/local/bin/bastle",
+        leave: "mv /usr/local/bin/bastle /usr/bin/bastle",
+        expected: Expected::Refuses {
+            cause: "apparmor-profile-other-path",
+            fix: "apparmor_parser -r",
+            followed: Followed::AsPrinted,
+            then: NO_CGROUP,
+        },
+    },
+];
 
 /// Every guest, in the order in which they are tried.
 pub(super) const GUESTS: &[Guest] = &[
@@ -185,8 +249,21 @@ pub(super) const GUESTS: &[Guest] = &[
         Arch::Amd64,
         Userland::Systemd("bookworm"),
     ),
+    guest(
+        "6.12-backports-systemd",
+        "bookworm-backports",
+        Arch::Amd64,
+        Userland::Systemd("bookworm-backports"),
+    ),
     guest("6.12-systemd", "trixie", Arch::Amd64, Userland::Systemd("trixie")),
-    guest("newest-systemd", "sid", Arch::Amd64, Userland::Systemd("trixie")),
+    guest("newest-systemd", "sid", Arch::Amd64, Userland::Systemd("sid")),
+    guest("ubuntu-24.04", "noble", Arch::Amd64, Userland::Systemd("noble")),
+    guest(
+        "ubuntu-26.04",
+        "resolute",
+        Arch::Amd64,
+        Userland::Systemd("resolute"),
+    ),
     guest("6.1-arm64", "bookworm", Arch::Arm64, Userland::Busybox),
     guest("6.12-arm64", "trixie", Arch::Arm64, Userland::Busybox),
 ];
@@ -194,9 +271,13 @@ pub(super) const GUESTS: &[Guest] = &[
 const fn guest(name: &'static str, suite: &'static str, arch: Arch, userland: Userland) -> Guest {
     let situations: [&'static [Situation]; 2] = match userland {
         Userland::Busybox => [BUSYBOX, &[]],
-        // AppArmor judges user namespaces since Linux 6.7, and its parser since 4.0.
-        Userland::Systemd(release) if matches!(release.as_bytes(), b"trixie") => [SYSTEMD, APPARMOR],
-        Userland::Systemd(_) => [SYSTEMD, &[]],
+        Userland::Systemd(release) => match release.as_bytes() {
+            // Its own first: nothing works before their fixes.
+            b"noble" | b"resolute" => [UBUNTU, SYSTEMD],
+            // AppArmor judges user namespaces since Linux 6.7, and its parser since 4.0.
+            b"trixie" | b"sid" => [SYSTEMD, APPARMOR],
+            _ => [SYSTEMD, &[]],
+        },
     };
     Guest {
         name,
@@ -218,9 +299,12 @@ impl Guest {
         let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
         let mut plan = String::new();
         for situation in self.situations() {
-            let fix = match situation.expected {
-                Expected::Works(_) => "",
-                Expected::Refuses { fix, .. } => fix,
+            let (fix, lines) = match situation.expected {
+                Expected::Works(_) => ("", ""),
+                Expected::Refuses { fix, followed, .. } => match followed {
+                    Followed::AsPrinted => (fix, ""),
+                    Followed::By(lines) => (fix, lines),
+                },
             };
             let words = [
                 situation.name,
@@ -228,6 +312,7 @@ impl Guest {
                 situation.enter,
                 situation.leave,
                 fix,
+                lines,
             ];
             plan.push_str("situation");
             for word in words {

@@ -25,8 +25,15 @@ const DIRECTORIES: &[&str] = &[
     "etc",
     "var/tmp",
     "run",
-    "hosts/bin",
+    "hosts",
 ];
+
+/// The numbers of system calls on architectures without a table of their own, aarch64 among them; from the package of its C
+/// library.
+const GENERIC_NUMBERS: &str = "/usr/aarch64-linux-gnu/include/asm-generic/unistd.h";
+
+/// From this number on a new system call has the same one on every architecture.
+const COMMON_NUMBERS: u32 = 424;
 
 /// Programs of busybox that guests use.
 const APPLETS: &[&str] = &[
@@ -41,13 +48,14 @@ const GUEST: &[(&str, &str, u32)] = &[
     ("main.sh", include_str!("guest/main.sh"), 0o644),
     ("checks.sh", include_str!("guest/checks.sh"), 0o755),
     ("escapes", include_str!("guest/escapes"), 0o644),
-    ("bin/sudo", include_str!("guest/sudo.sh"), 0o755),
 ];
 
 /// What goes into a root besides the system.
 pub(super) struct Contents<'a> {
     pub(super) bastle: &'a Path,
     pub(super) attacker: &'a Path,
+    /// For the fixes that a user is told: no guest has a package with it.
+    pub(super) sudo: &'a Path,
     /// The shell lines that name the situations.
     pub(super) plan: &'a str,
     pub(super) arch: Arch,
@@ -79,18 +87,42 @@ pub(super) fn busybox_root(root: &Path, busybox: &Path) -> Result<(), Failed> {
 
 /// Puts bastle, the attacker, the checks and the plan into a root.
 pub(super) fn add(root: &Path, contents: &Contents) -> Result<(), Failed> {
-    make(&root.join("hosts/bin"))?;
+    make(&root.join("hosts"))?;
     for (name, text, mode) in GUEST {
         program(&root.join("hosts").join(name), text, *mode)?;
     }
     write(&root.join("hosts/plan.sh"), contents.plan)?;
-    // The list has the call numbers of x86_64.
-    if contents.arch == Arch::Amd64 {
-        let list = sh::root().join("tests/escape/data/must-deny.txt");
-        copy(&list, &root.join("hosts/must-deny"))?;
-    }
+    let list = sh::root().join("tests/escape/data/must-deny.txt");
+    let read = |path: &Path| std::fs::read_to_string(path).map_err(Failed::io(path.display()));
+    let list = match contents.arch {
+        Arch::Amd64 => read(&list)?,
+        Arch::Arm64 => generic_calls(&read(&list)?, &read(Path::new(GENERIC_NUMBERS))?),
+    };
+    write(&root.join("hosts/must-deny"), &list)?;
     copy(contents.bastle, &root.join("usr/bin/bastle"))?;
-    copy(contents.attacker, &root.join("usr/bin/attacker"))
+    copy(contents.attacker, &root.join("usr/bin/attacker"))?;
+    let sudo = root.join("usr/bin/sudo");
+    copy(contents.sudo, &sudo)?;
+    std::fs::set_permissions(&sudo, PermissionsExt::from_mode(0o4755)).map_err(Failed::io(sudo.display()))
+}
+
+/// The list of calls that must be refused, which has the numbers of x86_64, with the numbers of a header. Calls that the
+/// architecture does not have are left out.
+fn generic_calls(list: &str, header: &str) -> String {
+    let number = |name: &str| {
+        let start = format!("#define __NR_{name} ");
+        let found = header.lines().find_map(|line| line.strip_prefix(&start));
+        found.and_then(|text| text.trim().parse::<u32>().ok())
+    };
+    let calls = list.lines().filter(|line| !line.starts_with('#'));
+    let lines = calls.filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let (name, native) = (words.next()?, words.next()?.parse::<u32>().ok()?);
+        // One that is newer than the header.
+        let number = number(name).or(Some(native).filter(|native| *native >= COMMON_NUMBERS))?;
+        Some(format!("{name} {number} -\n"))
+    });
+    lines.collect()
 }
 
 /// Packs a root into an ext4 file system.
@@ -179,6 +211,16 @@ pub(super) fn link(target: &str, path: &Path) -> Result<(), Failed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn calls_have_the_numbers_of_the_header_and_those_it_does_not_have_are_left_out() {
+        let list = "# name x86_64 i386\nkeyctl 250 288\nafs_syscall 183 137\nlistns 470 470\nreboot 169 88\n";
+        let header = "#define __NR_keyctl 219\n#define __NR_reboot 142\n#define __NR_rebooted 1\n";
+        assert_eq!(
+            generic_calls(list, header),
+            "keyctl 219 -\nlistns 470 -\nreboot 142 -\n"
+        );
+    }
 
     #[test]
     fn an_archive_has_headers_of_110_bytes_and_everything_at_multiples_of_four() {

@@ -1,6 +1,6 @@
-//! A kernel of a guest: Debian's own for clouds, with the few modules that a guest needs, unpacked once below
+//! A kernel of a guest: Debian's own for clouds or Ubuntu's for virtual machines, with the few modules that a guest needs, unpacked once below
 //! `target/hosts/kernels`.
-use super::archive::{Arch, Archive, make};
+use super::archive::{Arch, Archive, Publisher, make};
 use crate::sh::{self, Failed};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -31,7 +31,10 @@ impl Kernel {
             return Ok(Self { directory });
         }
         let archive = Archive::open(hosts, suite, arch)?;
-        let newest = format!("linux-image-cloud-{}", arch.debian());
+        let newest = match Publisher::of(suite) {
+            Publisher::Debian => format!("linux-image-cloud-{}", arch.debian()),
+            Publisher::Ubuntu => "linux-image-virtual".to_owned(),
+        };
         let image = first(&archive.depends(&newest)?, "linux-image-")
             .ok_or_else(|| Failed::new(&newest, format!("depends on no kernel in {suite}")))?;
         let mut packages: Vec<String> = archive
@@ -109,14 +112,18 @@ fn collect(hosts: &Path, tree: &Path, into: &Path) -> Result<(), Failed> {
     for (index, module) in MODULES.iter().enumerate() {
         let target = modules.join(format!("{index:02}-{module}.ko"));
         let plain = format!("{module}.ko");
-        let packed = format!("{module}.ko.xz");
+        let packed = |how: &str| format!("{module}.ko.{how}");
         for path in &all {
             let name = named(path).unwrap_or_default();
             if name == plain {
                 std::fs::copy(path, &target).map_err(Failed::io(path.display()))?;
-            } else if name == packed {
+            } else if name == packed("xz") {
                 let own = Arch::own().unwrap_or(Arch::Amd64);
-                unpack_xz(&busybox(hosts, own)?, path, &target)?;
+                let mut xz = Command::new(busybox(hosts, own)?);
+                xz.arg("xz");
+                unpack(xz, path, &target)?;
+            } else if name == packed("zst") {
+                unpack(Command::new("zstd"), path, &target)?;
             }
         }
     }
@@ -126,9 +133,9 @@ fn collect(hosts: &Path, tree: &Path, into: &Path) -> Result<(), Failed> {
         .map_err(Failed::io(kept.display()))
 }
 
-fn unpack_xz(busybox: &Path, from: &Path, to: &Path) -> Result<(), Failed> {
-    let mut command = Command::new(busybox);
-    command.args(["xz", "-dc"]).arg(from);
+/// Has a program with the options of gzip unpack a file.
+fn unpack(mut command: Command, from: &Path, to: &Path) -> Result<(), Failed> {
+    command.arg("-dc").arg(from);
     let what = sh::shown(&command);
     let file = std::fs::File::create(to).map_err(Failed::io(to.display()))?;
     let status = command

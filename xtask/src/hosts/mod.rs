@@ -1,6 +1,6 @@
 //! `cargo xtask test --hosts`: real kernels and systems as guests under software emulation, and in each what bastle does there.
 //!
-//! Trust: as `test`. Guests have no network. What they run is this tree's own; their kernels and systems are Debian's,
+//! Trust: as `test`. Guests have no network. What they run is this tree's own; their kernels and systems are Debian's and Ubuntu's,
 //! checked by apt.
 pub(crate) mod archive;
 mod boot;
@@ -34,6 +34,7 @@ struct Programs {
     arch: Arch,
     bastle: PathBuf,
     attacker: PathBuf,
+    sudo: PathBuf,
     busybox: PathBuf,
 }
 
@@ -150,6 +151,7 @@ fn run(
     let contents = image::Contents {
         bastle: &programs.bastle,
         attacker: &programs.attacker,
+        sudo: &programs.sudo,
         plan: &guest.plan(),
         arch: guest.arch,
     };
@@ -162,7 +164,7 @@ fn run(
     let boot = boot::boot(guest.arch, &kernel.image(), &initrd, &disk, &log)?;
     let report = report::Report::read(&boot.console);
     let rows = report.judge(guest);
-    let lines = table::lines(guest, &report.kernel, &rows);
+    let lines = table::lines(guest, &report, &rows);
     for line in &lines {
         println!("  {line}");
     }
@@ -216,20 +218,21 @@ fn programs(hosts: &Path, arch: Arch, options: &Options) -> Result<Programs, Fai
     Ok(Programs {
         arch,
         bastle,
-        attacker: attacker(hosts, arch)?,
+        attacker: compile(hosts, arch, "attacker", "tests/escape/attacker")?,
+        sudo: compile(hosts, arch, "sudo", "xtask/src/hosts/guest")?,
         busybox: kernel::busybox(hosts, arch)?,
     })
 }
 
-/// The hostile program of the escape tests, static, for a guest.
-fn attacker(hosts: &Path, arch: Arch) -> Result<PathBuf, Failed> {
-    let program = hosts.join(format!("attacker-{}", arch.debian()));
+/// A static program for a guest, of every C source in a directory of this tree.
+fn compile(hosts: &Path, arch: Arch, name: &str, sources: &str) -> Result<PathBuf, Failed> {
+    let program = hosts.join(format!("{name}-{}", arch.debian()));
     let compiler = match arch {
         _ if Arch::own() == Some(arch) => "cc",
         Arch::Amd64 => "x86_64-linux-gnu-gcc",
         Arch::Arm64 => "aarch64-linux-gnu-gcc",
     };
-    let sources = sh::root().join("tests/escape/attacker");
+    let sources = sh::root().join(sources);
     let mut command = Command::new(compiler);
     // In place at once: another guest's run may be copying it.
     let partial = program.with_extension(std::process::id().to_string());

@@ -1,5 +1,5 @@
 //! What a guest said, and whether it is what was expected of it.
-use super::guests::{Expected, Guest, Means, Situation};
+use super::guests::{Expected, Followed, Guest, Means, Situation};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub(super) struct Report {
     pub(super) kernel: String,
+    /// The version of systemd; empty without it.
+    pub(super) systemd: String,
     ended: bool,
     situations: BTreeMap<String, Checks>,
 }
@@ -30,6 +32,9 @@ pub(super) struct Row {
 /// The checks beside the fence, in the order of the table.
 const CHECKS: [&str; 5] = ["demo", "limits", "overlay", "daemon", "escapes"];
 
+/// What is made where no group can hold a limit: the fix that doctor prints for that is followed.
+const GROUP: &str = "group";
+
 /// A cell of a check that is not made in a situation.
 const UNTRIED: &str = "";
 
@@ -48,6 +53,7 @@ impl Report {
             let mut word = || words.next().unwrap_or_default().to_owned();
             match word().as_str() {
                 "kernel" => report.kernel = word(),
+                "systemd" => report.systemd = word(),
                 "end" => report.ended = true,
                 "hosts" => {
                     let (situation, check) = (word(), word());
@@ -87,25 +93,29 @@ impl Report {
         let checks = of(situation.name);
         let cells = match situation.expected {
             Expected::Works(means) => checks.work(means, &CHECKS, &mut wrong),
-            Expected::Refuses { cause, fix, then } => {
+            Expected::Refuses {
+                cause,
+                followed,
+                then,
+                ..
+            } => {
                 checks.expect("doctor", "refused", &mut wrong);
                 checks.expect("run", "refused", &mut wrong);
-                if !checks.names(cause) {
-                    wrong.push(format!("doctor names no problem with {cause:?}"));
-                }
-                if fix.is_empty() {
-                    let mut cells = vec![format!("refused: `{cause}`")];
-                    cells.resize(CHECKS.len() + 1, UNTRIED.to_owned());
-                    return Row {
-                        situation: situation.name,
-                        cells,
-                        wrong,
-                    };
+                if checks.doctor["cause"] != cause {
+                    wrong.push(format!(
+                        "doctor names the cause {} and not {cause:?}: {}",
+                        checks.doctor["cause"],
+                        checks.problems()
+                    ));
                 }
                 checks.expect("fix", "works", &mut wrong);
+                let fix = match followed {
+                    Followed::AsPrinted => "after the printed command",
+                    Followed::By(_) => "after the printed advice",
+                };
                 let mut cells = of(&format!("{}-fixed", situation.name)).work(then, &[AFTER_FIX], &mut wrong);
                 if let Some(fence) = cells.first_mut() {
-                    *fence = format!("refused: `{cause}`; after the printed fix: {fence}");
+                    *fence = format!("refused: `{cause}`; {fix}: {fence}");
                 }
                 cells
             }
@@ -162,8 +172,14 @@ impl Checks {
             if check == "limits" && outcome == "works" && detail.contains("no-cpu") == means.cgroup {
                 wrong.push(format!("limits: {detail}, with a cgroup: {}", means.cgroup));
             }
+            if check == "limits" && !means.cgroup {
+                self.expect(GROUP, "works", wrong);
+            }
             cells.push(match (check, outcome) {
-                ("limits", "works") if detail.contains("no-cpu") => "yes, but `--cpu`: refused".to_owned(),
+                ("limits", "works") if detail.contains("no-cpu") => match self.result(GROUP).0 {
+                    "works" => "yes; `--cpu` after the printed fix".to_owned(),
+                    _ => "yes, but `--cpu`: refused".to_owned(),
+                },
                 ("escapes", "works") => format!("{detail} held"),
                 ("demo", "works") => detail.split(" attacks").next().unwrap_or(detail).to_owned(),
                 (_, "works") => "yes".to_owned(),
@@ -171,11 +187,6 @@ impl Checks {
             });
         }
         cells
-    }
-
-    /// Whether `doctor` called something a problem in these words.
-    fn names(&self, cause: &str) -> bool {
-        self.problems().contains(cause)
     }
 
     fn problems(&self) -> String {
@@ -225,8 +236,9 @@ mod tests {
         enter: "",
         leave: "",
         expected: Expected::Refuses {
-            cause: "max=0",
+            cause: "limit-zero",
             fix: "sysctl",
+            followed: Followed::AsPrinted,
             then: MEANS,
         },
     }];
@@ -235,7 +247,7 @@ mod tests {
         format!(
             "@hosts {name} doctor works\n@hosts {name} run works fence: namespaces+landlock v2+seccomp\n\
              \x1b[2J@hosts {name} demo works 8 of 8 attacks blocked\r\n@hosts {name} limits works pids memory disk no-cpu\n\
-             @hosts {name} overlay works\n@hosts {name} daemon works\n@hosts {name} escapes works 32\n"
+             @hosts {name} group works\n@hosts {name} overlay works\n@hosts {name} daemon works\n@hosts {name} escapes works 32\n"
         )
     }
 
@@ -259,7 +271,7 @@ mod tests {
             [
                 "landlock v2+seccomp",
                 "8 of 8",
-                "yes, but `--cpu`: refused",
+                "yes; `--cpu` after the printed fix",
                 "yes",
                 "yes",
                 "32 held"
@@ -273,6 +285,8 @@ mod tests {
         assert!(wrong(&guest(WORKS), &format!("{without}@end\n")).contains("daemon: not tried"));
         let failed = good("user").replace("escapes works", "escapes failed");
         assert!(wrong(&guest(WORKS), &format!("{failed}@end\n")).contains("escapes: failed"));
+        let alone = good("user").replace("group works", "group failed");
+        assert!(wrong(&guest(WORKS), &format!("{alone}@end\n")).contains("group: failed"));
         let held = good("user").replace("no-cpu", "cpu");
         assert!(wrong(&guest(WORKS), &format!("{held}@end\n")).contains("limits"));
         assert!(wrong(&guest(WORKS), &good("user")).contains("did not come to its end"));
@@ -281,15 +295,15 @@ mod tests {
     #[test]
     fn a_refusal_needs_its_cause_and_a_fix_after_which_everything_works() {
         let refused = "@hosts off doctor refused\n@hosts off run refused error: x\n";
-        let told = "@json off {\"checks\":[{\"state\":\"problem\",\"fact\":\"none (max=0)\"}]}\n";
+        let told = "@json off {\"cause\":\"limit-zero\",\"checks\":[]}\n";
         let fixed = format!(
             "@hosts off fix works sysctl -w max=1\n{}@end\n",
             good("off-fixed")
         );
         let all = format!("{refused}{told}{fixed}");
         assert_eq!(wrong(&guest(REFUSES), &all), "");
-        let untold = all.replace("problem", "info");
-        assert!(wrong(&guest(REFUSES), &untold).contains("names no problem"));
+        let other = all.replace("limit-zero", "unknown");
+        assert!(wrong(&guest(REFUSES), &other).contains("names the cause \"unknown\""));
         assert!(wrong(&guest(REFUSES), &all.replace("fix works", "fix failed")).contains("fix: failed"));
         assert!(
             wrong(&guest(REFUSES), &all.replace("off run refused", "off run works")).contains("run: works")

@@ -1,6 +1,6 @@
 //! The table of `docs/hosts.md` between two markers: rows of guests that were not booted this time stay as they were.
 use super::guests::{GUESTS, Guest, Userland};
-use super::report::Row;
+use super::report::{Report, Row};
 use crate::sh::{self, Failed};
 
 const BEGIN: &str = "<!-- guests: begin -->";
@@ -11,10 +11,11 @@ const HEAD: &str = "\
 |---|---|---|---|---|---|---|---|---|---|";
 
 /// The rows of one guest, as lines of the document.
-pub(super) fn lines(guest: &Guest, kernel: &str, rows: &[Row]) -> Vec<String> {
+pub(super) fn lines(guest: &Guest, report: &Report, rows: &[Row]) -> Vec<String> {
+    let kernel = &report.kernel;
     let system = match guest.userland {
         Userland::Busybox => "busybox".to_owned(),
-        Userland::Systemd(release) => format!("systemd of {release}"),
+        Userland::Systemd(release) => format!("systemd {} of {release}", report.systemd),
     };
     let about = |name: &str| {
         let found = guest.situations().find(|situation| situation.name == name);

@@ -216,6 +216,11 @@ const GUESTS: &[Package] = &[
         sign: "debootstrap",
         reason: "makes the guests that have systemd",
     },
+    Package {
+        name: "zstd",
+        sign: "zstd",
+        reason: "unpacks the modules of Ubuntu's kernels",
+    },
 ];
 
 /// What builds for aarch64 and boots it.

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The one service of a guest with systemd: runs as root in a group of its own that is not delegated.
-export PATH=/hosts/bin:/usr/sbin:/usr/bin HOME=/root
+export PATH=/usr/sbin:/usr/bin HOME=/root
 exec > /dev/console 2>&1
 chown -R 1000:1000 /home/ada
 
