@@ -5,7 +5,7 @@
 mod files;
 
 use crate::confine;
-use crate::probes::{Unconfined, opens_root};
+use crate::probes::{BeforeLandlock, Unconfined};
 use crate::step::Step;
 use crate::{filter, hooks, identity};
 use bastle_contract::{Authority, Code, Fault, LandlockParts, ProbeResult, Verdict};
@@ -37,13 +37,16 @@ pub fn fence_server() -> Result<Vec<ProbeResult>, Fault> {
     }
     confine::no_new_privs()?;
     let parts = confine::available();
-    let opened = match (parts.reach_the_floor(), files) {
+    let before = match (parts.reach_the_floor(), files) {
         (true, _) => {
-            let opened = opens_root();
+            let before = match files {
+                Files::Gone => BeforeLandlock::in_empty_root(),
+                Files::InView => BeforeLandlock::in_host_root(),
+            };
             if hooks::enforces("egress-landlock") {
                 confine::restrict(confine::nothing_granted(parts)?)?;
             }
-            Some(opened)
+            Some(before)
         }
         (false, Files::Gone) => None,
         (false, Files::InView) => return Err(nothing_keeps_the_files()),
@@ -53,7 +56,7 @@ pub fn fence_server() -> Result<Vec<ProbeResult>, Fault> {
     if hooks::enforces("egress-filter") {
         bastle_sys::seccomp::install(&filter::for_server(own)).step("system-call filter", "seccomp")?;
     }
-    unconfined.confined(opened, &mut results);
+    unconfined.confined(before, &mut results);
     proven(results)
 }
 

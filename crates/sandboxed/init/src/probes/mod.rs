@@ -23,7 +23,7 @@ pub(crate) use baseline::Baseline;
 pub(crate) use command::of_command;
 pub(crate) use landlock::Before;
 pub(crate) use path_sockets::Outside;
-pub(crate) use server::{Unconfined, opens_root};
+pub(crate) use server::{BeforeLandlock, Unconfined};
 
 /// Probes of what init and the agent's process have in common: mounts and Landlock. Init runs them while the other one puts
 /// its filter on.

@@ -50,12 +50,16 @@ impl Unconfined {
         results.push(attempt.judge(observed, &control));
     }
 
-    /// The last layers are in force. `opened`: the root could be listed before Landlock; `None` without Landlock.
-    pub(crate) fn confined(&self, opened: Option<bool>, results: &mut Vec<ProbeResult>) {
-        if let Some(opened) = opened {
+    /// The last layers are in force. `before`: what could be opened before Landlock; `None` without Landlock.
+    pub(crate) fn confined(&self, before: Option<BeforeLandlock>, results: &mut Vec<ProbeResult>) {
+        if let Some(BeforeLandlock { path, opened }) = before {
             let control = Control::new("the same before Landlock", opened);
-            let attempt = Probe::new(Guarantee::EgressConfined, "egress: open its root", "EACCES");
-            results.push(attempt.judge(outcome(open("/")), &control));
+            let attempt = Probe::new(
+                Guarantee::EgressConfined,
+                format!("egress: open {path}"),
+                "EACCES",
+            );
+            results.push(attempt.judge(outcome(open(path)), &control));
         }
         let pair = rustix::net::socketpair(
             AddressFamily::UNIX,
@@ -87,9 +91,30 @@ impl Unconfined {
     }
 }
 
-/// Whether its root can be listed.
-pub(crate) fn opens_root() -> bool {
-    open("/").is_ok()
+/// A path that Landlock has to refuse, and whether it could be opened before.
+pub(crate) struct BeforeLandlock {
+    path: &'static str,
+    opened: bool,
+}
+
+impl BeforeLandlock {
+    /// In the empty root there is nothing but the root itself.
+    pub(crate) fn in_empty_root() -> Self {
+        Self::of("/")
+    }
+
+    /// In the host's root a file: Ubuntu's AppArmor profile for user namespaces without rights allows `/**`, which is every file
+    /// and not `/`.
+    pub(crate) fn in_host_root() -> Self {
+        Self::of(OWN_FILE)
+    }
+
+    fn of(path: &'static str) -> Self {
+        Self {
+            path,
+            opened: open(path).is_ok(),
+        }
+    }
 }
 
 fn open(path: &str) -> rustix::io::Result<OwnedFd> {
