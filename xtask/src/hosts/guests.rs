@@ -52,6 +52,8 @@ pub(super) enum Expected {
 pub(super) enum Followed {
     /// It is a command: executed as it is printed, by the identity that doctor told it.
     AsPrinted,
+    /// It is a command, and `doctor --fix --yes` executes it.
+    ByDoctor,
     /// It says what to do: shell lines of root that do it.
     By(&'static str),
 }
@@ -107,7 +109,7 @@ const BUSYBOX: &[Situation] = &[
         expected: Expected::Refuses {
             cause: "ptrace-scope",
             fix: "ptrace_scope",
-            followed: Followed::AsPrinted,
+            followed: Followed::ByDoctor,
             then: NO_CGROUP,
         },
     },
@@ -206,7 +208,7 @@ const UBUNTU: &[Situation] = &[
         expected: Expected::Refuses {
             cause: "apparmor-restriction",
             fix: "apparmor_parser -r",
-            followed: Followed::AsPrinted,
+            followed: Followed::ByDoctor,
             then: NO_CGROUP,
         },
     },
@@ -294,15 +296,23 @@ impl Guest {
         self.situations.into_iter().flatten()
     }
 
-    /// The shell lines that the guest reads.
-    pub(super) fn plan(&self) -> String {
+    /// All, or those that a list with commas names.
+    pub(super) fn chosen(&self, only: Option<&str>) -> impl Iterator<Item = &'static Situation> {
+        self.situations().filter(move |situation| {
+            only.is_none_or(|names| names.split(',').any(|name| name == situation.name))
+        })
+    }
+
+    /// The shell lines that the guest reads, of all situations or of some.
+    pub(super) fn plan(&self, only: Option<&str>) -> String {
         let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
         let mut plan = String::new();
-        for situation in self.situations() {
+        for situation in self.chosen(only) {
             let (fix, lines) = match situation.expected {
                 Expected::Works(_) => ("", ""),
                 Expected::Refuses { fix, followed, .. } => match followed {
                     Followed::AsPrinted => (fix, ""),
+                    Followed::ByDoctor => (fix, "bastle doctor --fix --yes"),
                     Followed::By(lines) => (fix, lines),
                 },
             };
@@ -336,9 +346,11 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), GUESTS.len());
         for guest in GUESTS {
-            let plan = guest.plan();
+            let plan = guest.plan(None);
             assert_eq!(plan.lines().count(), guest.situations().count());
             assert!(plan.lines().all(|line| line.starts_with("situation '")), "{plan}");
+            let one = guest.situations().next().map(|situation| situation.name);
+            assert_eq!(guest.plan(one).lines().count(), 1);
         }
     }
 }

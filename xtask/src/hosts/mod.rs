@@ -27,6 +27,8 @@ struct Options {
     list: bool,
     binaries: Vec<PathBuf>,
     name: Option<String>,
+    /// Situations of that guest, with commas between; all where there is none.
+    situations: Option<String>,
 }
 
 /// The programs that every guest of an architecture gets.
@@ -54,8 +56,22 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failed> {
         .collect();
     let names: Vec<&str> = GUESTS.iter().map(|guest| guest.name).collect();
     if options.list {
-        println!("{}", names.join("\n"));
+        for guest in GUESTS {
+            let situations: Vec<&str> = guest.situations().map(|situation| situation.name).collect();
+            println!("{}: {}", guest.name, situations.join(" "));
+        }
         return Ok(());
+    }
+    let is_known = |name: &str| {
+        let mut all = chosen.iter().flat_map(|guest| guest.situations());
+        all.any(|situation| situation.name == name)
+    };
+    let mut asked = options.situations.iter().flat_map(|names| names.split(','));
+    if let Some(name) = asked.find(|name| !is_known(name)) {
+        return Err(Failed::new(
+            name,
+            "no such situation; test --hosts --list names them",
+        ));
     }
     if chosen.is_empty() {
         let known = format!("no such guest; there are: {}", names.join(", "));
@@ -132,11 +148,12 @@ fn try_guest(
         .iter()
         .find(|programs| programs.arch == guest.arch)
         .ok_or_else(|| Trouble::Failed(Failed::new(guest.name, "no programs")))?;
-    run(guest, &hosts, &kernel, system.as_deref(), programs).map_err(Trouble::Failed)
+    let wanted = (guest, options.situations.as_deref());
+    run(wanted, &hosts, &kernel, system.as_deref(), programs).map_err(Trouble::Failed)
 }
 
 fn run(
-    guest: &Guest,
+    (guest, situations): (&Guest, Option<&str>),
     hosts: &Path,
     kernel: &Kernel,
     system: Option<&Path>,
@@ -152,7 +169,7 @@ fn run(
         bastle: &programs.bastle,
         attacker: &programs.attacker,
         sudo: &programs.sudo,
-        plan: &guest.plan(),
+        plan: &guest.plan(situations),
         arch: guest.arch,
     };
     image::add(&root, &contents)?;
@@ -160,15 +177,19 @@ fn run(
     image::disk(&root, &disk)?;
     let initrd = stage.path().join("initrd");
     image::initrd(kernel, &programs.busybox, &initrd)?;
-    let log = hosts.join("logs").join(format!("{}.log", guest.name));
+    let some = situations.map_or_else(String::new, |names| format!("-{names}"));
+    let log = hosts.join("logs").join(format!("{}{some}.log", guest.name));
     let boot = boot::boot(guest.arch, &kernel.image(), &initrd, &disk, &log)?;
     let report = report::Report::read(&boot.console);
-    let rows = report.judge(guest);
+    let rows = report.judge(guest, situations);
     let lines = table::lines(guest, &report, &rows);
     for line in &lines {
         println!("  {line}");
     }
-    let mut otherwise = false;
+    let mut otherwise = boot.failed.is_some();
+    if let Some(failed) = &boot.failed {
+        println!("  {failed}");
+    }
     for row in &rows {
         for wrong in &row.wrong {
             otherwise = true;
@@ -261,9 +282,13 @@ fn parse(arguments: &[String]) -> Result<Options, Failed> {
                 Some(path) => options.binaries.push(PathBuf::from(path)),
                 None => return Err(Failed::new("--bin", "needs a path")),
             },
-            name if !name.starts_with('-') && options.name.is_none() => {
-                options.name = Some(name.to_owned());
-            }
+            name if !name.starts_with('-') && options.name.is_none() => match name.split_once('/') {
+                Some((guest, situations)) => {
+                    options.name = Some(guest.to_owned());
+                    options.situations = Some(situations.to_owned());
+                }
+                None => options.name = Some(name.to_owned()),
+            },
             other => {
                 return Err(Failed::new(
                     "test --hosts",
@@ -282,8 +307,11 @@ mod tests {
     #[test]
     fn a_guest_is_named_once_and_binaries_as_often_as_there_are_architectures() {
         let parsed = |words: &[&str]| parse(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
-        let options = parsed(&["--record", "--bin", "a", "6.1", "--bin", "b"]).unwrap();
-        assert_eq!(options.name.as_deref(), Some("6.1"));
+        let options = parsed(&["--record", "--bin", "a", "6.1/root,user", "--bin", "b"]).unwrap();
+        assert_eq!(
+            (options.name.as_deref(), options.situations.as_deref()),
+            (Some("6.1"), Some("root,user"))
+        );
         assert!(options.record && options.binaries.len() == 2);
         for wrong in [&["a", "b"][..], &["--bin"], &["--all"]] {
             assert!(parsed(wrong).is_err(), "{wrong:?}");

@@ -25,12 +25,17 @@ struct Checks {
 pub(super) struct Row {
     pub(super) situation: &'static str,
     pub(super) cells: Vec<String>,
+    /// Whether the guest said anything about it.
+    pub(super) tried: bool,
     /// Every difference to what was expected.
     pub(super) wrong: Vec<String>,
 }
 
 /// The checks beside the fence, in the order of the table.
 const CHECKS: [&str; 5] = ["demo", "limits", "overlay", "daemon", "escapes"];
+
+/// What a refused run must not begin with: where the sandbox cannot be built, egress is not the cause.
+const OWN_PROCESSES: &str = "the fence of bastle's own processes";
 
 /// What is made where no group can hold a limit: the fix that doctor prints for that is followed.
 const GROUP: &str = "group";
@@ -75,9 +80,9 @@ impl Report {
         self.situations.entry(situation).or_default()
     }
 
-    /// One row per situation.
-    pub(super) fn judge(&self, guest: &Guest) -> Vec<Row> {
-        let mut rows: Vec<Row> = guest.situations().map(|situation| self.row(situation)).collect();
+    /// One row per situation, or those of some.
+    pub(super) fn judge(&self, guest: &Guest, only: Option<&str>) -> Vec<Row> {
+        let mut rows: Vec<Row> = guest.chosen(only).map(|situation| self.row(situation)).collect();
         if !self.ended
             && let Some(last) = rows.last_mut()
         {
@@ -101,6 +106,12 @@ impl Report {
             } => {
                 checks.expect("doctor", "refused", &mut wrong);
                 checks.expect("run", "refused", &mut wrong);
+                if checks.result("run").1.contains(OWN_PROCESSES) {
+                    wrong.push(format!(
+                        "run names egress and not the step: {}",
+                        checks.result("run").1
+                    ));
+                }
                 if checks.doctor["cause"] != cause {
                     wrong.push(format!(
                         "doctor names the cause {} and not {cause:?}: {}",
@@ -111,6 +122,7 @@ impl Report {
                 checks.expect("fix", "works", &mut wrong);
                 let fix = match followed {
                     Followed::AsPrinted => "after the printed command",
+                    Followed::ByDoctor => "after `doctor --fix --yes`",
                     Followed::By(_) => "after the printed advice",
                 };
                 let mut cells = of(&format!("{}-fixed", situation.name)).work(then, &[AFTER_FIX], &mut wrong);
@@ -123,6 +135,7 @@ impl Report {
         Row {
             situation: situation.name,
             cells,
+            tried: self.situations.contains_key(situation.name),
             wrong,
         }
     }
@@ -252,7 +265,7 @@ mod tests {
     }
 
     fn wrong(guest: &Guest, console: &str) -> String {
-        let rows = Report::read(console).judge(guest);
+        let rows = Report::read(console).judge(guest, None);
         rows.iter()
             .flat_map(|row| row.wrong.clone())
             .collect::<Vec<_>>()
@@ -263,7 +276,7 @@ mod tests {
     fn a_guest_that_works_as_expected_has_nothing_wrong_and_a_full_row() {
         let console = format!("noise\n@kernel 6.1.0 landlock\n{}@end\n", good("user"));
         let report = Report::read(&console);
-        let rows = report.judge(&guest(WORKS));
+        let rows = report.judge(&guest(WORKS), None);
         assert_eq!(report.kernel, "6.1.0");
         assert_eq!(rows[0].wrong, Vec::<String>::new());
         assert_eq!(
@@ -305,6 +318,11 @@ mod tests {
         let other = all.replace("limit-zero", "unknown");
         assert!(wrong(&guest(REFUSES), &other).contains("names the cause \"unknown\""));
         assert!(wrong(&guest(REFUSES), &all.replace("fix works", "fix failed")).contains("fix: failed"));
+        let egress = all.replace(
+            "error: x",
+            "error: the fence of bastle's own processes does not hold",
+        );
+        assert!(wrong(&guest(REFUSES), &egress).contains("run names egress"));
         assert!(
             wrong(&guest(REFUSES), &all.replace("off run refused", "off run works")).contains("run: works")
         );

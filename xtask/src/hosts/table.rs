@@ -1,4 +1,4 @@
-//! The table of `docs/hosts.md` between two markers: rows of guests that were not booted this time stay as they were.
+//! The table of `docs/hosts.md` between two markers: rows of situations that were not tried this time stay as they were.
 use super::guests::{GUESTS, Guest, Userland};
 use super::report::{Report, Row};
 use crate::sh::{self, Failed};
@@ -22,6 +22,7 @@ pub(super) fn lines(guest: &Guest, report: &Report, rows: &[Row]) -> Vec<String>
         found.map_or(name, |situation| situation.about).to_owned()
     };
     rows.iter()
+        .filter(|row| row.tried)
         .map(|row| {
             let mut cells = vec![
                 guest.name.to_owned(),
@@ -53,20 +54,24 @@ fn merge(document: &str, new: &[(&'static str, Vec<String>)]) -> Result<String, 
     let (old, after) = rest.split_once(END).ok_or_else(|| format!("has no {END}"))?;
     let mut table = vec![HEAD.to_owned()];
     for guest in GUESTS {
-        let fresh = new.iter().find(|(name, _)| *name == guest.name);
-        match fresh {
-            Some((_, lines)) => table.extend(lines.iter().cloned()),
-            None => {
-                let own = format!("| {} |", guest.name);
-                table.extend(
-                    old.lines()
-                        .filter(|line| line.starts_with(&own))
-                        .map(str::to_owned),
-                );
-            }
+        let fresh: Vec<&String> = new
+            .iter()
+            .filter(|(name, _)| *name == guest.name)
+            .flat_map(|(_, lines)| lines)
+            .collect();
+        for situation in guest.situations() {
+            let is_its = |line: &str| cell(line, 1) == guest.name && cell(line, 4) == situation.about;
+            let kept = || old.lines().find(|line| is_its(line)).map(str::to_owned);
+            let line = fresh.iter().find(|line| is_its(line)).map(|line| (*line).clone());
+            table.extend(line.or_else(kept));
         }
     }
     Ok(format!("{before}{BEGIN}\n{}\n{END}{after}", table.join("\n")))
+}
+
+/// A cell of a row.
+fn cell(line: &str, number: usize) -> &str {
+    line.split('|').nth(number).unwrap_or_default().trim()
 }
 
 #[cfg(test)]
@@ -74,12 +79,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guest_that_was_not_booted_keeps_its_rows_and_one_that_was_gets_new_ones() {
-        let [first, second] = [GUESTS[0].name, GUESTS[1].name];
-        let document =
-            format!("a\n{BEGIN}\n| {first} | old |\n| {second} | old |\n| gone | old |\n{END}\nb\n");
-        let merged = merge(&document, &[(first, vec![format!("| {first} | new |")])]).unwrap();
-        assert!(merged.contains(&format!("| {first} | new |\n| {second} | old |\n{END}")));
+    fn a_situation_that_was_not_tried_keeps_its_row_and_one_that_was_gets_a_new_one() {
+        let name = GUESTS[0].name;
+        let mut abouts = GUESTS[0].situations().map(|situation| situation.about);
+        let [first, second] = [abouts.next().unwrap(), abouts.next().unwrap()];
+        let row = |about: &str, how: &str| format!("| {name} | 6.1 | busybox | {about} | {how} |");
+        let document = format!(
+            "a\n{BEGIN}\n{}\n{}\n| gone | 6.1 | busybox | {first} | old |\n{END}\nb\n",
+            row(second, "old"),
+            row(first, "old")
+        );
+        let merged = merge(&document, &[(name, vec![row(first, "new")])]).unwrap();
+        assert!(merged.contains(&format!("{}\n{}\n{END}", row(first, "new"), row(second, "old"))));
         assert!(!merged.contains("gone") && merged.starts_with("a\n") && merged.ends_with("\nb\n"));
         assert!(merge("no markers", &[]).is_err());
     }

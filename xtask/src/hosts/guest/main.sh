@@ -11,7 +11,8 @@ situation() {
     sh -c "$4"
 }
 
-# follow NAME SESSION FIX LINES: executes the printed command as the identity that was told it, or the lines that do what it says.
+# follow NAME SESSION FIX LINES: executes the printed command as the identity that was told it, has doctor do that, or executes the
+# lines as root.
 follow() {
     as "$2" 'NO_COLOR=1 bastle doctor' > /tmp/doctor 2>&1 < /dev/null
     command=$(grep -F -- "$3" /tmp/doctor | sed -n 's/^ *fix: //p' | head -n 1)
@@ -19,13 +20,13 @@ follow() {
         echo "@hosts $1 fix failed doctor prints no fix with: $3: $(tr '\n' ' ' < /tmp/doctor)"
         return 1
     fi
-    if [ -n "$4" ]; then
-        sh -c "$4" > /tmp/fix 2>&1 < /dev/null
-    else
-        printf '%s\n' "$command" > /tmp/fix.sh
-        chmod 755 /tmp/fix.sh
-        as "$2" 'sh /tmp/fix.sh' > /tmp/fix 2>&1 < /dev/null
-    fi
+    printf '%s\n' "$command" > /tmp/fix.sh
+    chmod 755 /tmp/fix.sh
+    case $4 in
+        '') as "$2" 'sh /tmp/fix.sh' ;;
+        'bastle doctor'*) as "$2" "$4" ;;
+        *) sh -c "$4" ;;
+    esac > /tmp/fix 2>&1 < /dev/null
     if [ $? = 0 ]; then
         echo "@hosts $1 fix works $command"
     else
