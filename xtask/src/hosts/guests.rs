@@ -184,13 +184,13 @@ const APPARMOR: &[Situation] = &[Situation {
     name: "apparmor-denies",
     about: "login session, an AppArmor profile on bastle that denies `userns`",
     session: "user",
-    enter: "printf 'abi <abi/4.0>,\\nprofile bastle /usr/bin/bastle flags=(default_allow) { deny userns, }\\n' > /tmp/profile; apparmor_parser -r /tmp/profile",
+    enter: "printf 'abi <abi/4.0>,\\nprofile bastle /usr/bin/bastle { file, capability, network, signal, ptrace, unix, mount, umount, pivot_root, mqueue, dbus, }\\n' > /tmp/profile; apparmor_parser -r /tmp/profile",
     leave: "apparmor_parser -R /tmp/profile",
     expected: Expected::Refuses {
         cause: "apparmor-profile-denies",
         fix: "allow userns",
         followed: Followed::By(
-            "sed -i 's/deny userns/allow userns/' /tmp/profile; apparmor_parser -r /tmp/profile",
+            "sed -i 's/ {/ flags=(attach_disconnected) { userns,/' /tmp/profile; apparmor_parser -r /tmp/profile",
         ),
         then: NO_CGROUP,
     },

@@ -205,8 +205,7 @@ fn examine() -> Result<Findings, Fault> {
 
 /// Finds the cause of a trial that failed: the steps are tried one by one, then the first that fails is explained.
 fn prove(outcome: &Outcome, facts: Option<&HostFacts>) -> Result<Proof, Fault> {
-    let fault = outcome.fault().map(|(code, _, _)| code).unwrap_or_default();
-    let seen = Observed::of_host(fault, facts, FenceSteps::try_all()?);
+    let seen = Observed::of_host(outcome.fault(), facts, FenceSteps::try_all()?);
     Ok(judge::judge(&seen, &bastle_control::newer_kernel(&seen.release)))
 }
 

@@ -264,7 +264,7 @@ fn denied(seen: &Observed, told: &str) -> Proof {
         let fix = match seen.container {
             Some(container) => container.fix(needed(seen)),
             None => instruction(
-                "let the profile allow userns, mount and pivot_root, or start bastle outside of it",
+                "let the profile have flags=(attach_disconnected) and allow userns, mount, umount and pivot_root, or start bastle outside of it",
             ),
         };
         return proof(
@@ -403,6 +403,10 @@ fn after_the_fence(seen: &Observed) -> Option<Proof> {
             "this is user 0 without CAP_SYS_ADMIN (CapEff in /proc/self/status)",
             instruction(fix),
         ));
+    }
+    // What the trial did and the single steps did not, as moving a mount that has no place yet.
+    if let Some(step) = seen.denied.as_deref().filter(|_| confined(seen)) {
+        return Some(denied(seen, &format!("{step} gives EACCES")));
     }
     is(seen, Code::FenceProbe).then(|| {
         proof(

@@ -206,6 +206,17 @@ fn steps_inside_the_namespaces_are_told_by_what_refuses_them() {
     });
     assert_eq!(profile.cause, Cause::ApparmorProfileDenies);
     assert!(profile.fix.text().contains("apparmor=unconfined"), "{profile:?}");
+    let moved = with(|seen| {
+        seen.label = "bastle (enforce)".to_owned();
+        seen.denied = Some("cannot set up bind (/etc/alternatives)".to_owned());
+    });
+    assert_eq!(moved.cause, Cause::ApparmorProfileDenies);
+    assert!(moved.fix.text().contains("attach_disconnected"), "{moved:?}");
+    assert_eq!(
+        with(|seen| seen.denied = Some("cannot set up bind (/usr)".to_owned())).cause,
+        Cause::Unknown,
+        "no profile is enforced"
+    );
     let filter = with(|seen| {
         seen.filter = true;
         seen.steps.inside = inside("pivot-root", 1);

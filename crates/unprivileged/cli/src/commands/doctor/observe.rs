@@ -27,6 +27,8 @@ const SYSCTLS: [&str; 3] = [
 pub(super) struct Observed {
     /// Code of the fault that the trial ended with; empty where there is none.
     pub(super) fault: String,
+    /// What the trial was refused with EACCES, in the words of its fault.
+    pub(super) denied: Option<String>,
     /// Whether a service builds the fence: what is tried here says nothing of that process.
     pub(super) service: bool,
     pub(super) root: bool,
@@ -62,7 +64,13 @@ pub(super) struct Observed {
 
 impl Observed {
     /// Looks at this host.
-    pub(super) fn of_host(fault: String, facts: Option<&HostFacts>, steps: FenceSteps) -> Self {
+    pub(super) fn of_host(
+        fault: Option<(String, String, String)>,
+        facts: Option<&HostFacts>,
+        steps: FenceSteps,
+    ) -> Self {
+        let (fault, what, why) = fault.unwrap_or_default();
+        let errno = format!("(os error {})", rustix::io::Errno::ACCESS.raw_os_error());
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let mounts = read("/proc/self/mountinfo");
         let sysctls = SYSCTLS
@@ -80,6 +88,7 @@ impl Observed {
             .collect();
         Self {
             fault,
+            denied: why.ends_with(&errno).then_some(what),
             service: bastle_control::has_spawner_daemon(),
             root: rustix::process::geteuid().is_root(),
             steps,
