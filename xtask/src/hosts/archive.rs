@@ -176,29 +176,12 @@ impl Archive {
             sh::stdout_of(download.arg("download").arg(package).current_dir(&own))?;
             for entry in std::fs::read_dir(&own).map_err(Failed::io(own.display()))? {
                 let file = entry.map_err(Failed::io(own.display()))?.path();
-                contents(&file, &self.directory.join("contents.tar"), into)?;
+                sh::stdout_of(Command::new("dpkg").arg("-x").args([file.as_path(), into]))?;
             }
             std::fs::remove_dir_all(&own).map_err(Failed::io(own.display()))?;
         }
         Ok(())
     }
-}
-
-/// Unpacks one package by way of a tar file. As `dpkg -x`, which replaces symlinks such as `/lib` by directories.
-fn contents(package: &Path, tar: &Path, into: &Path) -> Result<(), Failed> {
-    let mut command = Command::new("dpkg-deb");
-    command.arg("--fsys-tarfile").arg(package);
-    let what = sh::shown(&command);
-    let file = std::fs::File::create(tar).map_err(Failed::io(tar.display()))?;
-    let status = command.stdout(file).status().map_err(Failed::io(&what))?;
-    if !status.success() {
-        return Err(Failed::new(what, status.to_string()));
-    }
-    let mut unpack = Command::new("tar");
-    unpack
-        .args(["--extract", "--keep-directory-symlink", "--file"])
-        .arg(tar);
-    sh::stdout_of(unpack.arg("--directory").arg(into)).map(drop)
 }
 
 /// The address of the Debian archive that this machine is configured with.

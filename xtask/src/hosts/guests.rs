@@ -17,7 +17,7 @@ pub(super) struct Guest {
 pub(super) enum Userland {
     /// No service manager: cgroup v2 belongs to root.
     Busybox,
-    /// Debian's own of this release, or of a suite of backports over the release that it is for.
+    /// Debian's or Ubuntu's own of this release.
     Systemd(&'static str),
 }
 
@@ -250,12 +250,6 @@ pub(super) const GUESTS: &[Guest] = &[
         "bookworm",
         Arch::Amd64,
         Userland::Systemd("bookworm"),
-    ),
-    guest(
-        "6.12-backports-systemd",
-        "bookworm-backports",
-        Arch::Amd64,
-        Userland::Systemd("bookworm-backports"),
     ),
     guest("6.12-systemd", "trixie", Arch::Amd64, Userland::Systemd("trixie")),
     guest("newest-systemd", "sid", Arch::Amd64, Userland::Systemd("sid")),

@@ -1,5 +1,5 @@
 //! The system of a guest with systemd: Debian's or Ubuntu's smallest, made once by debootstrap, which needs root.
-use super::archive::{Arch, Archive, Publisher, make, write};
+use super::archive::{Arch, Publisher, make, write};
 use super::image::{link, program};
 use crate::sh::{self, Ended, Failed};
 use std::path::{Path, PathBuf};
@@ -9,19 +9,8 @@ use std::time::Duration;
 /// What the guests need besides the smallest system: a bus, sessions of users, git, and the loader of AppArmor profiles.
 const PACKAGES: &str = "systemd-sysv,dbus,dbus-user-session,libpam-systemd,git,procps,iproute2,apparmor";
 
-/// What a suite of backports is made newer with: its systemd, over the release that it is for.
-const BACKPORTED: [&str; 7] = [
-    "systemd",
-    "systemd-sysv",
-    "systemd-dev",
-    "libsystemd0",
-    "libsystemd-shared",
-    "libudev1",
-    "libpam-systemd",
-];
 /// How debootstrap makes releases of Ubuntu's.
 const UBUNTU_SCRIPT: &str = "/usr/share/debootstrap/scripts/gutsy";
-const BACKPORTS: &str = "-backports";
 
 /// A download and unpacking of some hundred packages on a slow machine, with room.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
@@ -78,13 +67,12 @@ pub(super) fn tree(hosts: &Path, release: &str, arch: Arch) -> Result<PathBuf, F
     let publisher = Publisher::of(release);
     let address = publisher.address(hosts)?;
     println!("  making a root of {release} with systemd (once)");
-    let base = release.strip_suffix(BACKPORTS).unwrap_or(release);
     let mut command = Command::new(bootstrap);
     command.args(["--variant=minbase", &format!("--include={PACKAGES}")]);
     if let Some(keys) = publisher.keys(hosts)? {
         command.arg(format!("--keyring={}", keys.display()));
     }
-    command.arg(base).arg(&partial).arg(address);
+    command.arg(release).arg(&partial).arg(address);
     if publisher == Publisher::Ubuntu {
         // The script of every release; one older than a release has no name for it.
         command.arg(UBUNTU_SCRIPT);
@@ -93,10 +81,6 @@ pub(super) fn tree(hosts: &Path, release: &str, arch: Arch) -> Result<PathBuf, F
     match sh::stream(&mut command, LIMIT, |line| line.clone_into(&mut last))? {
         Ended::Exited(status) if status.success() => {}
         other => return Err(Failed::new("debootstrap", format!("{other:?}: {last}"))),
-    }
-    if base != release {
-        let newer = BACKPORTED.map(str::to_owned);
-        Archive::open(hosts, release, arch)?.unpack(&newer, &partial)?;
     }
     std::fs::rename(&partial, &tree).map_err(Failed::io(tree.display()))?;
     Ok(tree)
