@@ -335,7 +335,17 @@ fn create_branch(
             ..Call::default()
         },
     )?;
-    Ok(())
+    sync_names(&directory, request.branch)
+        .map_err(|error| unusable(&directory, format!("branch {}: {error}", request.branch)))
+}
+
+/// git syncs the bytes of a reference but not its name: the work counts as saved as soon as the branch is reported.
+fn sync_names(common: &Path, branch: &BranchName) -> std::io::Result<()> {
+    let full = branch.full();
+    let directories = Path::new(&full).ancestors().skip(1);
+    directories
+        .take_while(|directory| !directory.as_os_str().is_empty())
+        .try_for_each(|directory| std::fs::File::open(common.join(directory))?.sync_all())
 }
 
 fn identifier(output: Vec<u8>) -> Result<ObjectId, Fault> {

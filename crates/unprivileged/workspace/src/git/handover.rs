@@ -29,10 +29,13 @@ fn bring(pack: &Path, name: &ObjectId, directory: &Path, fresh: &mut Fresh) -> i
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         Ok(()) | Err(_) => {}
     }
+    if let Some(objects) = directory.parent() {
+        File::open(objects)?.sync_all()?;
+    }
     let at = |kind: &str| directory.join(format!("pack-{}.{kind}", name.as_str()));
-    if at("idx").exists() {
-        // The same objects are there already.
-        return Ok(());
+    if at("idx").exists() && at("pack").exists() {
+        // The same objects are there already, perhaps of a process that was killed before it synced their names.
+        return File::open(directory)?.sync_all();
     }
     let mut filled = Vec::new();
     for kind in ["pack", "idx"] {
@@ -44,12 +47,13 @@ fn bring(pack: &Path, name: &ObjectId, directory: &Path, fresh: &mut Fresh) -> i
         part.file.sync_all()?;
         filled.push((part, at(kind)));
     }
-    // The index last: with it the pack begins to be read.
+    // The index last, and only once the name of the pack is durable: with it the pack begins to be read.
     for (part, named) in filled {
         part.give(&named)?;
         fresh.0.push(named);
+        File::open(directory)?.sync_all()?;
     }
-    File::open(directory)?.sync_all()
+    Ok(())
 }
 
 /// A file that is being filled, without a name where the file system can: then a kill leaves nothing.
@@ -114,6 +118,18 @@ mod tests {
         let objects = stage.join("objects");
         std::fs::create_dir_all(objects.join("pack")).unwrap();
         (pack, ObjectId::parse(&"0".repeat(40)).unwrap(), objects)
+    }
+
+    #[test]
+    fn an_index_whose_pack_is_lost_does_not_stand_for_the_pack() {
+        let stage = tempfile::tempdir().unwrap();
+        let (out, name, objects) = made(stage.path());
+        std::fs::write(out.with_extension("idx"), "the index").unwrap();
+        pack(&out, &name, &objects).unwrap();
+        let lost = objects.join(format!("pack/pack-{}.pack", name.as_str()));
+        std::fs::remove_file(&lost).unwrap();
+        pack(&out, &name, &objects).unwrap();
+        assert_eq!(std::fs::read(lost).unwrap(), b"the pack");
     }
 
     #[test]
