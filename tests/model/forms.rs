@@ -46,13 +46,31 @@ impl Session<'_> {
         let value = answer(&ended)?;
         let taken = self.taken(&value, named, Approve::Set)?;
         self.expect_branch(&branch)?;
-        let whole = self.is_whole(&value);
+        let lacking = self.compare_lacking(&value["not_in_branch"], &taken)?;
+        let whole = self.is_whole(&value) && lacking.is_empty();
         let checked = self.compare_commit(&branch, &taken);
         if whole {
             let now = self.now();
             self.saved.push(now);
         }
         checked.map_err(|told| format!("{told}\n{value:#}"))
+    }
+
+    /// Directories without a file are named as what git does not carry.
+    fn compare_lacking(&self, told: &serde_json::Value, taken: &BTreeSet<Name>) -> Checked<BTreeSet<Name>> {
+        let files = of_files(taken, &self.base, &self.agent.state());
+        let lacking: BTreeSet<Name> = taken
+            .difference(&files)
+            .filter(|name| !files.iter().any(|file| is_at_or_below(file, name)))
+            .cloned()
+            .collect();
+        let found: BTreeSet<Name> = names(told).into_iter().collect();
+        // A directory is told by the innermost one.
+        let is_told = |name: &Name| found.iter().any(|one| is_at_or_below(one, name));
+        ensure(found.is_subset(&lacking) && lacking.iter().all(is_told), || {
+            format!("lacking: expected {:?}: {told:#}", shown(&lacking))
+        })?;
+        Ok(found)
     }
 
     /// A content that its attributes cannot encode is no content of a commit: git refuses it, too.
@@ -159,17 +177,7 @@ impl Session<'_> {
         let taken = self.taken(&value, named, Approve::Set)?;
         let agent = self.agent.state();
         let files = of_files(&taken, &self.base, &agent);
-        let lacking: BTreeSet<Name> = taken
-            .difference(&files)
-            .filter(|name| !files.iter().any(|file| is_at_or_below(file, name)))
-            .cloned()
-            .collect();
-        let found: BTreeSet<Name> = names(&value["not_in_patch"]).into_iter().collect();
-        // A directory is told by the innermost one.
-        let is_told = |name: &Name| found.iter().any(|one| is_at_or_below(one, name));
-        ensure(found.is_subset(&lacking) && lacking.iter().all(is_told), || {
-            format!("lacking: expected {:?}: {value:#}", shown(&lacking))
-        })?;
+        let found = self.compare_lacking(&value["not_in_patch"], &taken)?;
         ensure((ended.code == 1) != found.is_empty(), || format!("{ended:?}"))?;
         let scratch = self.lab.home().join(format!("p{number}"));
         std::fs::create_dir(&scratch).expect("a new name");

@@ -97,6 +97,30 @@ fn a_patch_makes_every_byte_and_names_what_it_cannot_hold() {
 }
 
 #[test]
+fn a_branch_names_what_a_commit_cannot_hold_and_the_run_that_holds_it_is_not_removed() {
+    for_each_identity(|lab| {
+        repository(lab);
+        let run = work(lab, "echo 'int n;' > src/n.c; mkdir -p src/empty");
+        let value = json(lab, &format!("apply {run} --branch agent"), 0);
+        assert_eq!(paths(&value["paths"]), ["src/n.c"], "{value:#}");
+        assert_eq!(value["not_in_branch"][0]["shown"], "src/empty", "{value:#}");
+        let refused = says(lab, &format!("rm {run}"), 1);
+        assert!(refused.stderr.contains("BST-WS-005"), "{refused:?}");
+        let told = says(lab, &format!("apply {run} --branch second"), 0);
+        let line = "not in the branch: src/empty: an empty directory";
+        assert!(told.stderr.contains(line), "{told:?}");
+        let archive = lab.home().join("all.tar");
+        says(lab, &format!("export {run} {}", archive.display()), 0);
+        says(lab, &format!("rm {run}"), 0);
+
+        let run = work(lab, "echo 'int m;' > src/m.c");
+        let value = json(lab, &format!("apply {run} --branch whole"), 0);
+        assert_eq!(value["not_in_branch"], serde_json::json!([]), "{value:#}");
+        says(lab, &format!("rm {run}"), 0);
+    });
+}
+
+#[test]
 fn the_hash_that_diff_prints_for_all_is_the_one_that_apply_takes() {
     for_each_identity(|lab| {
         repository(lab);

@@ -290,8 +290,18 @@ impl Workspace {
             None => format!("the digest of what would be lost is {all}"),
             Some(_) => format!("the digest of what would be lost is {all}, not the one that was named"),
         };
-        let saving = lost.iter().flat_map(|one| one.saving(self));
+        let mut saving: Vec<String> = Vec::new();
+        for command in lost.iter().flat_map(|one| one.saving(self)) {
+            // One archive saves several places.
+            let named = saving
+                .iter()
+                .any(|line| line.split("; ").any(|one| one == command));
+            if !named {
+                saving.push(command);
+            }
+        }
         saving
+            .into_iter()
             .fold(
                 Fault::new(Code::WorkspaceUnexported, what, why),
                 |fault, command| fault.help(command),

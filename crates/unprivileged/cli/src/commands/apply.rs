@@ -7,7 +7,6 @@ use crate::context::{Context, Ended, Failed};
 use crate::render::{Paint, Table, clean};
 use bastle_contract::{Code, Fault};
 use bastle_control::review::library::apply::{Conflict, LeftOut, Reason, Resolve};
-use bastle_control::review::library::diff::WhyLacking;
 use bastle_control::review::library::gate::Tier;
 use bastle_control::review::library::git::BranchName;
 use bastle_control::review::library::path::visible;
@@ -249,16 +248,19 @@ fn show(args: &ApplyArgs, space: &Workspace, outcome: &Outcome, cx: &Context) ->
                 cx.note(&format!("  take it back: bastle apply {} --undo", space.run()));
             }
         }
-        AppliedAs::Branch(name, commit) => {
-            for path in &outcome.paths {
+        AppliedAs::Branch(name, commit, lacking) => {
+            for path in outcome.carried() {
                 cx.print(&format!("{path}\n"))?;
+            }
+            for one in lacking {
+                cx.note(&review::lacking_line("branch", one));
             }
             let id = commit.as_ref().map_or("", |id| id.as_str());
             let text = verb("committed to branch", "would be committed to branch");
             cx.note(&format!(
                 "{} {} {text} {name} {id}",
                 cx.err.tick(),
-                counted(outcome.paths.len(), "path")
+                counted(outcome.carried().count(), "path")
             ));
             if commit.is_some() {
                 cx.note(&format!("  git -C {} merge {name}", shown(space.source())));
@@ -266,12 +268,11 @@ fn show(args: &ApplyArgs, space: &Workspace, outcome: &Outcome, cx: &Context) ->
         }
         AppliedAs::Patch(_, lacking) => {
             for one in lacking {
-                cx.note(&review::lacking_line(one));
+                cx.note(&review::lacking_line("patch", one));
             }
             let text = verb("in the patch", "would be in the patch");
-            let absent = lacking.iter().filter(|one| one.why != WhyLacking::Attributes);
-            let count = outcome.paths.len().saturating_sub(absent.count());
-            cx.note(&format!("{} {} {text}", cx.err.tick(), counted(count, "path")));
+            let count = counted(outcome.carried().count(), "path");
+            cx.note(&format!("{} {count} {text}", cx.err.tick()));
         }
     }
     show_left_out(args, space, outcome, cx);
@@ -379,7 +380,7 @@ fn show_conflicts(conflicts: &[Conflict], cx: &Context) {
 fn as_json(args: &ApplyArgs, space: &Workspace, outcome: &Outcome) -> Value {
     let mut value = json!({
         "schema": "bastle.apply/v1", "run": space.run(), "source": space.source().to_string_lossy(),
-        "dry_run": args.dry_run, "paths": review::paths_json(&outcome.paths), "merged": [], "already": [],
+        "dry_run": args.dry_run, "paths": review::paths_json(outcome.carried()), "merged": [], "already": [],
         "conflicts": [], "approval": outcome.approval,
         "left_out": outcome.left_out.iter().map(|one| left_out_json(outcome, one)).collect::<Vec<_>>(),
     });
@@ -402,8 +403,9 @@ fn as_json(args: &ApplyArgs, space: &Workspace, outcome: &Outcome) -> Value {
             };
             value["conflicts"] = plan.conflicts().iter().map(conflict).collect();
         }
-        AppliedAs::Branch(name, commit) => {
+        AppliedAs::Branch(name, commit, lacking) => {
             value["to"] = json!("branch");
+            value["not_in_branch"] = lacking.iter().map(review::lacking_json).collect();
             value["branch"] = json!(name);
             value["commit"] = json!(commit.as_ref().map(|id| id.as_str()));
         }

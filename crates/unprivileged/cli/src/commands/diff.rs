@@ -122,7 +122,7 @@ pub(crate) fn run(args: &DiffArgs, cx: &Context) -> Ended {
         let (bytes, lacking) = as_patch((blobs, format), &diffs, &shown, &command)?;
         review::print_bytes(&bytes)?;
         for one in &lacking {
-            cx.note(&review::lacking_line(one));
+            cx.note(&review::lacking_line("patch", one));
         }
         cx.note(&summary(&seen, (&diffs, &shown), (run, &command), cx));
         tell_left(&left, run, cx);

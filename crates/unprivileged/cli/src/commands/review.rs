@@ -155,9 +155,9 @@ pub(crate) fn letter_of(change: &Change) -> char {
     letter(change.before.as_ref(), change.after.as_ref())
 }
 
-/// A change that a patch does not have, or not as a whole.
-pub(crate) fn lacking_line(one: &Lacking) -> String {
-    format!("note: not in the patch: {}: {}", one.path, one.why)
+/// A change that a patch or branch does not have, or not as a whole.
+pub(crate) fn lacking_line(form: &str, one: &Lacking) -> String {
+    format!("note: not in the {form}: {}: {}", one.path, one.why)
 }
 
 /// The same for programs.

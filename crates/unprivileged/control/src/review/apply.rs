@@ -12,7 +12,7 @@ use bastle_contract::{Code, Fault};
 use bastle_workspace::apply::{self, LeftOut, Plan, Reason, Resolve, Selection, Target, select};
 use bastle_workspace::audit_delta;
 use bastle_workspace::blobs::Blobs;
-use bastle_workspace::diff::{FileDiff, Lacking, Patch, diff, exact_patch_for};
+use bastle_workspace::diff::{FileDiff, Lacking, Patch, WhyLacking, diff, exact_patch_for, not_in_a_commit};
 use bastle_workspace::durable::Durable;
 use bastle_workspace::gate::{Approvals, Assessed, set_hash};
 use bastle_workspace::git::{
@@ -25,6 +25,7 @@ use bastle_workspace::place::Place;
 use bastle_workspace::refs::RefTree;
 use bastle_workspace::rooted::Root;
 use bastle_workspace::workspace::Workspace;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -87,8 +88,8 @@ pub struct Approval {
 pub enum Taken {
     /// They are in the tree, or would be.
     Tree(Plan),
-    /// They are a commit; none on a dry run.
-    Branch(BranchName, Option<ObjectId>),
+    /// They are a commit, none on a dry run; what is listed cannot be in one.
+    Branch(BranchName, Option<ObjectId>, Vec<Lacking>),
     /// They are this patch; the others cannot be expressed in one.
     Patch(Vec<u8>, Vec<Lacking>),
 }
@@ -111,6 +112,19 @@ pub struct Outcome {
     saves: Option<(String, String)>,
     /// Whether its files are all that the reference holds.
     all_of_it: bool,
+}
+
+impl Outcome {
+    /// The paths that the result has: of a file that only lacks its extended attributes it has the rest.
+    pub fn carried(&self) -> impl Iterator<Item = &TreePath> {
+        let lacking: &[Lacking] = match &self.taken {
+            Taken::Tree(_) => &[],
+            Taken::Branch(.., lacking) | Taken::Patch(_, lacking) => lacking,
+        };
+        let absent = lacking.iter().filter(|one| one.why != WhyLacking::Attributes);
+        let absent: BTreeSet<&TreePath> = absent.map(|one| &one.path).collect();
+        self.paths.iter().filter(move |path| !absent.contains(path))
+    }
 }
 
 /// Reviews and applies.
@@ -179,7 +193,7 @@ pub fn carry(place: &Place, state: &Path, space: &Workspace, wish: &Wish) -> Res
                 )?),
                 Act::DryRun => None,
             };
-            Taken::Branch(name.clone(), commit)
+            Taken::Branch(name.clone(), commit, not_in_a_commit(selection.taken()))
         }
         Destination::Patch => {
             let patch = patch_of(space, blobs, selection.taken())?;
@@ -188,7 +202,7 @@ pub fn carry(place: &Place, state: &Path, space: &Workspace, wish: &Wish) -> Res
     };
     let done = match &outcome.taken {
         Taken::Tree(plan) => plan.conflicts().is_empty(),
-        Taken::Branch(..) => true,
+        Taken::Branch(.., lacking) => lacking.is_empty(),
         // The caller writes it first.
         Taken::Patch(..) => false,
     };

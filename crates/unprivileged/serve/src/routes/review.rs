@@ -14,7 +14,7 @@ use bastle_audit::{Verdict, show, verify};
 use bastle_contract::{Code, Fault, RunId};
 use bastle_control::fleet::{Caller, Verb};
 use bastle_control::review::library::apply::{Reason as Left, Resolve};
-use bastle_control::review::library::diff::json as diff_json;
+use bastle_control::review::library::diff::{Lacking, json as diff_json};
 use bastle_control::review::library::gate::Assessed;
 use bastle_control::review::library::git::BranchName;
 use bastle_control::review::library::meta::{Snapshot, SnapshotName};
@@ -218,8 +218,8 @@ pub(super) fn wish(asked: &Applying, principal: String) -> Result<Wish, Refusal>
     })
 }
 
-fn shown(paths: &[TreePath]) -> Vec<String> {
-    paths.iter().map(ToString::to_string).collect()
+fn shown<'a>(paths: impl IntoIterator<Item = &'a TreePath>) -> Vec<String> {
+    paths.into_iter().map(ToString::to_string).collect()
 }
 
 fn applied(name: &RunId, asked: &Applying, outcome: &Outcome) -> Value {
@@ -247,7 +247,7 @@ fn applied(name: &RunId, asked: &Applying, outcome: &Outcome) -> Value {
         })
         .collect();
     let mut value = json!({
-        "run": name, "dry_run": asked.dry_run, "paths": shown(&outcome.paths), "left_out": left,
+        "run": name, "dry_run": asked.dry_run, "paths": shown(outcome.carried()), "left_out": left,
         "approval": outcome.approval,
     });
     match &outcome.taken {
@@ -255,14 +255,22 @@ fn applied(name: &RunId, asked: &Applying, outcome: &Outcome) -> Value {
             value["to"] = json!("tree");
             value["merged"] = plan.merged().iter().map(ToString::to_string).collect();
         }
-        AppliedAs::Branch(branch, commit) => {
+        AppliedAs::Branch(branch, commit, lacking) => {
             value["to"] = json!("branch");
+            value["not_in_branch"] = lacking.iter().map(lacking_json).collect();
             value["branch"] = json!(branch);
             value["commit"] = json!(commit.as_ref().map(|id| id.as_str()));
         }
-        AppliedAs::Patch(..) => value["to"] = json!("patch"),
+        AppliedAs::Patch(_, lacking) => {
+            value["to"] = json!("patch");
+            value["not_in_patch"] = lacking.iter().map(lacking_json).collect();
+        }
     }
     value
+}
+
+fn lacking_json(one: &Lacking) -> Value {
+    json!({ "path": one.path.to_string(), "why": one.why.to_string() })
 }
 
 fn snapshot_json(snapshot: &Snapshot) -> Value {

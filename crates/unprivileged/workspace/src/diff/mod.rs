@@ -13,7 +13,7 @@ mod tests;
 
 pub use file::{Body, FileDiff, Hunk, Line, Sign, diff};
 pub use merge::{Merged, merge};
-pub use patch::{Lacking, Patch, WhyLacking, exact_patch, exact_patch_for, patch};
+pub use patch::{Lacking, Patch, WhyLacking, exact_patch, exact_patch_for, not_in_a_commit, patch};
 pub use render::{json, name_only, reviewed, stat, unified};
 
 pub(crate) use merge::fuzz_merge;

@@ -21,7 +21,7 @@ pub struct Patch {
     pub left_out: Vec<Lacking>,
 }
 
-/// A change that is not in a patch, or not as a whole.
+/// A change that is not in a patch or commit, or not as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lacking {
     /// The path of the change, relative to the root of the tree.
@@ -151,13 +151,30 @@ pub fn exact_patch_for(diffs: &[FileDiff], blobs: &dyn Blobs, format: ObjectForm
             }
         }
     }
-    for path in empty_directories(diffs) {
-        out.left_out.push(Lacking {
-            path: path.clone(),
-            why: WhyLacking::EmptyDirectory,
-        });
-    }
+    let sides = diffs
+        .iter()
+        .map(|diff| (&diff.path, [diff.before.as_ref(), diff.after.as_ref()]));
+    out.left_out.extend(empty_directories(sides));
     Ok(out)
+}
+
+/// What of these changes a commit does not have: empty directories and extended attributes.
+#[must_use]
+pub fn not_in_a_commit(changes: &[Change]) -> Vec<Lacking> {
+    let without_attributes = changes.iter().filter(|change| {
+        change.after.is_some() && attributes(change.before.as_ref()) != attributes(change.after.as_ref())
+    });
+    let mut lacking: Vec<Lacking> = without_attributes
+        .map(|change| Lacking {
+            path: change.path.clone(),
+            why: WhyLacking::Attributes,
+        })
+        .collect();
+    let sides = changes
+        .iter()
+        .map(|change| (&change.path, [change.before.as_ref(), change.after.as_ref()]));
+    lacking.extend(empty_directories(sides));
+    lacking
 }
 
 impl Patch {
@@ -170,25 +187,30 @@ impl Patch {
 }
 
 /// Directories that come or go without a file in them that does the same: git applies none of these.
-fn empty_directories(diffs: &[FileDiff]) -> impl Iterator<Item = &TreePath> {
+fn empty_directories<'a>(
+    changes: impl Iterator<Item = (&'a TreePath, [Option<&'a Kind>; 2])> + Clone,
+) -> impl Iterator<Item = Lacking> {
     let above = |path: &TreePath| std::iter::successors(path.parent(), TreePath::parent);
     let mut carried: [BTreeSet<TreePath>; 2] = [BTreeSet::new(), BTreeSet::new()];
-    for diff in diffs {
-        for (side, kind) in [&diff.before, &diff.after].into_iter().enumerate() {
+    for (path, sides) in changes.clone() {
+        for (side, kind) in sides.into_iter().enumerate() {
             if matches!(kind, Some(Kind::File { .. } | Kind::Symlink { .. })) {
-                carried[side].extend(above(&diff.path));
+                carried[side].extend(above(path));
             }
         }
     }
-    diffs.iter().filter_map(move |diff| {
-        let empty = match (&diff.before, &diff.after) {
-            (Some(Kind::Dir), None) => !carried[0].contains(&diff.path),
-            (None, Some(Kind::Dir)) => !carried[1].contains(&diff.path),
+    changes.filter_map(move |(path, sides)| {
+        let empty = match sides {
+            [Some(Kind::Dir), None] => !carried[0].contains(path),
+            [None, Some(Kind::Dir)] => !carried[1].contains(path),
             // A file that becomes an empty directory: its removal is in the patch.
-            (Some(before), Some(Kind::Dir)) if *before != Kind::Dir => !carried[1].contains(&diff.path),
+            [Some(before), Some(Kind::Dir)] if *before != Kind::Dir => !carried[1].contains(path),
             _ => false,
         };
-        empty.then_some(&diff.path)
+        empty.then(|| Lacking {
+            path: path.clone(),
+            why: WhyLacking::EmptyDirectory,
+        })
     })
 }
 
