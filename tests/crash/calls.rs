@@ -65,6 +65,18 @@ enum Effect {
     Syncs,
 }
 
+/// A call before the kernel carries it out.
+pub(crate) struct Stopped<'a> {
+    pub(crate) name: &'a str,
+    /// Opens what the first argument refers to, where that is a descriptor.
+    pub(crate) behind_descriptor: &'a std::path::Path,
+}
+
+/// Sees every call before the kernel carries it out, calls that make durable as well.
+pub(crate) trait Witness {
+    fn before(&mut self, call: &Stopped<'_>);
+}
+
 /// What became of the program.
 pub(crate) struct Ended {
     /// Its calls until the fault, or all of them.
@@ -227,7 +239,12 @@ fn start(command: &mut Command, handed: Handed) -> std::io::Result<(Child, Owned
 
 /// Runs a program and lets the fault happen at call number `at`, counted from zero. `edit` is what [`Fault::Edit`] does.
 pub(crate) fn run(command: &mut Command, at: usize, fault: Fault, edit: &mut dyn FnMut()) -> Ended {
-    run_through(command, (at, fault), None, edit)
+    run_through(command, (at, fault), None, (edit, None))
+}
+
+/// Kills a program at a call; the witness sees all calls before it.
+pub(crate) fn run_witnessed(command: &mut Command, at: usize, witness: &mut dyn Witness) -> Ended {
+    run_through(command, (at, Fault::Kill), None, (&mut || {}, Some(witness)))
 }
 
 /// The same with a second fault at a call that is counted from the first fault on. `reached` is about the second one.
@@ -237,14 +254,14 @@ pub(crate) fn run_twice(
     then: (usize, Fault),
     edit: &mut dyn FnMut(),
 ) -> Ended {
-    run_through(command, first, Some(then), edit)
+    run_through(command, first, Some(then), (edit, None))
 }
 
 fn run_through(
     command: &mut Command,
     (at, fault): (usize, Fault),
     then: Option<(usize, Fault)>,
-    edit: &mut dyn FnMut(),
+    (edit, witness): (&mut dyn FnMut(), Option<&mut dyn Witness>),
 ) -> Ended {
     command
         .stdin(Stdio::null())
@@ -268,6 +285,7 @@ fn run_through(
         reached: false,
         group: Pid::from_child(&child),
         seen: 0,
+        witness,
     };
     let status = watch.serve(&mut child, listener.as_fd(), edit);
     Ended {
@@ -294,7 +312,7 @@ fn text(stream: JoinHandle<Vec<u8>>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-struct Watch {
+struct Watch<'a> {
     table: Vec<(libc::c_long, &'static str, Effect)>,
     at: usize,
     fault: Fault,
@@ -303,9 +321,10 @@ struct Watch {
     reached: bool,
     group: Pid,
     seen: usize,
+    witness: Option<&'a mut dyn Witness>,
 }
 
-impl Watch {
+impl Watch<'_> {
     /// Answers calls until nothing is left that could make one.
     fn serve(&mut self, child: &mut Child, listener: BorrowedFd<'_>, edit: &mut dyn FnMut()) -> ExitStatus {
         let began = Instant::now();
@@ -361,6 +380,15 @@ impl Watch {
             answer(listener, call.id, Answer::Continue).expect("a filter of ours");
             return;
         };
+        if let Some(witness) = &mut self.witness
+            && !self.reached
+        {
+            let behind = PathBuf::from(format!("/proc/{}/fd/{}", call.pid, call.args[0] as u32));
+            witness.before(&Stopped {
+                name: shown.split(' ').next().unwrap_or_default(),
+                behind_descriptor: &behind,
+            });
+        }
         // A kill takes nothing from the kernel's memory: waiting for the disk would prove nothing.
         let usual = match effect {
             Effect::Syncs => Answer::Return(0),

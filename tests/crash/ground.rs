@@ -1,5 +1,6 @@
 //! A project with a run on it, both of which can be put back as they were, and what is compared of them.
 use super::calls::{self, Ended, Fault};
+use super::disk::Disk;
 use super::support::{Identity, Lab, Limit, bastle, git, identities, run};
 use super::types::Shape;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
@@ -425,6 +426,12 @@ impl Ground {
         let roots = [self.project(), self.lab.home(), self.lab.outside()];
         let roots = roots.into_iter().chain(elsewhere);
         self.saved = roots.map(|root| Saved::of(&root)).collect();
+    }
+
+    /// The disk as it is now: everything on it is durable.
+    pub(crate) fn disk(&self) -> Disk {
+        let roots = vec![self.project(), self.lab.home(), self.lab.outside()];
+        Disk::of(roots, self.project().with_file_name("limbo"))
     }
 
     /// Puts everything back.

@@ -4,21 +4,25 @@
 //! | file | what it is |
 //! |---|---|
 //! | `calls` | stops a program at its n-th changing call: a seccomp filter hands the calls over |
+//! | `disk` | what is on disk at a call, and what of it a power cut leaves |
 //! | `ground` | a project and a run's state that can be put back as they were, and what is compared of them |
 //! | `types` | trees in which a path has every type before and every type after |
 //! | `rounds` | one verb, interrupted at one call, brought to rest and judged |
 //! | `verbs` | every verb over all pairs of types, at every call |
+//! | `power` | every verb, cut off by the power at its calls |
 //! | `pairs`, `random` | each pair alone, and random trees, at random calls |
 //!
-//! What a power cut leaves of writes that were not synced is the matter of `power` in the workspace crate's tests.
+//! `power` in the workspace crate's tests cuts the power at steps of the library, without a program.
 #![allow(clippy::expect_used, clippy::panic)] // Helpers of tests fail by panicking.
 
 #[path = "../support/mod.rs"]
 mod support;
 
 mod calls;
+mod disk;
 mod ground;
 mod pairs;
+mod power;
 mod random;
 mod rounds;
 mod types;

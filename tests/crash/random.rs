@@ -1,6 +1,7 @@
 //! Random trees, random work on them, random faults at random calls. The seed is said; with `BASTLE_SEED` it is the same
 //! again, with `BASTLE_ROUNDS` there are as many rounds.
 use super::calls::Fault;
+use super::disk::Loss;
 use super::ground::{Ground, Tree};
 use super::rounds::{Again, Case, Depth, REFUSALS, can_watch, rounds};
 use super::types::{Paths, SHAPES, Shape};
@@ -134,6 +135,23 @@ fn case_of<'a>(ground: &'a Ground, verb: Verb, begun: &'a Begun, name: &str) -> 
     }
 }
 
+/// One apply or undo in so many has its state on another file system than the project, where this host has one.
+const ELSEWHERE: usize = 4;
+
+fn ground_of(verb: Verb, random: &mut Random, before: &Paths, after: &Paths) -> Ground {
+    let writes_project = matches!(verb, Verb::Apply | Verb::Theirs | Verb::Undo);
+    if writes_project && random.below(ELSEWHERE) == 0 {
+        match Ground::elsewhere(Ground::usual(), before, after) {
+            Ok(ground) => {
+                println!("  with the state on another file system");
+                return ground;
+            }
+            Err(reason) => println!("  {reason}"),
+        }
+    }
+    Ground::new(Ground::usual(), before, after)
+}
+
 /// Makes the ground ready for a verb.
 fn begin(ground: &mut Ground, verb: Verb, random: &mut Random, after: &Paths) -> Begun {
     let mut idle = String::new();
@@ -192,14 +210,14 @@ fn random_trees_are_old_or_new_after_any_verb_that_was_interrupted_anywhere() {
         if paths < 10 {
             println!("  {before:?} {after:?}");
         }
-        let mut ground = Ground::new(Ground::usual(), &before, &after);
+        let mut ground = ground_of(verb, &mut random, &before, &after);
         let begun = begin(&mut ground, verb, &mut random, &after);
         let mut case = case_of(&ground, verb, &begun, &format!("BASTLE_SEED={seed}"));
         let calls = case.calls().len();
         let rounds = if paths < 10 { PER_GROUND } else { PER_LARGE };
         for _ in 0..rounds.min(wanted - done) {
             let at = random.below(calls);
-            match random.below(8) {
+            match random.below(10) {
                 0..4 => {
                     let second = (random.below(2) == 0).then(|| random.below(30));
                     case.round(
@@ -213,6 +231,12 @@ fn random_trees_are_old_or_new_after_any_verb_that_was_interrupted_anywhere() {
                     let refusal = REFUSALS[random.below(REFUSALS.len())];
                     let at = random.below(calls * 5 / 4);
                     case.round(refusal, at, None, [Depth::Rest, Depth::Again][random.below(2)]);
+                }
+                7..9 if paths < 10 => {
+                    let seed = u64::try_from(random.below(usize::MAX)).expect("fits");
+                    let loss = [Loss::Everything, Loss::Some(seed)][random.below(2)];
+                    // Also after the last call.
+                    case.power_cut(random.below(calls * 9 / 8), loss);
                 }
                 _ if matches!(verb, Verb::Apply | Verb::Undo) => {
                     let path = Path::new(&after[random.below(after.len())].0);

@@ -1,5 +1,6 @@
 //! One verb, interrupted at one call, brought to rest by the next verb, and judged.
 use super::calls::{self, Ended, Errno, Extent, Fault};
+use super::disk::Loss;
 use super::ground::{Ground, Tree};
 use super::support::skip;
 use std::fs;
@@ -239,7 +240,7 @@ impl<'a> Case<'a> {
         let is_new = self.judge_rest(fault, &what);
         self.always.iter().for_each(|check| check(self.ground));
         if depth != Depth::Rest {
-            self.say_again(if is_new { self.again } else { Again::Succeeds }, &what);
+            self.say_again(is_new, &self.new, &what);
         }
         if depth == Depth::Everything {
             let (old, _) = self.expected(fault);
@@ -247,6 +248,27 @@ impl<'a> Case<'a> {
             self.ground.let_go();
         }
         true
+    }
+
+    /// The power goes at a call, or after the last one: of what was not synced so much is lost. A verb that said it succeeded
+    /// has done its work for good. Whether the call came.
+    pub(crate) fn power_cut(&mut self, at: usize, loss: Loss) -> bool {
+        self.ground.restore();
+        let mut disk = self.ground.disk();
+        let ended = calls::run_witnessed(&mut self.ground.command(&self.words), at, &mut disk);
+        let lost = disk.cut(loss);
+        let what = format!(
+            "{}: power cut at call {at} ({loss:?}) of\n{ended:?}\n(bastle {})\nlost: {lost:#?}",
+            self.name,
+            self.words.join(" ")
+        );
+        let is_new = self.judge_rest(Fault::Fail(Errno::Io, Extent::Once), &what);
+        self.always.iter().for_each(|check| check(self.ground));
+        assert!(is_new || ended.code != Some(0), "told, and lost: {what}");
+        let new = self.new.clone().without_times();
+        self.say_again(is_new, &new, &what);
+        self.ground.let_go();
+        ended.reached
     }
 
     /// What a verb says is true at once, before anything repairs it.
@@ -302,23 +324,24 @@ impl<'a> Case<'a> {
     }
 
     /// The work is still there: what was not done can be done, and what was done is not done twice.
-    fn say_again(&self, expected: Again, what: &str) {
+    fn say_again(&self, is_new: bool, new: &Tree, what: &str) {
         let ended = self.ground.say(&self.words.join(" "));
-        let expected = match expected {
-            Again::Succeeds => ended.code == Some(0),
-            Again::Refuses => ended.code != Some(0),
-        };
-        assert!(expected, "said again: {ended:?} {what}");
-        self.is_new(what);
+        let refuses = is_new && self.again == Again::Refuses;
+        assert!(refuses != (ended.code == Some(0)), "said again: {ended:?} {what}");
+        self.is_now(new, what);
         self.always.iter().for_each(|check| check(self.ground));
     }
 
     fn is_new(&self, what: &str) {
+        self.is_now(&self.new, what);
+    }
+
+    fn is_now(&self, new: &Tree, what: &str) {
         let now = (self.changes)(self.ground);
         assert!(
-            now.is(&self.new),
+            now.is(new),
             "not done (wanted | now):\n{}{what}",
-            self.new.differences(&now)
+            new.differences(&now)
         );
         assert_unchanged(&self.rest, &(self.leaves)(self.ground), what);
     }

@@ -44,7 +44,7 @@ fn some() -> (Paths, Paths) {
     (before, after)
 }
 
-fn some_ground() -> Ground {
+pub(crate) fn some_ground() -> Ground {
     let (before, after) = some();
     Ground::new(Ground::usual(), &before, &after)
 }
@@ -325,10 +325,14 @@ fn pruning_interrupted_at_any_call_leaves_each_copy_whole_or_gone_and_work_untou
 pub(crate) fn branch<'a>() -> Look<'a> {
     Box::new(|ground| {
         let project = ground.project();
-        let there = git(&ground.lab, &project, &["for-each-ref", "refs/heads/agent"]);
-        Tree::told(match there.is_empty() {
-            true => String::new(),
-            false => git(&ground.lab, &project, &["ls-tree", "-r", "agent"]),
+        let there = git(
+            &ground.lab,
+            &project,
+            &["for-each-ref", "--format=%(refname:short)", "refs/heads/agent"],
+        );
+        Tree::told(match there.trim() {
+            "" => String::new(),
+            name => git(&ground.lab, &project, &["ls-tree", "-r", name]),
         })
     })
 }
@@ -348,7 +352,8 @@ pub(crate) fn repository_is_sound(ground: &Ground) {
     git(&ground.lab, &project, &["fsck", "--strict"]);
     for path in Tree::of(&project.join(".git")).paths() {
         // The lock of the one branch is git's, when git itself was killed; it names it, and the user removes it.
-        if path == Path::new("refs/heads/agent.lock") {
+        let lock = path.starts_with("refs/heads") && path.extension().is_some_and(|end| end == "lock");
+        if lock {
             fs::remove_file(project.join(".git").join(path)).expect("own file");
             continue;
         }

@@ -1,6 +1,7 @@
 //! What an apply must come to, as `docs/workspace.md` promises it: three-way by name, by line where both sides changed
 //! a text, all or nothing.
 use super::random::Resolve;
+use super::session::Applied;
 use super::tree::{Name, State, Thing, Tree, above, differing, is_at_or_below, is_git};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -93,6 +94,34 @@ pub(crate) fn apply(
     }
     carry_out(&mut expected, &takes);
     expected
+}
+
+/// What an undo that succeeds must come to where the user worked near the names that the apply wrote: these are as before it, and
+/// everything else is as it is; a directory that holds more by now stays. The error: names whose edit would be lost, so that it
+/// has to be refused.
+pub(crate) fn undo(now: &State, last: &Applied) -> Result<State, BTreeSet<Name>> {
+    let mut expected = now.clone();
+    let mut lost = BTreeSet::new();
+    for name in last.written.iter().rev() {
+        let (was, made, is) = (last.before.get(name), last.after.get(name), now.get(name));
+        let holds = |state: &State| {
+            let below = |one: &Name| one != name && is_at_or_below(one, name);
+            state.keys().any(below)
+        };
+        match was {
+            _ if is == was => {}
+            _ if is != made => drop(lost.insert(name.clone())),
+            Some(Thing::Dir) => drop(expected.insert(name.clone(), Thing::Dir)),
+            None if holds(&expected) => {}
+            Some(_) if holds(&expected) => drop(lost.insert(name.clone())),
+            Some(thing) => drop(expected.insert(name.clone(), thing.clone())),
+            None => drop(expected.remove(name)),
+        }
+    }
+    match lost.is_empty() {
+        true => Ok(expected),
+        false => Err(lost),
+    }
 }
 
 fn refuse(expected: &mut Expected, name: &Name, resolve: Resolve) {

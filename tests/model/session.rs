@@ -33,6 +33,7 @@ pub(crate) struct Kept {
 pub(crate) struct Applied {
     pub(crate) before: State,
     pub(crate) stamps: BTreeMap<Name, Stamp>,
+    pub(crate) after: State,
     pub(crate) written: BTreeSet<Name>,
     /// Whether the user did something near it since.
     pub(crate) disturbed: bool,

@@ -182,6 +182,7 @@ impl Session<'_> {
             self.applies.push(Applied {
                 before: before.0,
                 stamps: before.1,
+                after: found,
                 written: expected.written,
                 disturbed: false,
             });
@@ -225,10 +226,11 @@ impl Session<'_> {
         }
         self.applied = None;
         if last.disturbed {
-            // Whatever the user did stays theirs; which of it was in the way is not modelled.
-            for apply in &mut self.applies {
-                apply.disturbed = true;
-            }
+            let expected = predict::undo(&before.0, &last)
+                .map_err(|lost| format!("an undo over the user's {:?}", shown(&lost)))?;
+            ensure(after.0 == expected, || {
+                format!("after the undo beside an edit:\n{}", told(&expected, &after.0))
+            })?;
             self.host = super::world::from_disk(&self.lab.workspace());
             return Ok(());
         }
