@@ -58,10 +58,23 @@ impl Session<'_> {
 
     /// Directories without a file are named as what git does not carry.
     fn compare_lacking(&self, told: &serde_json::Value, taken: &BTreeSet<Name>) -> Checked<BTreeSet<Name>> {
-        let files = of_files(taken, &self.base, &self.agent.state());
+        let agent = self.agent.state();
+        let files = of_files(taken, &self.base, &agent);
+        // Of a file that became an empty directory the removal is carried, and the directory is not.
+        let is_dir = |name: &Name| matches!(agent.get(name), Some(Thing::Dir));
+        let of_agent = |file: &&Name| !is_dir(file) && agent.contains_key(*file);
         let lacking: BTreeSet<Name> = taken
-            .difference(&files)
-            .filter(|name| !files.iter().any(|file| is_at_or_below(file, name)))
+            .iter()
+            .filter(|name| match files.contains(*name) {
+                false => !files.iter().any(|file| is_at_or_below(file, name)),
+                true => {
+                    is_dir(name)
+                        && !files
+                            .iter()
+                            .filter(of_agent)
+                            .any(|file| is_at_or_below(file, name))
+                }
+            })
             .cloned()
             .collect();
         let found: BTreeSet<Name> = names(told).into_iter().collect();

@@ -56,6 +56,8 @@ pub(crate) struct Session<'a> {
     pub(crate) saved: Vec<(State, Deeds)>,
     pub(crate) applied: Option<(State, Deeds)>,
     pub(crate) saved_sides: BTreeSet<usize>,
+    /// Entries of the stash that are in an archive, as patches.
+    pub(crate) saved_stashes: usize,
     pub(crate) applies: Vec<Applied>,
     pub(crate) count: usize,
     pub(crate) removed: bool,
@@ -85,6 +87,7 @@ pub(crate) fn play(lab: &Lab, case: &Case) -> Checked {
         saved: Vec::new(),
         applied: None,
         saved_sides: BTreeSet::new(),
+        saved_stashes: 0,
         applies: Vec::new(),
         count: 0,
         removed: false,

@@ -399,6 +399,7 @@ impl Session<'_> {
             let now = self.now();
             self.saved.push(now);
             self.saved_sides.extend(&self.deeds.sides);
+            self.saved_stashes = self.deeds.stashes;
         }
         Ok(())
     }
@@ -418,7 +419,7 @@ impl Session<'_> {
             .sides
             .iter()
             .any(|side| !self.saved_sides.contains(side));
-        let must_refuse = !all().all(has_files) || sides || self.deeds.stashes > 0;
+        let must_refuse = !all().all(has_files) || sides || self.deeds.stashes > self.saved_stashes;
         let git = self.agent.state().values().any(|thing| *thing == Thing::Git);
         let must_allow = all().all(is_saved) && !sides && self.deeds.stashes == 0 && !git;
         let ended = self.say(&["rm"]);
