@@ -60,13 +60,24 @@ fn interrupted(case: &mut Case<'_>, random: &mut Random) {
 /// Pairs in the usual run of the tests: all are in one tree in `verbs`.
 const FEW_PAIRS: usize = 4;
 
-/// Every pair of types with a difference that an apply takes or refuses.
-fn all(refused: bool) -> Vec<(Shape, Shape)> {
+/// What an apply does with a pair of types.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Takes,
+    Refuses,
+}
+
+/// Every pair of types with a difference to which an apply has this answer.
+fn all(answer: Answer) -> Vec<(Shape, Shape)> {
     let pairs = SHAPES
         .iter()
         .flat_map(|was| SHAPES.iter().map(|becomes| (*was, *becomes)));
+    let answer_to = |was, becomes| match is_refused(was, becomes) {
+        true => Answer::Refuses,
+        false => Answer::Takes,
+    };
     let pairs =
-        pairs.filter(|(was, becomes)| !is_same(*was, *becomes) && is_refused(*was, *becomes) == refused);
+        pairs.filter(|(was, becomes)| !is_same(*was, *becomes) && answer_to(*was, *becomes) == answer);
     let changed = |(was, becomes): (Shape, Shape)| match was == becomes {
         true => (was, becomes.changed()),
         false => (was, becomes),
@@ -85,7 +96,7 @@ fn a_repository_of_the_users_below_a_directory_that_became_something_else_is_nev
     {
         return;
     }
-    let refused = all(true);
+    let refused = all(Answer::Refuses);
     assert_eq!(
         refused.len(),
         6,
@@ -114,7 +125,7 @@ fn each_pair_of_types_alone_is_old_or_new_after_an_interrupted_apply_and_after_i
     let seed = seed();
     println!("BASTLE_SEED={seed}");
     let mut random = Random::new(seed);
-    let mut pairs = all(false);
+    let mut pairs = all(Answer::Takes);
     if rounds().is_none() {
         pairs = (0..FEW_PAIRS)
             .map(|_| pairs.swap_remove(random.below(pairs.len())))

@@ -104,12 +104,17 @@ const VERBS: [Verb; 9] = [
     Verb::Prune,
 ];
 
-/// Verbs that the power is cut in. After a cut in `rm --now` contents of the store can stay that no run names and no `prune`
-/// removes (seed 2000081); the library's tests cut forks, rollbacks and removals.
+/// Verbs that the power is cut in; the library's tests cut forks and rollbacks.
 fn is_cut(verb: Verb) -> bool {
     match verb {
-        Verb::Apply | Verb::Theirs | Verb::Undo | Verb::Branch | Verb::Export => true,
-        Verb::Rollback | Verb::Fork | Verb::Remove | Verb::Prune => false,
+        Verb::Apply
+        | Verb::Theirs
+        | Verb::Undo
+        | Verb::Branch
+        | Verb::Export
+        | Verb::Remove
+        | Verb::Prune => true,
+        Verb::Rollback | Verb::Fork => false,
     }
 }
 

@@ -240,7 +240,8 @@ impl<'a> Case<'a> {
         let is_new = self.judge_rest(fault, &what);
         self.always.iter().for_each(|check| check(self.ground));
         if depth != Depth::Rest {
-            self.say_again(is_new, &self.new, &what);
+            let answer = if is_new { self.again } else { Again::Succeeds };
+            self.say_again(answer, &self.new, &what);
         }
         if depth == Depth::Everything {
             let (old, _) = self.expected(fault);
@@ -266,7 +267,8 @@ impl<'a> Case<'a> {
         self.always.iter().for_each(|check| check(self.ground));
         assert!(is_new || ended.code != Some(0), "told, and lost: {what}");
         let new = self.new.clone().without_times();
-        self.say_again(is_new, &new, &what);
+        let answer = if is_new { self.again } else { Again::Succeeds };
+        self.say_again(answer, &new, &what);
         self.ground.let_go();
         ended.reached
     }
@@ -324,10 +326,13 @@ impl<'a> Case<'a> {
     }
 
     /// The work is still there: what was not done can be done, and what was done is not done twice.
-    fn say_again(&self, is_new: bool, new: &Tree, what: &str) {
+    fn say_again(&self, answer: Again, new: &Tree, what: &str) {
         let ended = self.ground.say(&self.words.join(" "));
-        let refuses = is_new && self.again == Again::Refuses;
-        assert!(refuses != (ended.code == Some(0)), "said again: {ended:?} {what}");
+        let succeeds = answer == Again::Succeeds;
+        assert!(
+            succeeds == (ended.code == Some(0)),
+            "said again: {ended:?} {what}"
+        );
         self.is_now(new, what);
         self.always.iter().for_each(|check| check(self.ground));
     }

@@ -132,7 +132,7 @@ impl Store {
         manifest::decode(&bytes).map_err(|error| damaged(&path, error))
     }
 
-    /// Removes every object and manifest that is not in `keep`; returns what went.
+    /// Removes every object and manifest that is not in `keep`, durably; returns what went.
     ///
     /// # Errors
     /// When the kernel refuses one of the calls; the error is the kernel's own.
@@ -153,6 +153,7 @@ impl Store {
         keep: &BTreeSet<Content>,
         gone: &mut Vec<PathBuf>,
     ) -> Result<(), Fault> {
+        let before = gone.len();
         for entry in fs::read_dir(dir).map_err(|e| io_fault("list", dir, e))? {
             let entry = entry.map_err(|e| io_fault("list", dir, e))?;
             let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
@@ -162,6 +163,11 @@ impl Store {
             self.durable.show(Step::Remove(&entry.path()));
             fs::remove_file(entry.path()).map_err(|e| io_fault("remove", &entry.path(), e))?;
             gone.push(entry.path());
+        }
+        // The caller removes what tells that this store has to be collected: after a power cut nobody would come back for
+        // names whose removal was lost.
+        if gone.len() > before {
+            self.durable.sync_dir(dir)?;
         }
         Ok(())
     }
