@@ -99,6 +99,33 @@ fn every_answer_of_a_run_has_the_form_that_the_document_says() {
 }
 
 #[test]
+fn a_branch_without_an_empty_directory_says_so() {
+    let all = Checked::start();
+    let workspace = all.daemon.workspace();
+    let identity = ["-c", "user.name=u", "-c", "user.email=u@host.test"];
+    for words in [
+        vec!["init", "-q"],
+        vec!["commit", "-q", "--allow-empty", "-m", "first"],
+    ] {
+        let mut git = std::process::Command::new("git");
+        let ended = git.args(["-C", &workspace]).args(identity).args(words).status();
+        assert!(ended.unwrap().success());
+    }
+    let script = "mkdir empty; echo new > made.txt";
+    let wish =
+        json!({ "name": "made", "argv": ["sh", "-c", script], "workspace": workspace, "mode": "copy" });
+    assert_eq!(all.daemon.own("POST", "/api/v1/runs", Some(&wish)).status, 201);
+    all.daemon.until("made", &["completed"]);
+    let body = json!({ "branch": "work" });
+    let (path, actual) = ("/api/v1/runs/{id}/apply", "/api/v1/runs/made/apply");
+    let applied = all.ask("POST", path, actual, Some(&body));
+    assert_eq!(applied["paths"], json!(["made.txt"]));
+    let lacking = applied["not_in_branch"].as_array().unwrap();
+    assert_eq!(lacking.len(), 1, "{applied:#}");
+    assert_eq!(lacking[0]["path"], "empty");
+}
+
+#[test]
 fn every_answer_about_policies_has_the_form_that_the_document_says() {
     let all = Checked::start();
     let same = |method: &str, path: &str, body: Option<&Value>| all.ask(method, path, path, body);

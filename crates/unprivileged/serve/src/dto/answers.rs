@@ -155,8 +155,20 @@ pub(crate) struct Applied {
     branch: Option<String>,
     /// The commit on it.
     commit: Option<String>,
+    /// What cannot be in a commit and stays work of the run.
+    not_in_branch: Option<Vec<NotCarried>>,
+    /// What cannot be in a patch.
+    not_in_patch: Option<Vec<NotCarried>>,
     /// Remarks of an undo.
     notes: Option<Vec<String>>,
+}
+
+/// A path, or its extended attributes, that the form of the result cannot hold.
+#[derive(ToSchema)]
+pub(crate) struct NotCarried {
+    path: String,
+    /// What is missing and why, for people.
+    why: String,
 }
 
 /// A path that an apply left out.
