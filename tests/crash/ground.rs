@@ -322,6 +322,11 @@ impl Ground {
         *identities().last().expect("somebody runs the tests")
     }
 
+    /// Whether the state is on another file system than the project.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.elsewhere.is_some()
+    }
+
     pub(crate) fn project(&self) -> PathBuf {
         self.lab.workspace()
     }

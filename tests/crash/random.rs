@@ -227,6 +227,10 @@ fn random_trees_are_old_or_new_after_any_verb_that_was_interrupted_anywhere() {
         let mut ground = ground_of(verb, &mut random, &before, &after);
         let begun = begin(&mut ground, verb, &mut random, &after);
         let mut case = case_of(&ground, verb, &begun, &format!("BASTLE_SEED={seed}"));
+        if ground.is_elsewhere() {
+            // A staging directory in the project that cannot be removed stays until the next verb.
+            case = case.ended_by_the_next();
+        }
         let calls = case.calls().len();
         let rounds = if paths < 10 { PER_GROUND } else { PER_LARGE };
         for _ in 0..rounds.min(wanted - done) {

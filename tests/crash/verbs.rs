@@ -1,7 +1,7 @@
 //! Every verb over a tree of all pairs of types, interrupted at every call.
 use super::calls::Fault;
 use super::ground::{Ground, Tree};
-use super::rounds::{Again, Case, Look, can_watch, rounds};
+use super::rounds::{Again, Case, Depth, Look, REFUSALS, can_watch, rounds};
 use super::support::{git, skip};
 use super::types::{Paths, Shape, all_pairs};
 use std::fs;
@@ -113,6 +113,12 @@ fn a_project_on_another_file_system_than_the_state_is_old_or_new_after_a_killed_
     case.every(Fault::Kill, 0, if rounds().is_some() { 1 } else { 3 });
     let tally = case.tally;
     assert!(tally.old > 0 && tally.new > 0, "no kill came in time: {tally:?}");
+    // A record that cannot be written leaves no staging area in the project.
+    for at in case.calls_that_fail(|call| call.contains("/state.json")) {
+        for refusal in REFUSALS {
+            case.round(refusal, at, None, Depth::Rest);
+        }
+    }
 }
 
 #[test]

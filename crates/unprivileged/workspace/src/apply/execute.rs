@@ -24,6 +24,8 @@ use std::path::Path;
 /// Where a journal keeps copies of what was replaced on another file system.
 pub(super) const BACKUP: &str = "backup";
 
+const AS_BEFORE: &str = "The host tree is as it was before; look at it and apply again.";
+
 /// Where to write and where to keep the record.
 #[derive(Clone)]
 pub struct Target<'a> {
@@ -187,19 +189,30 @@ fn carry_out(
             return Err(fault);
         }
     };
-    open.advance(&Progress::at(JournalState::Committing))?;
+    let committing = Progress::at(JournalState::Committing);
+    if let Err(fault) = open.advance(&committing) {
+        // No name has changed. The record may be on disk all the same, so that it is replaced before what was staged goes.
+        open.abandon(Vec::new())?;
+        return Err(fault.help(AS_BEFORE));
+    }
     let before = open.times_now();
     if let Err((at, fault)) = open.commit() {
-        let kept = open.roll_back()?;
-        let theirs: Vec<TreePath> = kept.iter().cloned().chain(at).collect();
-        open.restore_times(&before, &theirs);
-        open.abandon(kept)?;
-        return Err(fault.help("The host tree is as it was before; look at it and apply again."));
+        open.take_back(&before, at)?;
+        return Err(fault.help(AS_BEFORE));
     }
     if let Some((journal, progress)) = undoes {
         open.restore_parents(journal, progress, &before);
     }
-    open.finish()?;
+    let exchanged = match open.record_exchanged() {
+        Ok(exchanged) => exchanged,
+        Err(fault) => {
+            // The record may say that names are exchanged. Only when it says otherwise may they go back.
+            open.advance(&committing)?;
+            open.take_back(&before, None)?;
+            return Err(fault.help(AS_BEFORE));
+        }
+    };
+    open.finish_recorded(exchanged)?;
     Ok(Applied {
         number,
         paths: open.journal.operations().map(|one| one.path.clone()).collect(),

@@ -250,17 +250,46 @@ impl Open<'_> {
             .try_for_each(|area| sync_rooms(area).map_err(failed))
     }
 
-    /// The new names are durable: removes what only the transaction needed.
+    /// The new names are durable: records it, and removes what only the transaction needed.
     pub(super) fn finish(&self) -> Result<(), Fault> {
-        let mut progress = Progress::at(JournalState::Settling);
-        progress.modified = self.times_now();
+        let progress = self.record_exchanged()?;
+        self.finish_recorded(progress)
+    }
+
+    /// Records that every name is exchanged. From then on originals in a staging area in the project may go.
+    pub(super) fn record_exchanged(&self) -> Result<Progress, Fault> {
         let in_project = |area: &Area| matches!(area, Area::Tree { .. });
-        if self.journal.undoes.is_some() || self.journal.areas.iter().any(in_project) {
-            self.advance(&progress)?;
-            self.settle(&progress)?;
+        let settles = self.journal.undoes.is_some() || self.journal.areas.iter().any(in_project);
+        let mut progress = Progress::at(match settles {
+            true => JournalState::Settling,
+            false => JournalState::Done,
+        });
+        progress.modified = self.times_now();
+        self.advance(&progress)?;
+        Ok(progress)
+    }
+
+    /// Removes what only the transaction needed.
+    pub(super) fn finish_recorded(&self, mut progress: Progress) -> Result<(), Fault> {
+        if progress.state == JournalState::Done {
+            return Ok(());
         }
+        let told = |fault: Fault| {
+            fault.help(
+                "Every change is in the project; the next bastle command removes what was staged for it.",
+            )
+        };
+        self.settle(&progress).map_err(told)?;
         progress.state = JournalState::Done;
-        self.advance(&progress)
+        self.advance(&progress).map_err(told)
+    }
+
+    /// Every name back, and what was staged removed, after a failure at `at`.
+    pub(super) fn take_back(&self, before: &[Option<i64>], at: Option<TreePath>) -> Result<(), Fault> {
+        let kept = self.roll_back()?;
+        let theirs: Vec<TreePath> = kept.iter().cloned().chain(at).collect();
+        self.restore_times(before, &theirs);
+        self.abandon(kept)
     }
 
     /// Removes staging areas; after an undo also what it brought back, which has its names in the tree again.
